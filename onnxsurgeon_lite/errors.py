@@ -1,0 +1,121 @@
+"""Everything this library raises on purpose.
+
+    SurgeonError
+    ├── ModelFileError          the file is not a model that can be read
+    │   └── ExternalDataError   a tensor's bytes are missing, short or in a place that is refused
+    │       └── SourceChangedError  the file that holds the bytes changed after the load
+    ├── GraphError              the graph itself is broken: a cycle, two producers of one value
+    ├── UnknownNameError        no value or node is called that; carries the closest names
+    ├── AmbiguousNameError      the name fits several nodes or values
+    ├── CutError                a cut that has no submodel
+    │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
+    ├── OutputExistsError       a file would be overwritten
+    ├── WriteError              the result could not be written
+    ├── ReferenceSetError       reference tensors that cannot be read, or do not fit the model
+    ├── FeedsError              feeds of a wrong name, dtype or shape
+    ├── UsageError              a command line that asks for something that has no meaning
+    └── RuntimeFailure          the runtime refused the model or failed while running it
+        ├── RuntimeCrash        the runtime's process died
+        └── RuntimeTimeout      the runtime's process ran out of its time
+
+A mismatch is a result, not an error: nothing here is raised for one.
+"""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+class SurgeonError(Exception):
+    """Something the user can put right: what is wrong, and (`hint`) what to try next."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ModelFileError(SurgeonError):
+    """The file is not a model that can be read."""
+
+
+class ExternalDataError(ModelFileError):
+    """A tensor's bytes are missing, too few, or in a place that is refused."""
+
+
+class SourceChangedError(ExternalDataError):
+    """A file that holds a model's tensors changed after the model was loaded."""
+
+
+class GraphError(SurgeonError):
+    """The graph is broken: a cycle, two producers of one value, a function that calls itself."""
+
+
+class UnknownNameError(SurgeonError):
+    """No value or node has this name."""
+
+    def __init__(self, name: str, place: str, known: Iterable[str], kind: str = "value") -> None:
+        candidates = [other for other in known if other]
+        self.name = name
+        self.closest = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
+        hint = f"closest names: {', '.join(map(repr, self.closest))}" if self.closest else None
+        super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
+
+
+class AmbiguousNameError(SurgeonError):
+    """The name fits several nodes or values."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        self.name = name
+        self.candidates = tuple(candidates)
+        shown = ", ".join(map(repr, candidates[:6])) + (" ..." if len(candidates) > 6 else "")
+        super().__init__(f"{name!r} fits {len(candidates)} places", f"give one of: {shown}")
+
+
+class CutError(SurgeonError):
+    """A cut (inputs, outputs) that has no submodel."""
+
+
+class OpenCutError(CutError):
+    """The inputs do not determine the outputs.
+
+    Attributes:
+        missing: the smallest set of further values that closes the cut.
+        path: the value names from the first missing value to the output that needs it.
+    """
+
+    def __init__(self, message: str, hint: str, missing: Sequence[str], path: Sequence[str]) -> None:
+        super().__init__(message, hint)
+        self.missing = tuple(missing)
+        self.path = tuple(path)
+
+
+class OutputExistsError(SurgeonError):
+    """A file would be overwritten."""
+
+
+class WriteError(SurgeonError):
+    """The result could not be written."""
+
+
+class ReferenceSetError(SurgeonError):
+    """Reference tensors that cannot be read, or do not fit the model."""
+
+
+class FeedsError(SurgeonError):
+    """Feeds of a wrong name, dtype or shape."""
+
+
+class UsageError(SurgeonError):
+    """A request that has no meaning."""
+
+
+class RuntimeFailure(SurgeonError):
+    """The runtime refused the model or failed while running it."""
+
+
+class RuntimeCrash(RuntimeFailure):
+    """The runtime's process died."""
+
+
+class RuntimeTimeout(RuntimeFailure):
+    """The runtime's process ran out of its time."""

@@ -1,0 +1,7 @@
+"""`Model`: structure in memory, weights on disk."""
+
+from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.model import DataFile, Model
+from onnxsurgeon_lite.model.saving import Written, save
+
+__all__ = ["DataFile", "Model", "Written", "load", "save"]

@@ -1,0 +1,120 @@
+"""Whole files or none: written beside the target, made durable, renamed into place; bytes travel file to file."""
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.wire import Piece, Span
+
+_NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
+_CHUNK = 1 << 30
+
+
+class Staging:
+    """Files being written; they appear under their names together, on `commit`, or not at all.
+
+    Raises:
+        WriteError: the folder is missing or read-only, or the disk is full.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Path, Path]] = []
+
+    def __enter__(self) -> "Staging":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for temporary, _ in self._waiting:
+            temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def open(self, target: Path) -> Iterator[BinaryIO]:
+        """A file to write to, that will become `target`."""
+        target = Path(os.path.realpath(target))
+        with _told(target):
+            if target.exists() and not target.is_file():
+                raise WriteError(f"{str(target)!r} is no regular file")
+            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
+            self._waiting.append((Path(name), target))
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, _mode(target))
+
+    def commit(self) -> None:
+        """Rename every file into place, in the order in which they were opened."""
+        while self._waiting:
+            temporary, target = self._waiting[0]
+            with _told(target):
+                temporary.replace(target)
+            self._waiting.pop(0)
+
+
+def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFile]) -> None:
+    """Write bytes and spans of other files, one after another."""
+    for piece in pieces:
+        if isinstance(piece, Span):
+            copy_span(out, files[piece.key], piece.offset, piece.length)
+        else:
+            out.write(piece)
+
+
+def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
+    """Append `length` bytes of another file, in the kernel where it can."""
+    file.verify()
+    out.flush()
+    with file.path.open("rb") as source:
+        while length:
+            try:
+                done = os.copy_file_range(
+                    source.fileno(), out.fileno(), min(length, _CHUNK), offset
+                )
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+                break
+            if not done:
+                break
+            offset, length = offset + done, length - done
+    out.seek(0, os.SEEK_END)
+    if length:
+        for block in file.blocks(offset, length):
+            out.write(block)
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """An `OSError` as a `WriteError` that names the target."""
+    try:
+        yield
+    except OSError as error:
+        hints = {
+            errno.ENOENT: f"make the folder first: mkdir -p {target.parent}",
+            errno.ENOSPC: "nothing was changed; free some space, or write elsewhere with -o",
+            errno.EROFS: "write elsewhere with -o",
+            errno.EACCES: "write elsewhere with -o",
+        }
+        hint = hints.get(error.errno or 0)
+        raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
+
+
+def _mode(target: Path) -> int:
+    """The permissions that the target has, or that a new file would get."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask

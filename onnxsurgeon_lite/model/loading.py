@@ -1,0 +1,96 @@
+"""From a path to a `Model`, reading the structure alone."""
+
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto
+
+from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError
+from onnxsurgeon_lite.model.datafile import DataFile, locate
+from onnxsurgeon_lite.model.model import Model, external_tensors, refer
+from onnxsurgeon_lite.wire import skeleton
+
+
+def load(path: str | Path) -> Model:
+    """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
+
+    Raises:
+        ModelFileError: the file is missing, empty, a directory, truncated or no ONNX model.
+        ExternalDataError: external data is missing, too short, or in a place that is refused.
+    """
+    path = Path(path)
+    try:
+        source = DataFile.of(path.resolve(strict=True))
+        if path.is_dir():
+            raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))
+        if not source.path.is_file():
+            raise ModelFileError(f"{str(path)!r} is no regular file")
+        key = str(source.path)
+        data = skeleton(source.path, key)
+    except OSError as error:
+        raise ModelFileError(f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)) from error
+    model = Model(_parse(data, path), {key: source}, path)
+    for tensor in external_tensors(model.proto):
+        _resolve(model, tensor, path.absolute().parent)
+    source.verify()
+    return model
+
+
+def _parse(data: bytes, path: Path) -> ModelProto:
+    try:
+        proto = ModelProto.FromString(data)
+    except DecodeError as error:
+        raise ModelFileError(f"{str(path)!r} is not an ONNX model: {error}") from error
+    if not proto.HasField("graph"):
+        raise ModelFileError(
+            f"{str(path)!r} is not an ONNX model: it holds no graph",
+            "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this",
+        )
+    return proto
+
+
+def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
+    """Turn an external tensor as a file has it into one as a `Model` has it; check that its bytes are there."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if location in model.files and model.files[location].location is None:
+        file = model.files[location]  # embedded: the wire scan made this reference
+    else:
+        path = locate(folder, location, tensor.name)
+        file = model.files.setdefault(str(path), DataFile.of(path, location))
+    wanted = _byte_count(tensor)
+    try:
+        offset = int(entries.get("offset") or 0)
+        length = int(entries.get("length") or wanted)
+    except ValueError as error:
+        raise ExternalDataError(
+            f"tensor {tensor.name!r} has an offset or length that is no number"
+        ) from error
+    if offset < 0 or length < wanted or offset + length > file.size:
+        raise ExternalDataError(
+            f"tensor {tensor.name!r} needs {wanted} bytes at offset {offset} of {file.path.name!r}, "
+            f"which has {file.size}; the model says {length}",
+            "was the file copied or downloaded completely?",
+        )
+    refer(tensor, str(file.path), offset, length)
+
+
+def _byte_count(tensor: TensorProto) -> int:
+    """Bytes that the tensor needs; 0 where the dtype is newer than this library."""
+    try:
+        return tensors.byte_count(tensor.data_type, tensor.dims)
+    except SurgeonError:
+        return 0
+
+
+def _inside(folder: Path) -> str | None:
+    models = sorted(folder.glob("*.onnx"))
+    return f"it holds {str(models[0])!r}" if models else None
+
+
+def _nearby(path: Path) -> str | None:
+    if not path.parent.is_dir():
+        return None
+    others = sorted(other.name for other in path.parent.glob("*.onnx"))
+    return f"models in that folder: {', '.join(others[:5])}" if others else None

@@ -1,0 +1,172 @@
+"""From a `Model` to complete files on disk."""
+
+import filecmp
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
+from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.files import Staging, copy_span, write_pieces
+from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer
+from onnxsurgeon_lite.wire import LARGE, expand
+
+MAX_PROTOBUF = (1 << 31) - 1
+"""protobuf refuses to parse a message of more bytes."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `save` wrote: the model, and the data files beside it (those that were there already included)."""
+
+    path: Path
+    data_files: tuple[Path, ...] = ()
+
+
+def save(
+    model: Model, path: str | Path, external: bool | None = None, *, force: bool = False
+) -> Written:
+    """Write a model whose files can be moved together; an unedited one is written byte for byte as it was.
+
+    The target and the data files appear whole or not at all. The model may be written over the files it was loaded
+    from; it must then be loaded again.
+
+    Args:
+        external: None keeps the source's way (its data files are copied under their own names), unless a single
+            file would pass protobuf's 2 GiB; True moves every large initializer into one `<name>.data`; False
+            embeds everything, whatever the size.
+        force: overwrite a data file that belongs to something else.
+
+    Raises:
+        OutputExistsError: a data file that belongs to something else would be overwritten.
+        WriteError: the folder is missing or read-only, or the disk is full.
+        SourceChangedError: a file that holds the model's tensors changed after the load.
+    """
+    path = Path(path)
+    if external is None and _is_unedited(model):
+        return _copy_source(model, path, force)
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    if external is None and _embedded_size(model, proto) > MAX_PROTOBUF:
+        external = True
+    with Staging() as staging:
+        if external is None:
+            data_files = _copy_data_files(model, proto, path, staging, force)
+        elif external:
+            data_files = _gather(model, proto, path, staging, force)
+        else:
+            data_files = []
+        pieces = expand(proto.SerializeToString(), model.files)
+        with staging.open(path) as out:
+            write_pieces(out, pieces, model.files)
+        staging.commit()
+    return Written(path, tuple(data_files))
+
+
+def _is_unedited(model: Model) -> bool:
+    """Whether the file the model came from still says exactly what the model says."""
+    if model.path is None:
+        return False
+    source = model.files.get(str(Path(os.path.realpath(model.path))))
+    if source is None:
+        return False
+    source.verify()
+    return bool(load(model.path).proto == model.proto)
+
+
+def _copy_source(model: Model, path: Path, force: bool) -> Written:
+    with Staging() as staging:
+        data_files = _copy_data_files(model, model.proto, path, staging, force)
+        source = next(file for file in model.files.values() if file.location is None)
+        if not _is_same_file(source.path, path):
+            with staging.open(path) as out:
+                copy_span(out, source, 0, source.size)
+        staging.commit()
+    return Written(path, tuple(data_files))
+
+
+def _embedded_size(model: Model, proto: ModelProto) -> int:
+    """Bytes of the file if what is embedded stays so."""
+    spans = (model.span(tensor) for tensor in external_tensors(proto))
+    return proto.ByteSize() + sum(length for file, _, length in spans if file.location is None)
+
+
+def _copy_data_files(
+    model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
+) -> list[Path]:
+    """Put the source's data files beside the target under their own names; refer to them there."""
+    copied: dict[Path, DataFile] = {}
+    for tensor in external_tensors(proto):
+        file, offset, length = model.span(tensor)
+        if file.location is None:
+            continue
+        copied[path.parent / file.location] = file
+        if proto is not model.proto:
+            refer(tensor, file.location, offset, length)
+    for target, file in copied.items():
+        if _is_same_file(file.path, target):
+            continue
+        if target.exists() and not force and not filecmp.cmp(file.path, target, shallow=False):
+            raise OutputExistsError(
+                f"{str(target)!r} is there already and is not the data file of {str(model.path)!r}",
+                "write to another folder, or overwrite it with --force",
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with staging.open(target) as out:
+            copy_span(out, file, 0, file.size)
+    return list(copied)
+
+
+def _gather(
+    model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
+) -> list[Path]:
+    """Write exactly the bytes of every large initializer, and of what was external, to one `<name>.data`."""
+    target = path.with_name(path.name.removesuffix(".onnx") + ".data")
+    large = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
+    large += [
+        t
+        for t in walk.attribute_tensors(proto)
+        if is_external(t) and model.span(t)[0].location is not None
+    ]
+    if not large:
+        return []
+    if target.exists() and not force and not _belongs(target, path):
+        raise OutputExistsError(
+            f"{str(target)!r} is there already", "choose another -o, or overwrite it with --force"
+        )
+    written: dict[tuple[Path, int, int], int] = {}  # shared bytes are written once
+    position = 0
+    with staging.open(target) as out:
+        for tensor in large:
+            if not is_external(tensor):
+                offset, position = position, position + len(tensor.raw_data)
+                length = len(tensor.raw_data)
+                out.write(tensor.raw_data)
+                tensor.ClearField("raw_data")
+                tensor.data_location = TensorProto.EXTERNAL
+            else:
+                file, start, length = model.span(tensor)
+                offset = written.setdefault((file.path, start, length), position)
+                if offset == position:
+                    copy_span(out, file, start, length)
+                    position += length
+            refer(tensor, target.name, offset, length)
+    return [target]
+
+
+def _belongs(data: Path, path: Path) -> bool:
+    """Whether the model that stands at `path` keeps its tensors in `data`."""
+    if not path.exists():
+        return False
+    try:
+        return any(_is_same_file(file.path, data) for file in load(path).files.values())
+    except ModelFileError:
+        return False
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    return other.exists() and one.samefile(other)

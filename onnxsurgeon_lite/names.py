@@ -1,0 +1,65 @@
+"""Names as people write and read them: lists on a command line, safe display, shell quoting."""
+
+import shlex
+import unicodedata
+from collections.abc import Container, Iterable
+
+
+def shown(name: str) -> str:
+    """The name with control and formatting characters escaped, so that a terminal prints it and does nothing else."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def command(*words: str) -> str:
+    """A shell command that can be pasted, whatever the words hold."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    if any(map(_is_control, word)):
+        return "$'" + "".join(map(_ansi_c, word)) + "'"
+    return shlex.quote(word)
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc"
+
+
+def _ansi_c(character: str) -> str:
+    if _is_control(character):
+        return f"\\u{ord(character):04x}"
+    return "\\" + character if character in "\\'" else character
+
+
+def listed(names: Iterable[str]) -> str:
+    """Several names as one list argument; the inverse of `split`."""
+    return ",".join(name.replace("\\", "\\\\").replace(",", "\\,") for name in names)
+
+
+def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
+    r"""Names from list arguments: each is one name if `known` has it, else it is split at commas.
+
+    `\,` is a comma inside a name and `\\` a backslash.
+    """
+    names: list[str] = []
+    for argument in arguments:
+        names.extend([argument] if argument in known else _split_one(argument))
+    return [name for name in names if name]
+
+
+def _split_one(argument: str) -> list[str]:
+    parts, part, escaped = [], "", False
+    for character in argument:
+        if escaped:
+            part += character if character in ",\\" else "\\" + character
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif character == ",":
+            parts.append(part)
+            part = ""
+        else:
+            part += character
+    return [*parts, part + ("\\" if escaped else "")]

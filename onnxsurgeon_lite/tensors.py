@@ -1,0 +1,105 @@
+"""`TensorProto` and raw bytes <-> numpy, for every ONNX dtype.
+
+bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types. Raw bytes are what `raw_data` holds:
+little-endian, sub-byte elements packed from the low bits up.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxsurgeon_lite.errors import SurgeonError
+
+Array = NDArray[np.generic]
+
+_SUB_BYTE_BITS = {
+    TensorProto.INT4: 4,
+    TensorProto.UINT4: 4,
+    TensorProto.FLOAT4E2M1: 4,
+    TensorProto.INT2: 2,
+    TensorProto.UINT2: 2,
+}
+
+
+def dtype_name(data_type: int) -> str:
+    """The ONNX name of a `TensorProto.DataType`, lower case: `float`, `bfloat16`, `float8e4m3fn`."""
+    try:
+        return str(TensorProto.DataType.Name(data_type)).lower()
+    except ValueError:
+        return f"unknown dtype {data_type}"
+
+
+def data_type_of(name: str) -> int:
+    """The `TensorProto.DataType` that `dtype_name` calls `name`."""
+    return int(TensorProto.DataType.Value(name.upper()))
+
+
+def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
+    """The numpy dtype that holds one element; strings are objects."""
+    try:
+        return np.dtype(helper.tensor_dtype_to_np_dtype(data_type))
+    except KeyError as error:
+        raise SurgeonError(f"{data_type} is no ONNX dtype that this version knows") from error
+
+
+def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
+    """The `TensorProto.DataType` of a numpy dtype."""
+    if dtype.kind in "OUS":
+        return int(TensorProto.STRING)
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
+
+
+def byte_count(data_type: int, dims: Sequence[int]) -> int:
+    """Bytes that `raw_data` takes for a tensor of this dtype and shape."""
+    elements = math.prod(dims)
+    bits = _SUB_BYTE_BITS.get(data_type)
+    if bits is not None:
+        return -(-elements * bits // 8)
+    return elements * numpy_dtype(data_type).itemsize
+
+
+def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
+    """The array that raw bytes hold.
+
+    Raises:
+        SurgeonError: the number of bytes does not fit the dtype and shape.
+    """
+    wanted = byte_count(data_type, dims)
+    if len(raw) != wanted:
+        raise SurgeonError(
+            f"{dtype_name(data_type)} {list(dims)} needs {wanted} bytes, {len(raw)} are there"
+        )
+    bits = _SUB_BYTE_BITS.get(data_type)
+    if bits is None:
+        return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
+    return to_array(
+        TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
+    )
+
+
+def encode(array: Array) -> bytes:
+    """The raw bytes of an array; the inverse of `decode`. Strings have none."""
+    return from_array(array).raw_data
+
+
+def to_array(tensor: TensorProto) -> Array:
+    """The numbers of a tensor whose payload is in memory."""
+    return np.asarray(numpy_helper.to_array(tensor))
+
+
+def from_array(array: Array, name: str = "") -> TensorProto:
+    """A tensor with the array's numbers."""
+    if array.dtype.kind in "OUS":
+        return helper.make_tensor(
+            name, TensorProto.STRING, array.shape, [str(item).encode() for item in array.flat]
+        )
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def fingerprint(raw: bytes) -> str:
+    """A short digest of a tensor's bytes."""
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()

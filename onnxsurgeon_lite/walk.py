@@ -1,0 +1,77 @@
+"""Every tensor, graph and function body of a model, in one order, without recursion."""
+
+from collections.abc import Iterable, Iterator
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+def tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every tensor: initializers, attributes, sparse parts; bodies, functions and training graphs included."""
+    yield from initializers(model)
+    yield from attribute_tensors(model)
+
+
+def initializers(model: ModelProto) -> Iterator[TensorProto]:
+    """The (dense) initializers of every graph."""
+    for graph in graphs(model):
+        yield from graph.initializer
+
+
+def attribute_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """The tensors that are no initializers: in attributes, and the parts of sparse tensors."""
+    for graph in graphs(model):
+        yield from _of_sparse(graph.sparse_initializer)
+        yield from _of_nodes(graph.node)
+    for function in model.functions:
+        yield from _of_attributes(function.attribute_proto)
+        yield from _of_nodes(function.node)
+
+
+def graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The main graph, the training graphs, and every graph nested in them or in a function."""
+    pending = [model.graph]
+    for training in model.training_info:
+        pending.extend((training.initialization, training.algorithm))
+    for function in model.functions:
+        pending.extend(body for node in function.node for _, body in bodies(node))
+    while pending:
+        graph = pending.pop()
+        yield graph
+        for node in graph.node:
+            if node.attribute:
+                pending.extend(body for _, body in bodies(node))
+
+
+def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
+    """(attribute name, subgraph) of each subgraph that the node holds."""
+    found = []
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            found.append((attribute.name, attribute.g))
+        elif attribute.type == AttributeProto.GRAPHS:
+            found.extend((f"{attribute.name}.{i}", g) for i, g in enumerate(attribute.graphs))
+    return found
+
+
+def _of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        if node.attribute:
+            yield from _of_attributes(node.attribute)
+
+
+def _of_attributes(attributes: Iterable[AttributeProto]) -> Iterator[TensorProto]:
+    for attribute in attributes:
+        match attribute.type:
+            case AttributeProto.TENSOR:
+                yield attribute.t
+            case AttributeProto.TENSORS:
+                yield from attribute.tensors
+            case AttributeProto.SPARSE_TENSOR:
+                yield from _of_sparse([attribute.sparse_tensor])
+            case AttributeProto.SPARSE_TENSORS:
+                yield from _of_sparse(attribute.sparse_tensors)
+
+
+def _of_sparse(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
+    for tensor in tensors:
+        yield tensor.values
+        yield tensor.indices

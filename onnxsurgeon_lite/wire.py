@@ -1,0 +1,314 @@
+"""Where the large tensors of a protobuf file lie, without reading them.
+
+`skeleton` walks the length-delimited fields of a serialized `ModelProto` over a memory map and gives back the
+same message with the payload of every large tensor replaced by an external-data reference to (key, offset,
+length). Only the messages that are themselves large are entered, so the cost is that of the structure, whatever the
+weights weigh. This is the one way in for files above 2 GiB, which protobuf refuses to parse. `expand` is the way
+back: it says which bytes, and which spans of which files, make up the complete message.
+
+Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the field numbers.
+"""
+
+import functools
+import mmap
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxsurgeon_lite.errors import ModelFileError
+
+LARGE = 1024
+"""Payloads of more bytes than this stay in their file; smaller ones are read, shape inference needs them."""
+
+_MAX_DEPTH = 100  # protobuf's own limit on nested messages
+
+# message -> field number -> the message that field holds, for every way from a model to a tensor
+_CHILDREN: dict[str, dict[int, str]] = {
+    "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
+    "TrainingInfo": {1: "Graph", 2: "Graph"},
+    "Graph": {1: "Node", 5: "Tensor"},
+    "Function": {7: "Node", 11: "Attribute"},
+    "Node": {5: "Attribute"},
+    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph"},
+}
+_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 9, 10
+_PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as raw_data holds them
+_DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
+_VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
+_PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}  # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+
+Buffer = mmap.mmap | bytes
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of another file: `length` of them from `offset`, in the file known as `key`."""
+
+    key: str
+    offset: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Piece = bytes | Span
+
+
+class _MalformedError(Exception):
+    """The bytes are not a message of the expected kind."""
+
+
+@dataclass
+class _Rewrite:
+    """One walk over a message: which parts to enter, what to do with a tensor, and the result in pieces."""
+
+    source: Buffer
+    worth_entering: Callable[[int, int], bool]
+    tensor: Callable[[Buffer, int, int], list[Piece] | None]
+    pieces: list[Piece] = field(default_factory=list)
+
+
+def skeleton(path: Path, key: str) -> bytes:
+    """Serialized `ModelProto` at `path` with large payloads replaced by references into `key`.
+
+    Raises:
+        ModelFileError: the file is empty, truncated or not a serialized protobuf message.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            raise ModelFileError(f"{str(path)!r} is empty, not an ONNX model")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
+            refer = functools.partial(_refer_to_payload, key.encode())
+            walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
+            try:
+                if _rewrite(walk, "Model", 0, size, 0) is None:
+                    return source[:]
+            except _MalformedError as error:
+                raise ModelFileError(
+                    f"{str(path)!r} is not a readable ONNX model: {error}",
+                    f"the file has {size} bytes: was it copied or downloaded completely?",
+                ) from error
+            return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+
+
+def expand(structure: bytes, keys: Container[str]) -> list[Piece]:
+    """The complete message: `structure` with each reference into one of `keys` replaced by the payload's span."""
+    embed = functools.partial(_embed_payload, keys)
+    has_reference = functools.partial(_has_reference, structure)
+    walk = _Rewrite(structure, has_reference, embed)
+    if _rewrite(walk, "Model", 0, len(structure), 0) is None:
+        return [structure]
+    return walk.pieces
+
+
+def _has_reference(structure: bytes, start: int, stop: int) -> bool:
+    return structure.find(b"location", start, stop) >= 0
+
+
+def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int | None:
+    """Append the rewritten message to `walk.pieces`; its new length, or None (nothing appended) if unchanged."""
+    source, pieces = walk.source, walk.pieces
+    if kind == "Tensor":
+        tensor = walk.tensor(source, start, end)
+        if tensor is None:
+            return None
+        pieces.extend(tensor)
+        return sum(map(len, tensor))
+    if depth > _MAX_DEPTH:
+        raise _MalformedError(f"messages nested deeper than {_MAX_DEPTH} at byte {start}")
+
+    children = {number << 3 | _LEN: child for number, child in _CHILDREN[kind].items()}
+    copied, length, at = start, 0, start
+    while at < end:
+        field_start = at
+        tag, at = _varint(source, at, end)
+        if tag & 7 != _LEN:
+            at = _skip(source, tag, at, end)
+            continue
+        size, at = _varint(source, at, end)
+        stop = at + size
+        if stop > end:
+            raise _MalformedError(
+                f"a field at byte {field_start} needs {size} bytes, {end - at} are left"
+            )
+        if tag in children and walk.worth_entering(at, stop):
+            slot = len(pieces)
+            pieces.extend((b"", b""))  # what stands before the child, and its new tag and length
+            new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
+            if new_size is None:
+                del pieces[slot:]
+            else:
+                before, header = source[copied:field_start], _encode(tag) + _encode(new_size)
+                pieces[slot : slot + 2] = before, header
+                length += len(before) + len(header) + new_size
+                copied = stop
+        at = stop
+    if copied == start:
+        return None
+    pieces.append(source[copied:end])
+    return length + end - copied
+
+
+@dataclass
+class _TensorFields:
+    """What a rewrite needs to know of one serialized `TensorProto`."""
+
+    data_type: int = 0
+    external: bool = False
+    payloads: list[tuple[int, int, int, int]] = field(default_factory=list)  # number, field, start, stop
+    references: list[tuple[int, int]] = field(default_factory=list)  # external_data, data_location
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+
+
+def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
+    fields, at = _TensorFields(), start
+    while at < end:
+        field_start = at
+        tag, at = _varint(source, at, end)
+        number = tag >> 3
+        if tag & 7 == _LEN:
+            size, at = _varint(source, at, end)
+            stop = at + size
+            if stop > end:
+                raise _MalformedError(
+                    f"a tensor at byte {start} needs {size} bytes, {end - at} are left"
+                )
+            if number in _PAYLOADS:
+                fields.payloads.append((number, field_start, at, stop))
+            elif number == _EXTERNAL_DATA:
+                fields.references.append((field_start, stop))
+                key, value = _entry(source, at, stop)
+                fields.entries[key] = value
+            at = stop
+        elif tag == _DATA_TYPE << 3 | _VARINT:
+            fields.data_type, at = _varint(source, at, end)
+        elif tag == _DATA_LOCATION << 3 | _VARINT:
+            location, at = _varint(source, at, end)
+            fields.external = bool(location)
+            fields.references.append((field_start, at))
+        else:
+            at = _skip(source, tag, at, end)
+    return fields
+
+
+def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
+    """A `StringStringEntryProto`."""
+    pair = {1: b"", 2: b""}
+    while at < end:
+        tag, at = _varint(source, at, end)
+        if tag & 7 != _LEN:
+            at = _skip(source, tag, at, end)
+            continue
+        size, at = _varint(source, at, end)
+        if at + size > end:
+            raise _MalformedError(f"an entry at byte {at} needs {size} bytes, {end - at} are left")
+        pair[tag >> 3] = source[at : at + size]
+        at += size
+    return pair[1], pair[2]
+
+
+def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[Piece] | None:
+    """A tensor whose payload is one large little-endian field becomes a reference to it."""
+    fields = _scan_tensor(source, start, end)
+    if fields.external or len(fields.payloads) != 1:
+        return None
+    number, field_start, payload, stop = fields.payloads[0]
+    if stop - payload <= LARGE or fields.data_type not in _PACKED_TYPES.get(
+        number, (fields.data_type,)
+    ):
+        return None
+    entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
+    reference = b"".join(
+        _len_field(_EXTERNAL_DATA, _len_field(1, name) + _len_field(2, value))
+        for name, value in entries.items()
+    )
+    external = _encode(_DATA_LOCATION << 3 | _VARINT) + b"\x01"
+    return [source[start:field_start], source[stop:end], reference + external]
+
+
+def _embed_payload(
+    keys: Container[str], source: Buffer, start: int, end: int
+) -> list[Piece] | None:
+    """A reference into one of `keys` becomes `raw_data`; the bytes are named, not read."""
+    fields = _scan_tensor(source, start, end)
+    key = fields.entries.get(b"location", b"").decode()
+    if not fields.external or key not in keys:
+        return None
+    pieces: list[Piece] = []
+    copied = start
+    for reference, stop in sorted(fields.references):
+        pieces.append(source[copied:reference])
+        copied = stop
+    pieces.append(source[copied:end])
+    span = Span(key, int(fields.entries[b"offset"]), int(fields.entries[b"length"]))
+    pieces.append(_encode(_RAW_DATA << 3 | _LEN) + _encode(len(span)))
+    pieces.append(span)
+    return pieces
+
+
+def _skip(source: Buffer, tag: int, at: int, end: int) -> int:
+    """The position after a field that is not length-delimited."""
+    wire_type = tag & 7
+    if tag >> 3 == 0:
+        raise _MalformedError(f"field number 0 at byte {at}")
+    if wire_type == _VARINT:
+        at = _varint(source, at, end)[1]
+    elif wire_type == _I64:
+        at += 8
+    elif wire_type == _I32:
+        at += 4
+    elif wire_type == _GROUP_START:
+        at = _skip_group(source, tag, at, end)
+    else:
+        raise _MalformedError(f"unexpected wire type {wire_type} at byte {at}")
+    if at > end:
+        raise _MalformedError(f"the message ends inside a field at byte {end}")
+    return at
+
+
+def _skip_group(source: Buffer, tag: int, at: int, end: int) -> int:
+    """Groups are long out of use but still legal as unknown fields."""
+    open_groups = [tag >> 3]
+    while open_groups:
+        tag, at = _varint(source, at, end)
+        if tag & 7 == _GROUP_START:
+            open_groups.append(tag >> 3)
+        elif tag & 7 == _GROUP_END:
+            if open_groups.pop() != tag >> 3:
+                raise _MalformedError(f"a group ends with another number at byte {at}")
+        elif tag & 7 == _LEN:
+            size, at = _varint(source, at, end)
+            at += size
+        else:
+            at = _skip(source, tag, at, end)
+    return at
+
+
+def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
+    """(value, position after it)."""
+    value = shift = 0
+    while at < end:
+        byte = source[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise _MalformedError(f"a number longer than 64 bits at byte {at}")
+    raise _MalformedError(f"the message ends inside a number at byte {end}")
+
+
+def _encode(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _len_field(number: int, payload: bytes) -> bytes:
+    return _encode(number << 3 | _LEN) + _encode(len(payload)) + payload
