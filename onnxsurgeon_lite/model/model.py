@@ -81,8 +81,8 @@ class Model:
         self._fill(small)
         return proto
 
-    def for_runtime(self) -> tuple[bytes, Path]:
-        """(serialized structure, folder): external data relative to a folder above all the files.
+    def for_runtime(self) -> tuple[ModelProto, Path]:
+        """(structure, folder): external data relative to a folder above all the files.
 
         Initializers alone stay external: tensors in attributes are filled in.
         """
@@ -95,7 +95,7 @@ class Model:
         folder = Path(os.path.commonpath([f.path.parent for _, f, *_ in on_disk] or [Path.cwd()]))
         for tensor, file, offset, length in on_disk:
             refer(tensor, str(file.path.relative_to(folder)), offset, length)
-        return proto.SerializeToString(), folder
+        return proto, folder
 
     def _fill(self, on_disk: Iterator[TensorProto]) -> None:
         for tensor in on_disk:

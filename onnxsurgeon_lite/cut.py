@@ -1,0 +1,209 @@
+"""A cut (inputs, outputs) by value name: which nodes lie between, and what closes it when the inputs do not."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.names import command, listed
+
+_Vertex = tuple[str, bool]  # (value, whether its exit)
+_ONE = 1 << 20  # what cutting a value costs; one upstream of an input costs one part in a million more
+_UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A closed cut.
+
+    Attributes:
+        nodes: the nodes between, in the file's order.
+        unused: the inputs that no output depends on.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, ...]
+    unused: tuple[str, ...]
+
+
+def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cut:
+    """The nodes that compute the outputs from the inputs.
+
+    Raises:
+        UnknownNameError: a name is no value of the main graph.
+        CutError: an output is an input too, or lies upstream of the inputs.
+        OpenCutError: the inputs do not determine the outputs.
+    """
+    for name in (*inputs, *outputs):
+        index.require(name)
+    for name in outputs:
+        if name in inputs:
+            raise CutError(f"value {name!r} is both an input and an output of the cut")
+    nodes, needed_by, leaves = _walk_back(index, outputs, set(inputs))
+    unused = tuple(name for name in inputs if name not in needed_by)
+    if leaves:
+        if len(unused) == len(inputs) and inputs:
+            _refuse_upstream(index, inputs, outputs)
+        raise _open_cut(index, inputs, outputs, needed_by)
+    return Cut(tuple(inputs), tuple(outputs), tuple(sorted(nodes)), unused)
+
+
+def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """The smallest set of further values that closes the cut: a minimum vertex cut.
+
+    It separates the outputs from what lies upstream of the inputs given and from the graph's other inputs. Of several
+    smallest sets, the one farthest from the outputs that holds nothing upstream of an input where that can be.
+    """
+    needed = _walk_back(index, outputs, set(inputs))[1].keys() - set(inputs)
+    upstream = _upstream(index, inputs)
+    if not upstream.isdisjoint(outputs):
+        upstream = set()
+    region = needed - upstream
+    border = {name for name in needed & upstream if not region.isdisjoint(_results(index, name))}
+    free = {name for name in region if name in index.inputs and name not in index.initializers}
+
+    def capacity(name: str) -> int:
+        return _UNLIMITED if name in outputs else _ONE + (name in border)
+
+    return _minimum_vertex_cut(index, border | free, region | border, set(outputs), capacity)
+
+
+def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
+    """The values that the inputs are computed from."""
+    return {
+        name
+        for position in index.ancestors(inputs)
+        for name in (*index.reads[position], *index.nodes[position].output)
+    } - set(inputs)
+
+
+def _results(index: GraphIndex, name: str) -> list[str]:
+    """The values that are computed directly from a value."""
+    users = index.consumers.get(name, ())
+    return [output for user in users for output in index.nodes[user].output if output]
+
+
+def _walk_back(
+    index: GraphIndex, outputs: Iterable[str], stop: set[str]
+) -> tuple[set[int], dict[str, str], list[str]]:
+    """(nodes, value -> the value that needs it, graph inputs reached that are not in `stop`)."""
+    nodes: set[int] = set()
+    needed_by = {name: name for name in outputs}
+    leaves = []
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        if name in stop:
+            continue
+        position = index.producer.get(name)
+        if position is None:
+            if name in index.inputs and name not in index.initializers:
+                leaves.append(name)
+            elif name not in index.initializers:
+                user = index.describe(index.consumers[name][0])
+                raise GraphError(f"{user} reads {name!r}, which nothing produces")
+            continue
+        if position in nodes:
+            continue
+        nodes.add(position)
+        for read in index.reads[position]:
+            if read not in needed_by:
+                needed_by[read] = name
+                pending.append(read)
+    return nodes, needed_by, leaves
+
+
+def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    before = {name for p in index.ancestors(inputs) for name in index.nodes[p].output}
+    for name in outputs:
+        if name in before:
+            raise CutError(
+                f"output {name!r} lies upstream of the inputs {', '.join(map(repr, inputs))}",
+                f"the other way round: --inputs {command(listed(outputs))} "
+                f"--outputs {command(listed(inputs))}",
+            )
+
+
+def _open_cut(
+    index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str], needed_by: dict[str, str]
+) -> OpenCutError:
+    missing = missing_inputs(index, inputs, outputs)
+    path = [missing[0]]
+    while needed_by[path[-1]] != path[-1]:
+        path.append(needed_by[path[-1]])
+    shown = path if len(path) < 8 else [*path[:4], "...", *path[-3:]]
+    return OpenCutError(
+        f"the inputs do not determine {', '.join(map(repr, outputs))}: "
+        f"{', '.join(map(repr, missing))} also needed, by {' -> '.join(shown)}",
+        f"try: --inputs {command(listed([*inputs, *missing]))} --outputs {command(listed(outputs))}, "
+        "or add --auto-inputs",
+        missing,
+        path,
+    )
+
+
+def _minimum_vertex_cut(
+    index: GraphIndex,
+    sources: set[str],
+    values: set[str],
+    sinks: set[str],
+    capacity: Callable[[str], int],
+) -> list[str]:
+    """The cheapest values that separate sources from sinks; of several such sets the one nearest to the sources.
+
+    Edmonds and Karp's maximum flow over split vertices: each value is an edge from its entry to its exit.
+    """
+    flow: Counter[tuple[_Vertex, _Vertex]] = Counter()
+
+    def room(vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
+        name, is_exit = vertex
+        position = index.producer.get(name)
+        if is_exit:
+            yield (name, False), flow[(name, False), vertex]
+            for result in _results(index, name):
+                if result in values:
+                    yield (result, False), _UNLIMITED
+        else:
+            yield (name, True), capacity(name) - flow[vertex, (name, True)]
+            for read in index.reads[position] if position is not None else ():
+                if read in values:
+                    yield (read, True), flow[(read, True), vertex]
+
+    while True:
+        came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
+        pending = deque(came_from)
+        end = None
+        while pending and end is None:
+            vertex = pending.popleft()
+            if vertex[0] in sinks:
+                end = vertex
+            for other, left in room(vertex):
+                if left > 0 and other not in came_from:
+                    came_from[other] = vertex
+                    pending.append(other)
+        if end is None:
+            break
+        _push(came_from, end, flow, room)
+    cut = [name for name, is_exit in came_from if not is_exit and (name, True) not in came_from]
+    return sorted(cut, key=lambda name: index.rank.get(name, -1))
+
+
+def _push(
+    came_from: dict[_Vertex, _Vertex | None],
+    end: _Vertex,
+    flow: Counter[tuple[_Vertex, _Vertex]],
+    room: Callable[[_Vertex], Iterator[tuple[_Vertex, int]]],
+) -> None:
+    """Send as much as the path to `end` can take."""
+    edges = []
+    vertex = end
+    while (before := came_from[vertex]) is not None:
+        edges.append((before, vertex))
+        vertex = before
+    amount = min(dict(room(before))[after] for before, after in edges)
+    for before, after in edges:
+        back = min(amount, flow[after, before])  # take back what flows the other way first
+        flow[after, before] -= back
+        flow[before, after] += amount - back

@@ -1,0 +1,352 @@
+"""Who produces and who consumes each value of a graph: captures, bodies and functions included.
+
+A value that a node's subgraphs capture is an input of that node, everywhere. `''` is an omitted input or output and
+never a name. Nodes have printable ids that no file holds: `@12` in the main graph, `@12/then_branch/@3` in a body,
+`fn:domain::name/@3` in a function.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    shape_inference,
+)
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.errors import GraphError, UnknownNameError
+from onnxsurgeon_lite.model import Model
+
+FunctionKey = tuple[str, str, str]
+"""(domain, name, overload) of a model-local function."""
+
+MAIN = ""
+
+
+@dataclass(frozen=True)
+class Body:
+    """The nodes of one scope: the main graph (path ''), a subgraph, or a function."""
+
+    path: str
+    nodes: Iterable[NodeProto]
+
+    def node_id(self, position: int) -> str:
+        """The printable id of the node at a position."""
+        return f"{self.path}/@{position}" if self.path else f"@{position}"
+
+
+@dataclass
+class GraphIndex:
+    """The main graph of a model, indexed once in O(nodes + edges).
+
+    Attributes:
+        nodes: the graph's nodes; a node's position is its number everywhere below.
+        reads: per node, the values it needs: its inputs, then what its subgraphs capture.
+        producer: value -> the node it comes from.
+        consumers: value -> the nodes that need it, in order.
+        inputs, outputs: the graph's declarations by name.
+        initializers: by name, sparse ones included.
+    """
+
+    model: Model
+    nodes: list[NodeProto]
+    reads: list[list[str]] = field(default_factory=list)
+    producer: dict[str, int] = field(default_factory=dict)
+    consumers: dict[str, list[int]] = field(default_factory=dict)
+    inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: Model) -> "GraphIndex":
+        """Index a model's main graph.
+
+        Raises:
+            GraphError: two nodes produce one value.
+        """
+        graph = model.proto.graph
+        index = cls(model, list(graph.node))
+        index.inputs = {value.name: value for value in graph.input}
+        index.outputs = {value.name: value for value in graph.output}
+        index.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        index.initializers.update((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
+        for position, node in enumerate(index.nodes):
+            reads = list(filter(None, node.input))
+            if node.attribute:
+                reads += captured(node)
+            index.reads.append(list(dict.fromkeys(reads)))
+            for name in index.reads[-1]:
+                index.consumers.setdefault(name, []).append(position)
+            for name in filter(None, node.output):
+                other = index.producer.setdefault(name, position)
+                if other != position:
+                    raise GraphError(
+                        f"value {name!r} has two producers: {index.describe(other)} "
+                        f"and {index.describe(position)}",
+                        "one of them must be renamed before the graph can be cut or searched",
+                    )
+        return index
+
+    @property
+    def graph(self) -> GraphProto:
+        """The main graph."""
+        return self.model.proto.graph
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The nodes in a topological order: as in the file wherever that is sorted already.
+
+        Raises:
+            GraphError: the graph has a cycle.
+        """
+        return topological_order(self.reads, self.producer, self.describe)
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """Each produced value's place in the topological order."""
+        return {
+            name: place
+            for place, position in enumerate(self.order)
+            for name in self.nodes[position].output
+            if name
+        }
+
+    @cached_property
+    def types(self) -> dict[str, TypeProto]:
+        """The declared types: value_info, inputs, outputs, initializers."""
+        known = {n: v.type for n, v in self.declarations.items() if v.HasField("type")}
+        for name, tensor in self.initializers.items():
+            known.setdefault(name, _type_of(tensor))
+        return known
+
+    @cached_property
+    def inferred_types(self) -> dict[str, TypeProto]:
+        """Types by shape inference on the structure, for the values that declare none; may lack some."""
+        check_functions(self.model.proto)
+        try:
+            inferred = shape_inference.infer_shapes(self.model.structure(), data_prop=True)
+        except (shape_inference.InferenceError, RuntimeError, ValueError):
+            return {}
+        return {v.name: v.type for v in inferred.graph.value_info if v.HasField("type")}
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """A value's type: as declared, else as inferred, else None."""
+        declared = self.types.get(name)
+        return declared if declared is not None else self.inferred_types.get(name)
+
+    @cached_property
+    def declarations(self) -> dict[str, ValueInfoProto]:
+        """Every declared value: value_info, then outputs, then inputs, the later overriding."""
+        graph = self.graph
+        return {v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values}
+
+    def value_info(self, name: str) -> ValueInfoProto:
+        """A declaration of the value, as complete as the model allows: at least its name."""
+        info = ValueInfoProto(name=name)
+        declared = self.declarations.get(name)
+        if declared is not None:
+            info.CopyFrom(declared)
+        type_proto = None if info.HasField("type") else self.type_of(name)
+        if type_proto is not None:
+            info.type.CopyFrom(type_proto)
+        return info
+
+    def values(self) -> Iterator[str]:
+        """Every value of the main graph: inputs, initializers, what nodes produce."""
+        yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.producer or name in self.inputs or name in self.initializers
+
+    def require(self, name: str) -> None:
+        """Raise `UnknownNameError` unless the main graph has this value."""
+        if name not in self:
+            inner = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
+            error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
+            if inner is not None:
+                error.hint = f"it is a value inside the body {inner}, which cannot be named from outside"
+            raise error
+
+    @cached_property
+    def inner_bodies(self) -> list[Body]:
+        """The bodies of subgraphs, at any depth, and of functions."""
+        pending = [Body(MAIN, self.nodes)]
+        pending += [Body(f"fn:{'::'.join(filter(None, function_key(f)))}", f.node) for f in self.model.proto.functions]
+        found = []
+        while pending:
+            body = pending.pop()
+            found.append(body)
+            for position, node in enumerate(body.nodes):
+                for name, graph in walk.bodies(node) if node.attribute else ():
+                    pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
+        return [body for body in found if body.path]
+
+    def describe(self, position: int) -> str:
+        """A node as a message shows it: its operator, its name where it has one, its id."""
+        node = self.nodes[position]
+        return f"{node.op_type} {node.name!r} (@{position})" if node.name else f"{node.op_type} @{position}"
+
+    def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
+        """The nodes that the values depend on, not looking past the values in `stop`."""
+        seen, nodes = set(stop), set[int]()
+        pending = [name for name in values if name not in seen]
+        while pending:
+            name = pending.pop()
+            position = self.producer.get(name)
+            if name in seen or position is None:
+                continue
+            seen.add(name)
+            if position not in nodes:
+                nodes.add(position)
+                pending += self.reads[position]
+        return nodes
+
+    def descendants(self, position: int) -> set[int]:
+        """The nodes that depend on a node, itself included."""
+        found, pending = {position}, [position]
+        while pending:
+            for name in self.nodes[pending.pop()].output:
+                for consumer in self.consumers.get(name, ()) if name else ():
+                    if consumer not in found:
+                        found.add(consumer)
+                        pending.append(consumer)
+        return found
+
+
+def captured(node: NodeProto) -> list[str]:
+    """The values of enclosing scopes that a node's subgraphs use, at any depth."""
+    found: list[str] = []
+    for _, graph in walk.bodies(node):
+        local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+        local |= {sparse.values.name for sparse in graph.sparse_initializer}
+        used: list[str] = []
+        for inner in graph.node:
+            local.update(inner.output)
+            used += inner.input
+            if inner.attribute:
+                used += captured(inner)
+        used += (v.name for v in graph.output)
+        found += (name for name in used if name and name not in local)
+    return found
+
+
+def topological_order(
+    reads: list[list[str]], producer: Mapping[str, int], describe: Callable[[int], str]
+) -> list[int]:
+    """The nodes so that each comes after what it reads (Kahn); a graph that is sorted keeps its order.
+
+    Raises:
+        GraphError: the graph has a cycle; the message names it.
+    """
+    needs = [{producer[name] for name in names if name in producer} for names in reads]
+    if all(not n or max(n) < position for position, n in enumerate(needs)):
+        return list(range(len(reads)))
+    users: list[list[int]] = [[] for _ in reads]
+    for position, n in enumerate(needs):
+        for other in n:
+            users[other].append(position)
+    missing = [len(n) for n in needs]
+    ready = deque(position for position, count in enumerate(missing) if not count)
+    order = []
+    while ready:
+        position = ready.popleft()
+        order.append(position)
+        for user in users[position]:
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    if len(order) < len(reads):
+        raise GraphError(_cycle(needs, set(range(len(reads))) - set(order), describe))
+    return order
+
+
+def _cycle(needs: list[set[int]], left: set[int], describe: Callable[[int], str]) -> str:
+    """What to say of a cycle: walking back inside what could not be sorted must come around."""
+    position = min(left)
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    while position not in seen:
+        seen[position] = len(path)
+        path.append(position)
+        position = min(needs[position] & left)
+    loop = path[seen[position] :][::-1]
+    names = [describe(p) for p in loop[:6]]
+    return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join([*names, names[0]])}"
+
+
+def function_key(function: FunctionProto) -> FunctionKey:
+    """(domain, name, overload)."""
+    return _domain(function.domain), function.name, function.overload
+
+
+def call_key(node: NodeProto) -> FunctionKey:
+    """The function that a node calls, if there is one of that key."""
+    return _domain(node.domain), node.op_type, node.overload
+
+
+def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
+    """The functions that the nodes call, directly or not, in the model's order."""
+    by_key = {function_key(function): function for function in model.functions}
+    reached: set[FunctionKey] = set()
+    pending = list(nodes) if by_key else []
+    while pending:
+        node = pending.pop()
+        for _, graph in walk.bodies(node):
+            pending += graph.node
+        key = call_key(node)
+        if key in by_key and key not in reached:
+            reached.add(key)
+            pending += by_key[key].node
+    return [function for function in model.functions if function_key(function) in reached]
+
+
+def check_functions(model: ModelProto) -> None:
+    """Raise `GraphError` when a function calls itself, directly or not."""
+    functions = {function_key(function): function for function in model.functions}
+    calls = {
+        key: {k for k in map(call_key, _all_nodes(function.node)) if k in functions}
+        for key, function in functions.items()
+    }
+    while calls:
+        leaves = {key for key, called in calls.items() if not called & calls.keys()}
+        if not leaves:
+            names = ", ".join(repr("::".join(filter(None, key))) for key in calls)
+            raise GraphError(f"functions that call themselves, directly or not: {names}")
+        for key in leaves:
+            del calls[key]
+
+
+def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        for _, graph in walk.bodies(node):
+            pending += graph.node
+
+
+def _defined(body: Body) -> set[str]:
+    return {name for node in body.nodes for name in node.output}
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _type_of(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+    values = tensor.values if isinstance(tensor, SparseTensorProto) else tensor
+    kind = TypeProto()
+    kind.tensor_type.elem_type = values.data_type
+    kind.tensor_type.shape.SetInParent()
+    for dim in tensor.dims:
+        kind.tensor_type.shape.dim.add(dim_value=dim)
+    return kind

@@ -1,0 +1,45 @@
+"""Intermediate values as graph outputs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.select import select_values
+
+
+@dataclass(frozen=True)
+class Expose:
+    """Declare intermediate values as graph outputs, so that a run returns them.
+
+    Values inside subgraphs and functions are not reached.
+    """
+
+    values: tuple[str, ...] = ()
+    all_values: bool = False
+    name: ClassVar[str] = "expose"
+
+    def apply(self, model: Model) -> PassResult:
+        """Add an output for each value that is none yet.
+
+        Raises:
+            UnknownNameError: the main graph has no such value.
+        """
+        index = GraphIndex.of(model)
+        selection = select_values(index, self.values)
+        wanted = [*selection.names, *(index.producer if self.all_values else ())]
+        hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
+        if not hidden:
+            return PassResult(model, changed=False, notes=tuple(selection.notes))
+
+        result = model.copy()
+        declarations = [index.value_info(value) for value in hidden]
+        result.proto.graph.output.extend(declarations)
+        exposed = set(hidden)
+        inner = [info for info in result.proto.graph.value_info if info.name not in exposed]
+        del result.proto.graph.value_info[:]  # an output is declared once
+        result.proto.graph.value_info.extend(inner)
+        untyped = [info.name for info in declarations if not info.HasField("type")]
+        notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
+        return PassResult(result, changed=True, notes=tuple(notes))

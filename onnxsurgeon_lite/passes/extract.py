@@ -1,0 +1,136 @@
+"""The submodel between two sets of values."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import GraphProto, ModelProto, NodeProto
+
+from onnxsurgeon_lite.cut import Cut, close, missing_inputs
+from onnxsurgeon_lite.errors import OpenCutError
+from onnxsurgeon_lite.graph import GraphIndex, reached_functions
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.select import select_values
+
+
+@dataclass(frozen=True)
+class Extract:
+    """Keep only what computes the outputs from the inputs; either left out means the model's own.
+
+    What the kept part uses is kept as it is: captured values, functions, defaults of inputs, quantization
+    annotations, metadata, types. Cuts inside subgraphs and functions are not made.
+    """
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    auto_inputs: bool = False
+    name: ClassVar[str] = "extract"
+
+    def apply(self, model: Model) -> PassResult:
+        """Cut the submodel out.
+
+        Raises:
+            UnknownNameError: the main graph has no such value.
+            CutError: an output is an input too, or lies upstream of the inputs.
+            OpenCutError: the inputs do not determine the outputs (and `auto_inputs` is off).
+        """
+        index = GraphIndex.of(model)
+        own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
+        inputs = select_values(index, self.inputs)
+        outputs = select_values(index, self.outputs)
+        notes = inputs.notes + outputs.notes
+        wanted_inputs = tuple(inputs.names) if self.inputs else own_inputs
+        wanted_outputs = tuple(outputs.names) if self.outputs else tuple(index.outputs)
+        try:
+            cut = close(index, wanted_inputs, wanted_outputs)
+        except OpenCutError:
+            if not self.auto_inputs:
+                raise
+            added = missing_inputs(index, wanted_inputs, wanted_outputs)
+            notes.append(f"also an input, to close the cut: {', '.join(map(repr, added))}")
+            cut = close(index, (*wanted_inputs, *added), wanted_outputs)
+
+        result = model.with_proto(_submodel(index, cut))
+        notes += (f"no output depends on input {name!r}: kept" for name in cut.unused)
+        for info in (*result.proto.graph.input, *result.proto.graph.output):
+            if not info.HasField("type"):
+                notes.append(f"the type of {info.name!r} is unknown")
+        return PassResult(result, result.proto != model.proto, tuple(notes))
+
+
+def submodel(index: GraphIndex, cut: Cut) -> Model:
+    """The model of a closed cut."""
+    return index.model.with_proto(_submodel(index, cut))
+
+
+def _submodel(index: GraphIndex, cut: Cut) -> ModelProto:
+    source = index.model.proto
+    result = ModelProto()
+    for field, value in source.ListFields():
+        if field.name not in ("graph", "functions", "training_info"):
+            _copy_field(result, field.name, value)
+    nodes = [index.nodes[position] for position in cut.nodes]
+    used = {name for position in cut.nodes for name in index.reads[position]} | {*cut.outputs}
+    _fill_graph(result.graph, index, cut, nodes, used)
+    result.functions.extend(reached_functions(source, nodes))
+    kept = {tensor.name for tensor in result.graph.initializer}
+    result.training_info.extend(
+        training
+        for training in source.training_info
+        if all(binding.key in kept for binding in training.update_binding)
+    )
+    return result
+
+
+def _fill_graph(
+    graph: GraphProto, index: GraphIndex, cut: Cut, nodes: list[NodeProto], used: set[str]
+) -> None:
+    source = index.graph
+    for field, value in source.ListFields():
+        if field.name in ("name", "doc_string", "metadata_props"):
+            _copy_field(graph, field.name, value)
+    produced = {name for node in nodes for name in node.output if name}
+    inner = produced - {*cut.inputs, *cut.outputs}
+    for annotation in source.quantization_annotation:
+        if annotation.tensor_name in used | produced:
+            graph.quantization_annotation.append(annotation)
+            used |= {entry.value for entry in annotation.quant_parameter_tensor_names}
+    stays = used - {*cut.inputs} - produced
+    graph.node.extend(nodes)
+    for node in graph.node:
+        _drop_outputs(node, cut.inputs, index)
+    graph.initializer.extend(tensor for tensor in source.initializer if tensor.name in stays)
+    graph.sparse_initializer.extend(
+        sparse for sparse in source.sparse_initializer if sparse.values.name in stays
+    )
+    graph.value_info.extend(info for info in source.value_info if info.name in inner)
+    graph.input.extend(map(index.value_info, cut.inputs))
+    graph.input.extend(info for info in source.input if _has_default(info.name, index, stays))
+    graph.output.extend(map(index.value_info, cut.outputs))
+
+
+def _has_default(name: str, index: GraphIndex, stays: Container[str]) -> bool:
+    return name in stays and name in index.initializers
+
+
+def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex) -> None:
+    """A node kept for its other outputs no longer produces what the cut feeds."""
+    for slot, name in enumerate(node.output):
+        if name and name in cut_inputs:
+            node.output[slot] = _unused_name(f"{name}_unused", index)
+
+
+def _unused_name(base: str, index: GraphIndex) -> str:
+    name, number = base, 0
+    while name in index:
+        number += 1
+        name = f"{base}_{number}"
+    return name
+
+
+def _copy_field(target: ModelProto | GraphProto, name: str, value: object) -> None:
+    if isinstance(value, (str, int)):
+        setattr(target, name, value)
+    else:
+        getattr(target, name).extend(value)

@@ -1,0 +1,105 @@
+"""The child process seen from the parent: requests, replies, time limits, crashes.
+
+A model can crash or hang the runtime; then the child dies, never the caller.
+"""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+
+Reply = dict[str, object]
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class Child:
+    """A worker process, started at once and used when it is ready."""
+
+    def __init__(self, memory_limit: int = 0) -> None:
+        here, there = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the child
+        with there:
+            command = [sys.executable, "-P", str(_WORKER), str(there.fileno()), str(memory_limit)]
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                start_new_session=True,
+            )
+        self._connection = Connection(here.detach())
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def ask(
+        self,
+        action: str,
+        payloads: Iterable[bytes | memoryview] = (),
+        timeout: float | None = None,
+        **arguments: object,
+    ) -> Reply:
+        """Send a request and wait for its reply.
+
+        Raises:
+            RuntimeFailure: the runtime refused; the message is its own.
+            RuntimeCrash: the process died.
+            RuntimeTimeout: the time, in seconds, is over; the process is ended.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._watched():
+            self._connection.send_bytes(json.dumps({"do": action, **arguments}).encode())
+            for payload in payloads:
+                self._connection.send_bytes(payload)
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._connection.poll(left):
+                self._process.kill()
+                raise RuntimeTimeout(
+                    f"the runtime did not finish within {timeout:g} seconds",
+                    "allow it more with --timeout",
+                )
+            reply: Reply = json.loads(self._connection.recv_bytes())
+        if "error" in reply:
+            raise RuntimeFailure(str(reply["error"]))
+        return reply
+
+    def receive(self) -> bytes:
+        """The next payload of the last reply."""
+        with self._watched():
+            return self._connection.recv_bytes()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            raise RuntimeCrash(f"the runtime's process died: {self._cause()}") from error
+
+    def _cause(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        code = self._process.returncode
+        self._log.seek(0)
+        last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+        if code is None:
+            return "it closed its connection"
+        if code == -signal.SIGKILL:
+            return "killed, most likely for want of memory"
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        return ": ".join([how, *last])
+

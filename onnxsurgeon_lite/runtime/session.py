@@ -1,0 +1,241 @@
+"""Sessions in the child process: open a model, put values, run, fetch."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+
+import numpy as np
+from onnx import ModelProto
+
+from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.tensors import Array
+
+Opt = Literal["none", "basic", "extended", "all"]
+Value = Array | list[Array] | None
+"""A tensor, a sequence of tensors, or an optional that holds nothing."""
+
+_UNKNOWN_OP = re.compile(r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered")
+_NO_KERNEL = re.compile(r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'")
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+
+
+@dataclass(frozen=True)
+class RuntimeOptions:
+    """How onnxruntime is to run a model.
+
+    Attributes:
+        opt: graph optimisation level.
+        provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.
+        threads: intra-op threads, 0 for onnxruntime's choice.
+        prepacking: rearrange weights when the session opens; it pays off over many runs only.
+        timeout: seconds that a request may take, None for no limit.
+        memory_limit: bytes that the process may allocate, 0 for no limit.
+        ops_libraries: shared libraries with custom operators.
+    """
+
+    opt: Opt = "all"
+    provider: str = "cpu"
+    threads: int = 0
+    prepacking: bool = True
+    timeout: float | None = None
+    memory_limit: int = 0
+    ops_libraries: tuple[str, ...] = ()
+
+
+@dataclass
+class Ran:
+    """What a run gave: what was fetched, and the (dtype, shape) of every tensor that was fetched or kept."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+
+
+class Runtime:
+    """onnxruntime in a child process; a context manager.
+
+    Values put or kept stay in the child, in the dtype they have, and feed later sessions under their names.
+    """
+
+    def __init__(self, options: RuntimeOptions | None = None) -> None:
+        self.options = options or RuntimeOptions()
+        self._child = Child(self.options.memory_limit)
+
+    def __enter__(self) -> "Runtime":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._child.close()
+
+    def about(self) -> Mapping[str, object]:
+        """The runtime's version and the providers it has."""
+        return self._child.ask("about")
+
+    def open(self, model: Model) -> None:
+        """Open a session on a model; its weights are mapped from their files.
+
+        Raises:
+            RuntimeFailure: the runtime refuses the model; the message names the node where the runtime does.
+            RuntimeCrash, RuntimeTimeout: it died of it, or took too long.
+        """
+        proto, folder = model.for_runtime()
+        _name_nodes(proto)
+        options = self.options
+        try:
+            self._child.ask(
+                "open",
+                [proto.SerializeToString()],
+                options.timeout,
+                opt=options.opt,
+                folder=str(folder),
+                providers=[_provider(options.provider)],
+                threads=options.threads,
+                prepacking=options.prepacking,
+                ops_libraries=list(options.ops_libraries),
+            )
+        except (RuntimeCrash, RuntimeTimeout):
+            raise
+        except RuntimeFailure as error:
+            raise _explained(error, proto) from error
+
+    def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
+        """Store a value in the child under a name."""
+        if isinstance(value, list):
+            elements = [f"{name}\0{i}" for i in range(len(value))]
+            for element, array in zip(elements, value, strict=True):
+                self.put(element, array)
+            self._child.ask("pack", name=name, elements=elements, data_type=data_type or 1)
+            return
+        kind = tensors.data_type_of_numpy(value.dtype)
+        strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
+        payload = [] if strings is not None else [_bytes_of(value)]
+        self._child.ask(
+            "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
+        )
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop stored values."""
+        self._child.ask("forget", names=list(names))
+
+    def run(
+        self,
+        feeds: Mapping[str, str] | Iterable[str],
+        fetch: Sequence[str],
+        keep: Sequence[str] = (),
+    ) -> Ran:
+        """Run the open session on stored values.
+
+        Args:
+            feeds: input name -> name of the stored value, or the names where both are the same.
+            fetch: values to bring here.
+            keep: values to store in the child under their own names.
+
+        Raises:
+            RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, died, or took too long.
+        """
+        given = dict(feeds) if isinstance(feeds, Mapping) else {name: name for name in feeds}
+        try:
+            reply = self._child.ask(
+                "run", timeout=self.options.timeout, feeds=given, fetch=list(fetch), keep=list(keep)
+            )
+        except (RuntimeCrash, RuntimeTimeout):
+            raise
+        except RuntimeFailure as error:
+            raise RuntimeFailure(_CODE.sub("", error.message)) from error
+        ran = Ran()
+        for header in reply["values"]:  # type: ignore[attr-defined]
+            if header["kind"] == "tensor":
+                ran.types[header["name"]] = header["data_type"], header["shape"]
+            if header["fetched"]:
+                ran.values[header["name"]] = self._receive(header)
+        return ran
+
+    def _receive(self, header: Mapping[str, object]) -> Value:
+        match header:
+            case {"kind": "none"}:
+                return None
+            case {"kind": "sequence", "elements": list(elements)}:
+                return [self._tensor(element) for element in elements]
+            case {"kind": "tensor"}:
+                return self._tensor(header)
+        raise RuntimeFailure(f"value {header['name']!r} is a {header['kind']}, which cannot be fetched")
+
+    def _tensor(self, header: Mapping[str, object]) -> Array:
+        match header:
+            case {"strings": list(strings), "shape": list(shape)}:
+                return np.array(strings, dtype=object).reshape(shape)
+            case {"data_type": int(data_type), "shape": list(shape)}:
+                return tensors.decode(data_type, shape, self._child.receive())
+        raise RuntimeFailure(f"the runtime sent an unknown value: {header}")
+
+
+def run_model(
+    model: Model,
+    feeds: Mapping[str, Array | list[Array]],
+    fetch: Sequence[str] = (),
+    options: RuntimeOptions | None = None,
+) -> dict[str, Value]:
+    """Run a model once in a process of its own.
+
+    Args:
+        feeds: input name -> array.
+        fetch: outputs to return, all of them when empty.
+    """
+    with Runtime(options) as runtime:
+        runtime.open(model)
+        for name, value in feeds.items():
+            runtime.put(name, value)
+        wanted = list(fetch) or [output.name for output in model.proto.graph.output]
+        return runtime.run(list(feeds), wanted).values
+
+
+def _name_nodes(proto: ModelProto) -> None:
+    """Give nodes without a name their ids, so that the runtime's messages name them."""
+    for position, node in enumerate(proto.graph.node):
+        if not node.name:
+            node.name = f"@{position}"
+
+
+def _provider(name: str) -> str:
+    short = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+    return short.get(name.lower(), name)
+
+
+def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
+    """The runtime's refusal of a model, with the nodes it is about."""
+    unknown = _UNKNOWN_OP.search(error.message)
+    if unknown is not None:
+        op, domain = unknown["op"], unknown["domain"]
+        ids = [f"@{i}" for i, node in enumerate(proto.graph.node) if node.op_type == op]
+        place = f" (node {', '.join(ids[:5])})" if ids else ""
+        return RuntimeFailure(
+            f"the runtime has no operator {domain}:{op}{place}",
+            "give the library that has it with --ops-library, or cut the model before and after it",
+        )
+    missing = _NO_KERNEL.search(error.message)
+    if missing is not None:
+        return RuntimeFailure(
+            f"the runtime cannot run {missing['op']} for the dtypes of node {missing['name']!r}",
+            "cut the model before and after it, or choose another --provider",
+        )
+    return RuntimeFailure(f"the runtime refuses the model: {_CODE.sub('', error.message)}")
+
+
+def _bytes_of(array: Array) -> bytes | memoryview:
+    data_type = tensors.data_type_of_numpy(array.dtype)
+    if tensors.byte_count(data_type, array.shape) != array.nbytes:
+        return tensors.encode(array)
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def _text(item: object) -> str:
+    return item.decode() if isinstance(item, bytes) else str(item)

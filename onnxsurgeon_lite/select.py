@@ -1,0 +1,119 @@
+"""A selector string -> values or nodes.
+
+Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, glob. `name:` in
+front forces an exact name. A name held by both a value and a node means the kind that is asked for.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from onnxsurgeon_lite import names
+from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph import GraphIndex
+
+_OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
+
+
+@dataclass
+class Selection:
+    """Names in the order they were asked for, and what a reader should know of how they were found."""
+
+    names: list[str]
+    notes: list[str] = field(default_factory=list)
+
+
+def select_values(index: GraphIndex, arguments: Iterable[str]) -> Selection:
+    """The values that list arguments mean: names, ids or operators of nodes stand for their outputs.
+
+    Raises:
+        UnknownNameError: nothing is called that.
+        AmbiguousNameError: a node with several outputs stands where one value was meant.
+        UsageError: a value is listed twice.
+    """
+    selection = Selection([])
+    for argument in _split(index, arguments):
+        selection.names += _values(index, argument, selection.notes)
+    repeated = [name for name, times in Counter(selection.names).items() if times > 1]
+    if repeated:
+        shown = ", ".join(map(repr, repeated))
+        raise UsageError(f"named more than once: {shown}")
+    return selection
+
+
+def select_nodes(index: GraphIndex, argument: str) -> list[int]:
+    """The nodes that one selector means; a value's name stands for its producer."""
+    exact = argument.removeprefix("name:")
+    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
+    if named:
+        return named
+    if exact in index.producer:
+        return [index.producer[exact]]
+    found = _by_id_or_op(index, argument)
+    if found is None and exact == argument:
+        found = [i for i, node in enumerate(index.nodes) if _glob(node.name, argument)]
+    if not found:
+        known = [node.name for node in index.nodes]
+        raise UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node")
+    return found
+
+
+def select_node(index: GraphIndex, argument: str) -> int:
+    """The one node that a selector means."""
+    found = select_nodes(index, argument)
+    if len(found) > 1:
+        raise AmbiguousNameError(argument, [f"@{position}" for position in found])
+    return found[0]
+
+
+def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
+    node_names = {node.name for node in index.nodes}
+    return names.split(arguments, {*index.values(), *node_names})
+
+
+def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
+    exact = argument.removeprefix("name:")
+    for name in (argument, exact):
+        if name in index:
+            return [name]
+    named = [i for i, node in enumerate(index.nodes) if node.name == exact]
+    if len(named) > 1:
+        raise AmbiguousNameError(argument, [f"@{position}" for position in named])
+    if named:
+        value = _only_output(index, argument, named[0])
+        notes.append(f"{argument!r} is a node: its output {value!r} was taken")
+        return [value]
+    nodes = _by_id_or_op(index, argument)
+    if nodes:
+        return [_only_output(index, argument, position) for position in nodes]
+    found = [] if nodes == [] else [name for name in index.values() if _glob(name, argument)]
+    if not found:
+        index.require(argument)
+    return found
+
+
+def _only_output(index: GraphIndex, argument: str, position: int) -> str:
+    outputs = [name for name in index.nodes[position].output if name]
+    if len(outputs) != 1:
+        raise AmbiguousNameError(argument, outputs)
+    return outputs[0]
+
+
+def _by_id_or_op(index: GraphIndex, argument: str) -> list[int] | None:
+    """The nodes of an id or an `op:` selector, None when it is neither."""
+    if re.fullmatch(r"@\d{1,9}", argument):
+        position = int(argument[1:])
+        return [position] if position < len(index.nodes) else []
+    operator = _OP.fullmatch(argument)
+    if operator is None:
+        return None
+    found = [i for i, node in enumerate(index.nodes) if node.op_type == operator["op"]]
+    if operator["number"] is None:
+        return found
+    return found[int(operator["number"]) :][:1]
+
+
+def _glob(name: str, pattern: str) -> bool:
+    return any(c in pattern for c in "*?[") and bool(name) and fnmatchcase(name, pattern)
