@@ -2,6 +2,6 @@
 
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.model import DataFile, Model
-from onnxsurgeon_lite.model.saving import Written, save
+from onnxsurgeon_lite.model.saving import Written, movable, save
 
-__all__ = ["DataFile", "Model", "Written", "load", "save"]
+__all__ = ["DataFile", "Model", "Written", "load", "movable", "save"]

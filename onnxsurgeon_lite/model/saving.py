@@ -67,6 +67,12 @@ def save(
     return Written(path, tuple(data_files))
 
 
+def movable(model: Model) -> bool | None:
+    """The `external` with which a part of a model is saved complete, without the source's data files."""
+    spans = map(model.span, external_tensors(model.proto))
+    return True if any(file.location is not None for file, *_ in spans) else None
+
+
 def _is_unedited(model: Model) -> bool:
     """Whether the file the model came from still says exactly what the model says."""
     if model.path is None:

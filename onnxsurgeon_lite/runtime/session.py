@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Literal
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TypeProto
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
@@ -32,7 +32,7 @@ class RuntimeOptions:
         opt: graph optimisation level.
         provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.
         threads: intra-op threads, 0 for onnxruntime's choice.
-        prepacking: rearrange weights when the session opens; it pays off over many runs only.
+        lean: for sessions that run once: weights are not rearranged, memory is not pooled.
         timeout: seconds that a request may take, None for no limit.
         memory_limit: bytes that the process may allocate, 0 for no limit.
         ops_libraries: shared libraries with custom operators.
@@ -41,7 +41,7 @@ class RuntimeOptions:
     opt: Opt = "all"
     provider: str = "cpu"
     threads: int = 0
-    prepacking: bool = True
+    lean: bool = False
     timeout: float | None = None
     memory_limit: int = 0
     ops_libraries: tuple[str, ...] = ()
@@ -49,10 +49,10 @@ class RuntimeOptions:
 
 @dataclass
 class Ran:
-    """What a run gave: what was fetched, and the (dtype, shape) of every tensor that was fetched or kept."""
+    """What a run gave: what was fetched, and the type of everything that was fetched or kept."""
 
     values: dict[str, Value] = field(default_factory=dict)
-    types: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
+    types: dict[str, TypeProto] = field(default_factory=dict)
 
 
 class Runtime:
@@ -99,7 +99,7 @@ class Runtime:
                 folder=str(folder),
                 providers=[_provider(options.provider)],
                 threads=options.threads,
-                prepacking=options.prepacking,
+                lean=options.lean,
                 ops_libraries=list(options.ops_libraries),
             )
         except (RuntimeCrash, RuntimeTimeout):
@@ -151,10 +151,17 @@ class Runtime:
             raise
         except RuntimeFailure as error:
             raise RuntimeFailure(_CODE.sub("", error.message)) from error
+        return self._received(reply)
+
+    def get(self, names: Sequence[str]) -> dict[str, Value]:
+        """Bring stored values here."""
+        return self._received(self._child.ask("get", names=list(names))).values if names else {}
+
+    def _received(self, reply: Mapping[str, object]) -> Ran:
         ran = Ran()
-        for header in reply["values"]:  # type: ignore[attr-defined]
-            if header["kind"] == "tensor":
-                ran.types[header["name"]] = header["data_type"], header["shape"]
+        headers = reply["values"]
+        for header in headers if isinstance(headers, list) else ():
+            ran.types[header["name"]] = _type(header["type"])
             if header["fetched"]:
                 ran.values[header["name"]] = self._receive(header)
         return ran
@@ -167,7 +174,7 @@ class Runtime:
                 return [self._tensor(element) for element in elements]
             case {"kind": "tensor"}:
                 return self._tensor(header)
-        raise RuntimeFailure(f"value {header['name']!r} is a {header['kind']}, which cannot be fetched")
+        raise RuntimeFailure(f"value {header['name']!r} is a {header['type']}, which cannot be fetched")
 
     def _tensor(self, header: Mapping[str, object]) -> Array:
         match header:
@@ -203,6 +210,21 @@ def _name_nodes(proto: ModelProto) -> None:
     for position, node in enumerate(proto.graph.node):
         if not node.name:
             node.name = f"@{position}"
+
+
+def _type(text: str) -> TypeProto:
+    """The type that onnxruntime writes as `tensor(float)`, `seq(tensor(float))`, `optional(...)`."""
+    outer, _, rest = text.partition("(")
+    inner = rest.removesuffix(")")
+    result = TypeProto()
+    match outer:
+        case "tensor":
+            result.tensor_type.elem_type = tensors.data_type_of(inner)
+        case "seq":
+            result.sequence_type.elem_type.CopyFrom(_type(inner))
+        case "optional":
+            result.optional_type.elem_type.CopyFrom(_type(inner))
+    return result
 
 
 def _provider(name: str) -> str:

@@ -40,6 +40,7 @@ class Worker:
         self.connection = connection
         self.session: ort.InferenceSession | None = None
         self.store: dict[str, ort.OrtValue] = {}
+        self.sending: dict[str, ort.OrtValue] = {}
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
@@ -56,6 +57,7 @@ class Worker:
             self.connection.send_bytes(json.dumps(reply).encode())
             for payload in payloads:
                 self.connection.send_bytes(payload)
+            self.sending = {}
 
     def do_open(
         self,
@@ -63,7 +65,7 @@ class Worker:
         folder: str,
         providers: list[str],
         threads: int,
-        prepacking: bool,
+        lean: bool,
         ops_libraries: list[str],
     ) -> tuple[Header, list[memoryview]]:
         """Open a session on the model whose bytes follow."""
@@ -75,8 +77,10 @@ class Worker:
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-        if not prepacking:
+        if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
+            options.enable_cpu_mem_arena = False
+            options.enable_mem_pattern = False
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         self.session = ort.InferenceSession(model, options, providers=providers)
@@ -119,9 +123,19 @@ class Worker:
         given = {name: self.store[stored] for name, stored in feeds.items()}
         results = dict(zip(names, self.session.run_with_ort_values(names, given), strict=True))
         self.store.update((name, results[name]) for name in keep)
+        return self._send({name: results[name] for name in names}, fetch)
+
+    def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
+        """Send stored values."""
+        return self._send({name: self.store[name] for name in names}, names)
+
+    def _send(
+        self, values: dict[str, ort.OrtValue], fetch: list[str]
+    ) -> tuple[Header, list[memoryview]]:
+        self.sending = values  # alive until their bytes are gone
         headers, payloads = [], []
-        for name in names:
-            header, payload = _describe(results[name])
+        for name, value in values.items():
+            header, payload = _describe(value)
             headers.append({"name": name, "fetched": name in fetch, **header})
             if name in fetch:
                 payloads += payload
@@ -140,13 +154,14 @@ class Worker:
 
 def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
     """What a value is, and its bytes."""
+    kind = value.data_type()
     if not value.has_value():
-        return {"kind": "none"}, []
+        return {"kind": "none", "type": kind}, []
     if value.is_tensor_sequence():
         return _describe_sequence(value)
     if not value.is_tensor():
-        return {"kind": value.data_type()}, []
-    header: Header = {"kind": "tensor", "data_type": value.element_type(), "shape": value.shape()}
+        return {"kind": "other", "type": kind}, []
+    header: Header = {"kind": "tensor", "type": kind, "data_type": value.element_type(), "shape": value.shape()}
     if value.element_type() == _STRING:
         return {**header, "strings": [str(item) for item in value.numpy().flat]}, []
     return header, [_memory(value)]
@@ -156,7 +171,8 @@ def _describe_sequence(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
     """A sequence of tensors, element by element: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
     described = [_describe(_element(value, i)) for i in range(int(length.numpy()))]
-    header: Header = {"kind": "sequence", "elements": [header for header, _ in described]}
+    elements = [header for header, _ in described]
+    header: Header = {"kind": "sequence", "type": value.data_type(), "elements": elements}
     return header, [memory for _, payload in described for memory in payload]
 
 

@@ -1,0 +1,316 @@
+"""Two arrays side by side: tolerance, metrics, verdict."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors import Array
+
+_BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """`|actual - reference| <= atol + rtol * |reference|`.
+
+    Attributes:
+        atol: absolute, in the value's own unit.
+        rtol: relative to the reference's element.
+        scaled: `atol` counts in units of the reference's largest magnitude, where that is above 1. Rounding errors of
+            a sum follow its largest terms, not its result.
+    """
+
+    atol: float
+    rtol: float
+    scaled: bool = False
+
+    def absolute(self, scale: float) -> float:
+        """`atol` for a reference whose largest finite magnitude is `scale`."""
+        return self.atol * max(1.0, scale) if self.scaled else self.atol
+
+    def __str__(self) -> str:
+        scale = " * max(1, max|reference|)" if self.scaled else ""
+        return f"atol={self.atol:g}{scale} + rtol={self.rtol:g} * |reference|"
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+# What a correct kernel may differ by after a chain of operators in that dtype. Integers, booleans and strings are equal.
+DEFAULTS: dict[str, Tolerance] = {
+    "float64": Tolerance(1e-9, 1e-7, scaled=True),
+    "float32": Tolerance(1e-5, 1e-4, scaled=True),
+    "float16": Tolerance(1e-2, 1e-2, scaled=True),
+    "bfloat16": Tolerance(5e-2, 5e-2, scaled=True),
+    "complex64": Tolerance(1e-5, 1e-4, scaled=True),
+    "complex128": Tolerance(1e-9, 1e-7, scaled=True),
+    "float8_e4m3fn": Tolerance(0.125, 0.125, scaled=True),
+    "float8_e4m3fnuz": Tolerance(0.125, 0.125, scaled=True),
+    "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
+    "float8_e5m2fnuz": Tolerance(0.25, 0.25, scaled=True),
+    "float4_e2m1fn": Tolerance(0.5, 0.5, scaled=True),
+}
+
+
+def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
+    """The widest of the dtypes' own tolerances: a result is no more precise than its coarsest part."""
+    return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that exceeds its tolerance most."""
+
+    index: tuple[int, ...]
+    actual: float | str
+    reference: float | str
+    difference: float
+    allowed: float
+
+
+@dataclass
+class Comparison:
+    """What comparing an actual tensor with its reference gave.
+
+    Attributes:
+        match: every element within its tolerance, non-finite ones at the same places.
+        reason: why not: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
+        exceeding: elements over their tolerance, of `elements`.
+        max_abs, max_rel, rmse: over the positions where both are finite, in the value's unit (max_rel: a ratio).
+        cosine: of the two as vectors. sqnr_db: signal to error power in decibels.
+        ulp: the largest distance in units in the last place of the actual's dtype; None where it has none.
+        nan, inf: (actual, reference) counts.
+        non_finite: the first position where only one is finite, or they differ.
+    """
+
+    tolerance: Tolerance
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    dtypes: tuple[str, str]
+    match: bool = False
+    reason: str = ""
+    elements: int = 0
+    exceeding: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    rmse: float = 0.0
+    cosine: float = 1.0
+    sqnr_db: float = float("inf")
+    ulp: int | None = None
+    nan: tuple[int, int] = (0, 0)
+    inf: tuple[int, int] = (0, 0)
+    non_finite: tuple[int, ...] | None = None
+    worst: Worst | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
+    """The verdict alone, as fast as it can be had."""
+    if actual.shape != reference.shape:
+        return False
+    if actual.dtype == reference.dtype and actual.dtype.kind != "O" and _same_bytes(actual, reference):
+        return True
+    if actual.dtype.kind not in "fc" or actual.dtype != reference.dtype:
+        return compare(actual, reference, tolerance).match
+    allowed = tolerance or default_tolerance(actual.dtype)
+    atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
+    a, r = actual.reshape(-1), reference.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, a.size, _BLOCK):
+            x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
+            error = np.abs(x - y)
+            if not (error <= atol + allowed.rtol * np.abs(y)).all():
+                return compare(actual, reference, tolerance).match
+    return True
+
+
+def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
+    """Compare shape, dtype, then values. Different float dtypes are compared in the wider one, and said."""
+    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
+    result = Comparison(
+        allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))
+    )
+    result.elements = actual.size
+    if actual.shape != reference.shape:
+        result.reason = "shape"
+        return result
+    if actual.dtype != reference.dtype:
+        if not (_is_number(actual) and _is_number(reference)):
+            result.reason = "dtype"
+            return result
+        result.notes.append(f"compared across dtypes: {actual.dtype} with {reference.dtype}")
+    if actual.dtype.kind in "OUS":
+        _compare_strings(actual, reference, result)
+    elif actual.dtype.kind == "c" or reference.dtype.kind == "c":
+        _compare_numbers(_as_pairs(actual), _as_pairs(reference), result)
+    else:
+        _compare_numbers(actual, reference, result)
+    return result
+
+
+def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
+    different = np.asarray([str(a) != str(b) for a, b in zip(actual.flat, reference.flat, strict=True)])
+    result.exceeding = int(different.sum())
+    result.match = not result.exceeding
+    if not result.match:
+        result.reason = "values"
+        first = int(different.argmax())
+        index = tuple(map(int, np.unravel_index(first, actual.shape)))
+        result.worst = Worst(index, str(actual.flat[first]), str(reference.flat[first]), 1.0, 0.0)
+
+
+@dataclass
+class _Sums:
+    """What the metrics are made of, added up block by block."""
+
+    error: float = 0.0
+    actual: float = 0.0
+    reference: float = 0.0
+    product: float = 0.0
+    finite: int = 0
+    worst_excess: float = -np.inf
+    worst_at: int = -1
+    first_non_finite: int = -1
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+
+def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> None:
+    atol = result.tolerance.absolute(_scale(reference))
+    sums = _Sums()
+    with np.errstate(all="ignore"):
+        for start, x, y in _blocks(actual, reference):
+            _add_block(sums, start, x, y, atol, result)
+    if actual.dtype.kind in "iu" and actual.dtype == reference.dtype:
+        _count_exactly(actual, reference, sums, result)
+    result.nan = (sums.counts[0], sums.counts[1])
+    result.inf = (sums.counts[2], sums.counts[3])
+    _finish(sums, result)
+    result.ulp = _ulp(actual, reference)
+    if sums.first_non_finite >= 0:
+        result.non_finite = _index(sums.first_non_finite, actual.shape)
+    result.match = not result.exceeding
+    if result.match:
+        return
+    result.reason = "non-finite" if result.non_finite is not None else "values"
+    if sums.worst_at >= 0:
+        a = float(actual.reshape(-1)[sums.worst_at])
+        r = float(reference.reshape(-1)[sums.worst_at])
+        allowed = atol + result.tolerance.rtol * abs(r)
+        result.worst = Worst(_index(sums.worst_at, actual.shape), a, r, abs(a - r), allowed)
+
+
+def _add_block(
+    sums: _Sums, start: int, x: Floats, y: Floats, atol: float, result: Comparison
+) -> None:
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.all():
+        for slot, hits in enumerate((np.isnan(x), np.isnan(y), np.isinf(x), np.isinf(y))):
+            sums.counts[slot] += int(hits.sum())
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        bad = ~finite & ~same
+        result.exceeding += int(bad.sum())
+        if bad.any() and sums.first_non_finite < 0:
+            sums.first_non_finite = start + int(bad.argmax())
+        x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+    error, size = np.abs(x - y), np.abs(y)
+    excess = error - (atol + result.tolerance.rtol * size)
+    result.exceeding += int((excess > 0).sum())
+    top = int(excess.argmax())
+    if excess[top] > sums.worst_excess:
+        sums.worst_excess, sums.worst_at = float(excess[top]), start + top
+    result.max_abs = max(result.max_abs, float(error.max()))
+    relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
+    result.max_rel = max(result.max_rel, float(relative.max()))
+    sums.finite += int(finite.sum())
+    sums.error += float(error @ error)
+    sums.actual += float(x @ x)
+    sums.reference += float(y @ y)
+    sums.product += float(x @ y)
+
+
+def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Comparison) -> None:
+    """Integers above 2**53 differ although their nearest float64 are equal."""
+    different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
+    if different.size and result.tolerance == EXACT:
+        result.exceeding = int(different.size)
+        if not result.max_abs:
+            sums.worst_at = int(different[0])
+
+
+def _finish(sums: _Sums, result: Comparison) -> None:
+    if sums.finite:
+        result.rmse = float(np.sqrt(sums.error / sums.finite))
+    norm = np.sqrt(sums.actual) * np.sqrt(sums.reference)
+    result.cosine = float(sums.product / norm) if norm else float(sums.actual == sums.reference)
+    if sums.error:
+        ratio = sums.reference / sums.error
+        result.sqnr_db = float(10 * np.log10(ratio)) if ratio else float("-inf")
+
+
+def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Floats, Floats]]:
+    a, r = actual.reshape(-1), reference.reshape(-1)
+    for start in range(0, a.size, _BLOCK):
+        stop = start + _BLOCK
+        yield start, a[start:stop].astype(np.float64), r[start:stop].astype(np.float64)
+
+
+def _ulp(actual: Array, reference: Array) -> int | None:
+    """The largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
+    integers = {2: np.int16, 4: np.int32, 8: np.int64}.get(actual.dtype.itemsize)
+    if actual.dtype != reference.dtype or integers is None or not _is_float(actual):
+        return None
+    a, r = actual.reshape(-1), reference.reshape(-1)
+    most = 0
+    for start in range(0, a.size, _BLOCK):
+        x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
+        finite = np.isfinite(x) & np.isfinite(y)
+        lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
+        if lines[0].size:
+            most = max(most, int(np.abs(lines[0] - lines[1]).max()))
+    return most
+
+
+def _number_line(bits: NDArray[np.signedinteger]) -> Array:
+    wide = bits.astype(np.int64)
+    lowest = int(np.iinfo(bits.dtype).min)
+    return np.where(wide < 0, lowest - wide, wide)
+
+
+def _scale(reference: Array) -> float:
+    """The largest finite magnitude."""
+    top = 0.0
+    flat = reference.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, _BLOCK):
+            block = flat[start : start + _BLOCK]
+            high, low = float(block.max()), float(block.min())
+            if not (np.isfinite(high) and np.isfinite(low)):
+                numbers = block.astype(np.float64)
+                finite = numbers[np.isfinite(numbers)]
+                high, low = (float(finite.max()), float(finite.min())) if finite.size else (0.0, 0.0)
+            top = max(top, high, -low)
+    return top
+
+
+def _same_bytes(actual: Array, reference: Array) -> bool:
+    a, r = (array.reshape(-1).view(np.uint8) for array in (actual, reference))
+    return bool(np.array_equal(a, r))
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name in DEFAULTS and array.dtype.kind not in "c"
+
+
+def _is_number(array: Array) -> bool:
+    return array.dtype.kind in "fiubc" or array.dtype.name in DEFAULTS
+
+
+def _as_pairs(array: Array) -> Array:
+    """Real and imaginary parts as a last axis of two."""
+    return np.stack([array.real, array.imag], axis=-1)
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, shape)))

@@ -1,0 +1,7 @@
+"""Stored reference tensors, from and to disk, one tensor at a time."""
+
+from onnxsurgeon_lite.references.reading import open_references
+from onnxsurgeon_lite.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.references.writing import FolderWriter, save_tensors, write_test_data
+
+__all__ = ["Entry", "FolderWriter", "ReferenceSet", "open_references", "save_tensors", "write_test_data"]

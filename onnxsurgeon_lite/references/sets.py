@@ -1,0 +1,60 @@
+"""What a reference set is: names, and for each one tensor that is read when it is asked for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.tensors import Array
+
+Stored = Array | list[Array]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored value.
+
+    Attributes:
+        read: brings the numbers.
+        shape: where it is known without reading.
+        data_type: the ONNX dtype's name, where it is known without reading.
+        scope: the module that the value comes from, where that was recorded.
+    """
+
+    read: Callable[[], Stored]
+    shape: tuple[int, ...] | None = None
+    data_type: str | None = None
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class ReferenceSet:
+    """Stored tensors by name, of one sample.
+
+    Attributes:
+        place: where they are, as the user wrote it.
+        notes: what a reader should know of how they were found.
+    """
+
+    place: str
+    entries: Mapping[str, Entry]
+    notes: tuple[str, ...] = ()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def read(self, name: str) -> Stored:
+        """The tensor stored under a name.
+
+        Raises:
+            UnknownNameError: there is none.
+            ReferenceSetError: it cannot be read.
+        """
+        if name not in self.entries:
+            raise UnknownNameError(name, repr(self.place), self.entries)
+        return self.entries[name].read()
