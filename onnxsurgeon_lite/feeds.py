@@ -47,6 +47,11 @@ def read_feeds(index: GraphIndex, path: str) -> Feeds:
     return feeds_from(index, stored)
 
 
+def given_or_made(index: GraphIndex, path: str | None, recipe: Recipe) -> tuple[Feeds, list[str]]:
+    """The feeds at `path`, or made ones with a line for each that says how."""
+    return (read_feeds(index, path), []) if path else make_feeds(index, recipe)
+
+
 def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
     """A set's own entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]

@@ -7,7 +7,7 @@ from onnx import ModelProto, TypeProto
 
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex, reached_functions
-from onnxsurgeon_lite.runtime import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime, Value
 
 
 @dataclass

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.runtime import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.scopes import scope_of
 from onnxsurgeon_lite.search import Found, first_bad, spread
 from onnxsurgeon_lite.tensors import Array

@@ -1,11 +1,14 @@
 """What a bisection found, as data."""
 
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 from onnxsurgeon_lite.compare import Comparison
 from onnxsurgeon_lite.references.sets import Stored
+
+_DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Verdict = Literal["agrees", "mismatch"]
 
@@ -69,3 +72,17 @@ class BisectResult:
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
+
+    def contract(self) -> dict[str, object]:
+        """What `bisect --json` prints; the README documents it."""
+        return {
+            "verdict": self.verdict,
+            "outputs": self.outputs,
+            "culprits": self.culprits,
+            "elsewhere": self.elsewhere,
+            "notes": self.notes,
+            "compared": self.compared,
+            "sessions": self.sessions,
+            "reproducer": self.reproducer,
+            "versions": {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)},
+        }

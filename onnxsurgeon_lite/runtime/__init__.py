@@ -1,5 +1,5 @@
-"""Running models in onnxruntime, in a process of its own; the only importer of onnxruntime."""
+"""Running models in onnxruntime, in a process of its own; the only importer of onnxruntime.
 
-from onnxsurgeon_lite.runtime.session import Opt, Runtime, RuntimeOptions, Value
-
-__all__ = ["Opt", "Runtime", "RuntimeOptions", "Value"]
+Nothing is imported here: `child` starts the process with the standard library alone, so that it gets ready while
+the caller imports the rest.
+"""

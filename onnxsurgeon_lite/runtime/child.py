@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import TracebackType
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 
@@ -23,7 +24,11 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 
 class Child:
-    """A worker process, started at once and used when it is ready."""
+    """A worker process, started at once and used when it is ready; a context manager.
+
+    Args:
+        memory_limit: bytes that the process may allocate, 0 for no limit.
+    """
 
     def __init__(self, memory_limit: int = 0) -> None:
         here, there = socket.socketpair()
@@ -40,8 +45,21 @@ class Child:
             )
         self._connection = Connection(here.detach())
 
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
         """End the process, whatever it is doing."""
+        if self._connection.closed:
+            return
         self._connection.close()
         self._process.kill()
         self._process.wait()

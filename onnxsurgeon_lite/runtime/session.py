@@ -34,7 +34,6 @@ class RuntimeOptions:
         threads: intra-op threads, 0 for onnxruntime's choice.
         lean: for sessions that run once: weights are not rearranged, memory is not pooled.
         timeout: seconds that a request may take, None for no limit.
-        memory_limit: bytes that the process may allocate, 0 for no limit.
         ops_libraries: shared libraries with custom operators.
     """
 
@@ -43,7 +42,6 @@ class RuntimeOptions:
     threads: int = 0
     lean: bool = False
     timeout: float | None = None
-    memory_limit: int = 0
     ops_libraries: tuple[str, ...] = ()
 
 
@@ -61,9 +59,10 @@ class Runtime:
     Values put or kept stay in the child, in the dtype they have, and feed later sessions under their names.
     """
 
-    def __init__(self, options: RuntimeOptions | None = None) -> None:
+    def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
+        """Use a child that is starting already, or start one."""
         self.options = options or RuntimeOptions()
-        self._child = Child(self.options.memory_limit)
+        self._child = child or Child()
 
     def __enter__(self) -> "Runtime":
         return self

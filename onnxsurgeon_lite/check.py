@@ -1,0 +1,60 @@
+"""The ONNX checker's verdict, in a process of its own and without materialising weights."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.graph import GraphIndex, check_functions
+from onnxsurgeon_lite.model import Model
+
+# The checker looks for external data below the working directory.
+_SCRIPT = """
+import sys, onnx
+try:
+    onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
+except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    sys.exit(f"invalid: {error}")
+"""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The checker's verdict; `problem` is its message, '' for a valid model."""
+
+    valid: bool
+    problem: str = ""
+
+
+def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
+    """Check a model against the ONNX specification.
+
+    Args:
+        full: strict type and shape inference, too.
+        timeout: seconds, None for no limit.
+
+    Raises:
+        GraphError: a cycle, two producers of one value, a function that calls itself.
+        RuntimeCrash, RuntimeTimeout: the checker died of the model, or took too long.
+    """
+    check_functions(model.proto)
+    _ = GraphIndex.of(model).order
+    proto, folder = model.for_runtime()
+    command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
+    try:
+        done = subprocess.run(
+            command,
+            input=proto.SerializeToString(),
+            capture_output=True,
+            cwd=folder,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
+    message = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 0:
+        return CheckResult(True)
+    if done.returncode == 1 and message.startswith("invalid: "):
+        return CheckResult(False, message.removeprefix("invalid: "))
+    raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")

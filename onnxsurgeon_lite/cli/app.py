@@ -1,0 +1,48 @@
+"""The commands, in the order and the groups that `--help` shows."""
+
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import cut, debug, look, run
+from onnxsurgeon_lite.cli.boundary import Boundary
+from onnxsurgeon_lite.cli.options import CUT, DEBUG, LOOK, RUN
+
+app = typer.Typer(
+    name="onnxdbg",
+    cls=Boundary,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"onnxdbg {version('onnxsurgeon-lite')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _onnxdbg(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Debug and edit ONNX models: from "the outputs differ" to the node, and any cut without loading a weight.
+
+    Exit codes: 0 done or agrees, 1 a mismatch was found, 2 could not do it, 130 interrupted.
+    """
+
+
+for panel, commands in (
+    (LOOK, (look.inspect, look.print_model, look.check)),
+    (CUT, (cut.extract, cut.expose)),
+    (RUN, (run.run, run.record, run.compare)),
+    (DEBUG, (debug.bisect, debug.demo)),
+):
+    for command in commands:
+        name = command.__name__.removesuffix("_model")
+        app.command(name, rich_help_panel=panel)(command)

@@ -1,0 +1,72 @@
+"""Look: inspect, print, check."""
+
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.boundary import MISMATCH
+
+
+def inspect(
+    model: options.Model,
+    node: Annotated[
+        str | None, typer.Option("--node", help="Show this node: name, id or op:Conv[2].", show_default=False)
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", help="Show this value.", show_default=False)
+    ] = None,
+    ops: Annotated[bool, typer.Option("--ops", help="Count every operator.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read."""
+    from onnxsurgeon_lite import inspect as inspecting
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data, lines, look
+    from onnxsurgeon_lite.select import select_node, select_values
+
+    loaded = load(model)
+    if node is not None:
+        index = GraphIndex.of(loaded)
+        summary = inspecting.summarize_node(index, select_node(index, node))
+        (data.show_json if json else look.show_node)(summary)
+    elif value is not None:
+        index = GraphIndex.of(loaded)
+        selected = select_values(index, [value])
+        lines.show_notes(selected.notes)
+        summaries = [inspecting.summarize_value(index, name) for name in selected.names]
+        for each in summaries:
+            (data.show_json if json else look.show_value)(each)
+    else:
+        whole = inspecting.summarize(loaded)
+        (data.show_json if json else look.show_ops if ops else look.show_summary)(whole)
+
+
+def print_model(model: options.Model) -> None:
+    """Print a model in ONNX text syntax, weights elided."""
+    from onnxsurgeon_lite.inspect import model_text
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+
+    lines.out(model_text(load(model)))
+
+
+def check(
+    model: options.Model,
+    full: Annotated[bool, typer.Option("--full", help="Strict type and shape inference, too.")] = False,
+    timeout: options.Timeout = None,
+    json: options.Json = False,
+) -> None:
+    """Check a model against the ONNX specification, without materialising weights."""
+    from onnxsurgeon_lite import check as checking
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data, lines
+
+    result = checking.check(load(model), full, timeout)
+    if json:
+        data.show_json(result)
+    else:
+        lines.out(f"{str(model)!r} is valid" if result.valid else f"invalid: {result.problem}")
+    if not result.valid:
+        raise typer.Exit(MISMATCH)

@@ -1,0 +1,152 @@
+"""Arguments and options that several commands share, and what they mean."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.compare import Tolerance
+    from onnxsurgeon_lite.feeds import Recipe
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions
+
+LOOK, CUT, RUN, DEBUG = "Look", "Cut", "Run", "Debug"  # panels of the help page
+
+OptLevel = Literal["none", "basic", "extended", "all"]
+
+Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Where to write; by default a named file here.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Feeds = Annotated[
+    str | None,
+    typer.Option(
+        "--feeds",
+        help="Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of made feeds.")]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", help="Size of a symbolic dimension in made feeds.", metavar="NAME=SIZE"),
+]
+Fills = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fill",
+        help="How an input is made: zeros, ones, normal, uniform:lo,hi or a file.",
+        metavar="NAME=HOW",
+    ),
+]
+Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimisation level of the runtime.")]
+Provider = Annotated[str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", help="Seconds that the runtime may take.", show_default=False),
+]
+Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime; 0 lets it choose.")]
+MemoryLimit = Annotated[
+    str, typer.Option("--memory-limit", help="What the runtime may allocate, such as 4GB; 0 for no limit.")
+]
+OpsLibraries = Annotated[
+    list[Path] | None,
+    typer.Option("--ops-library", help="Shared library with custom operators.", show_default=False),
+]
+Reference = Annotated[
+    str,
+    typer.Option(
+        "--reference",
+        help="Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.",
+        show_default=False,
+    ),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option("--rtol", help="Relative tolerance; each dtype's own by default.", show_default=False),
+]
+Atol = Annotated[
+    float | None,
+    typer.Option("--atol", help="Absolute tolerance; each dtype's own by default.", show_default=False),
+]
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
+
+
+def default_output(model: Path, verb: str, output: Path | None, force: bool, suffix: str = ".onnx") -> Path:
+    """The named output, or `<model>.<verb><suffix>` in the working directory, which must not be there yet."""
+    if output is not None:
+        return output
+    path = Path(f"{model.stem}.{verb}{suffix}")
+    if path.exists() and not force:
+        raise OutputExistsError(
+            f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
+        )
+    return path
+
+
+def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recipe":
+    """How feeds are made."""
+    from onnxsurgeon_lite.feeds import Recipe
+
+    sizes = {name: _size_of(name, size) for name, size in _pairs("--dim", dims)}
+    return Recipe(seed, sizes, dict(_pairs("--fill", fills)))
+
+
+def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
+    """The tolerance given (the one left out is 0), or None for each dtype's own."""
+    from onnxsurgeon_lite.compare import Tolerance
+
+    if rtol is None and atol is None:
+        return None
+    return Tolerance(atol or 0.0, rtol or 0.0)
+
+
+def runtime_options(
+    opt: OptLevel,
+    provider: str = "cpu",
+    threads: int = 0,
+    timeout: float | None = None,
+    ops_libraries: list[Path] | None = None,
+    lean: bool = False,
+) -> "RuntimeOptions":
+    """How the runtime is to work."""
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions
+
+    for library in ops_libraries or ():
+        if not library.is_file():
+            raise UsageError(f"there is no operator library at {str(library)!r}")
+    libraries = tuple(str(library.resolve()) for library in ops_libraries or ())
+    return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
+
+
+def byte_size(text: str) -> int:
+    """Bytes that `4GB`, `512MB` or a plain number mean."""
+    digits = text.strip().rstrip("BbKkMmGgTt")
+    unit = text.strip()[len(digits) :].upper()
+    try:
+        return int(float(digits) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{text!r} is no size", "write 512MB or 4GB") from error
+
+
+def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts or ():
+        name, equals, value = text.rpartition("=")
+        if not equals:
+            raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
+        pairs.append((name, value))
+    return pairs
+
+
+def _size_of(name: str, size: str) -> int:
+    if not size.isdecimal():
+        raise UsageError(f"the size {size!r} of dimension {name!r} is no number")
+    return int(size)

@@ -1,0 +1,140 @@
+"""Run: run, record, compare. The runtime's process starts first and gets ready while the rest is imported."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.runtime.child import Child
+
+
+def run(
+    model: options.Model,
+    feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    fetch: Annotated[
+        list[str] | None,
+        typer.Option("--fetch", help="Values to return instead of the outputs, comma-separated."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Store what was returned: .npz, .safetensors or a folder."),
+    ] = None,
+    opt: options.Opt = "all",
+    provider: options.Provider = "cpu",
+    threads: options.Threads = 0,
+    timeout: options.Timeout = None,
+    memory_limit: options.MemoryLimit = "0",
+    ops_library: options.OpsLibraries = None,
+    json: options.Json = False,
+) -> None:
+    """Run a model in a process of its own and show shape, dtype and range of what comes out."""
+    with Child(options.byte_size(memory_limit)) as child:
+        from onnxsurgeon_lite import running
+        from onnxsurgeon_lite.feeds import given_or_made
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.references import save_tensors
+        from onnxsurgeon_lite.report import data, lines
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+        from onnxsurgeon_lite.select import select_values
+
+        index = GraphIndex.of(load(model))
+        selected = select_values(index, fetch or ())
+        given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
+        lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
+        how = options.runtime_options(opt, provider, threads, timeout, ops_library, lean=True)
+        with progress(f"running {model}"), Runtime(how, child) as runtime:
+            values = running.run(index, given, runtime, selected.names)
+    if save is not None:
+        save_tensors(save, {name: value for name, value in values.items() if value is not None})
+        lines.show_written(save)
+    summary = [line for name, value in values.items() for line in running.statistics(name, value)]
+    if json:
+        data.show_json({"feeds": made, "values": summary})
+    else:
+        from onnxsurgeon_lite.report import numbers
+
+        numbers.show_statistics(summary)
+
+
+def record(
+    model: options.Model,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where to store: a folder, .npz or .safetensors.", show_default=False),
+    ],
+    feeds: options.Feeds = None,
+    value: Annotated[
+        list[str] | None, typer.Option("--value", help="Values to record, comma-separated; all by default.")
+    ] = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    provider: options.Provider = "cpu",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
+) -> None:
+    """Record reference tensors: the feeds and every value, as this runtime computes them node by node."""
+    with Child() as child:
+        from onnxsurgeon_lite import record as recording
+        from onnxsurgeon_lite.feeds import given_or_made
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.report import lines
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+        from onnxsurgeon_lite.select import select_values
+
+        index = GraphIndex.of(load(model))
+        selected = select_values(index, value or ())
+        given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
+        lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
+        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
+        with progress(f"recording {model}") as tell, Runtime(how, child) as runtime:
+            count = recording.record(index, given, runtime, output, selected.names, tell)
+    lines.out(f"recorded {count} values in {str(output)!r}")
+
+
+def compare(
+    actual: Annotated[Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)],
+    reference: Annotated[Path, typer.Argument(help="The set of tensors to compare with.", show_default=False)],
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    feeds: options.Feeds = None,
+    opt: options.Opt = "all",
+    provider: options.Provider = "cpu",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    json: options.Json = False,
+) -> None:
+    """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
+    from onnxsurgeon_lite.comparing import compare_model, compare_sets
+    from onnxsurgeon_lite.references import open_references
+    from onnxsurgeon_lite.report import data, numbers
+
+    allowed = options.tolerance(rtol, atol)
+    if actual.suffix == ".onnx":
+        with Child() as child:
+            from onnxsurgeon_lite.feeds import feeds_from, read_feeds
+            from onnxsurgeon_lite.graph import GraphIndex
+            from onnxsurgeon_lite.model import load
+            from onnxsurgeon_lite.runtime.session import Runtime
+
+            index = GraphIndex.of(load(actual))
+            stored = open_references(reference, list(index.inputs), list(index.outputs))
+            given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
+            how = options.runtime_options(opt, provider, 0, timeout, ops_library, lean=True)
+            with Runtime(how, child) as runtime:
+                result = compare_model(index, stored, given, runtime, allowed)
+    else:
+        result = compare_sets(open_references(actual), open_references(reference), allowed)
+    (data.show_json if json else numbers.show_comparison)(result)
+    if not result.match:
+        raise typer.Exit(MISMATCH)

@@ -1,0 +1,100 @@
+"""Two tensor sets side by side, or a model's outputs and a reference set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxsurgeon_lite.compare import Comparison, Tolerance, compare
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.references import ReferenceSet
+from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.running import run
+from onnxsurgeon_lite.runtime.session import Runtime
+
+
+@dataclass
+class SetComparison:
+    """What comparing two sets gave: by name where both have it, and the names that only one has."""
+
+    compared: dict[str, Comparison] = field(default_factory=dict)
+    only_actual: list[str] = field(default_factory=list)
+    only_reference: list[str] = field(default_factory=list)
+
+    @property
+    def match(self) -> bool:
+        """Whether everything that both have matches."""
+        return all(comparison.match for comparison in self.compared.values())
+
+
+def compare_sets(
+    actual: Mapping[str, Stored | None] | ReferenceSet,
+    reference: ReferenceSet,
+    tolerance: Tolerance | None = None,
+) -> SetComparison:
+    """Compare what two sets have in common, one tensor at a time.
+
+    Raises:
+        ReferenceSetError: they have nothing in common.
+    """
+    result = SetComparison()
+    names = list(actual)
+    result.only_actual = [name for name in names if name not in reference]
+    result.only_reference = [name for name in reference if name not in set(names)]
+    for name in names:
+        if name in reference:
+            value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
+            _add(result.compared, name, value, reference.read(name), tolerance)
+    if not result.compared:
+        shown = ", ".join(map(repr, names[:5]))
+        raise ReferenceSetError(
+            f"{reference.place!r} has none of the {len(names)} tensors to compare: {shown}"
+        )
+    return result
+
+
+def compare_model(
+    index: GraphIndex,
+    reference: ReferenceSet,
+    feeds: Feeds,
+    runtime: Runtime,
+    tolerance: Tolerance | None = None,
+) -> SetComparison:
+    """Compare a model's outputs with a reference set; its inner values where no output has a reference.
+
+    Raises:
+        ReferenceSetError: the set has no value of the model.
+    """
+    fetch = [name for name in index.outputs if name in reference]
+    fetch = fetch or [name for name in index.producer if name in reference]
+    if not fetch:
+        raise ReferenceSetError(
+            f"{reference.place!r} has no value that the model computes",
+            f"the model's outputs are {', '.join(map(repr, index.outputs))}",
+        )
+    result = compare_sets(run(index, feeds, runtime, fetch), reference, tolerance)
+    fed = index.inputs.keys() | index.producer.keys()
+    result.only_actual = [name for name in index.outputs if name not in reference]
+    result.only_reference = [name for name in result.only_reference if name not in fed]
+    return result
+
+
+def _add(
+    compared: dict[str, Comparison],
+    name: str,
+    actual: Stored | None,
+    reference: Stored,
+    tolerance: Tolerance | None,
+) -> None:
+    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
+        compared[name] = compare(actual, reference, tolerance)
+        return
+    actuals = actual if isinstance(actual, list) else []
+    references = reference if isinstance(reference, list) else [reference]
+    missing = np.empty((0,), dtype=object)
+    for i in range(max(len(actuals), len(references))):
+        a = actuals[i] if i < len(actuals) else missing
+        r = references[i] if i < len(references) else missing
+        compared[f"{name}[{i}]"] = compare(a, r, tolerance)

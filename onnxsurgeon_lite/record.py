@@ -1,0 +1,81 @@
+"""Reference tensors of a model as this runtime computes them, one part of the model after another."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.observe import Observer
+from onnxsurgeon_lite.references import FolderWriter, save_tensors
+from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.scopes import scope_of
+
+_PART = 64  # values computed together
+
+Progress = Callable[[str], None]
+
+
+def record(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    target: Path,
+    values: Sequence[str] = (),
+    progress: Progress = lambda _: None,
+) -> int:
+    """Store the feeds and every value, or the named ones; returns how many were stored.
+
+    A folder is written value by value, and memory holds one part of the model at a time; `.npz` and `.safetensors`
+    are collected first.
+
+    Raises:
+        UnknownNameError: a named value does not exist.
+        ReferenceSetError: the format cannot hold one of the values.
+        RuntimeFailure: the runtime cannot run the model.
+    """
+    for name in values:
+        index.require(name)
+    computed = _compute(index, feeds, runtime, values, progress)
+    if target.suffix:
+        collected = dict(computed)
+        save_tensors(target, collected)
+        return len(collected)
+    count = 0
+    with FolderWriter(target) as writer:
+        for name, value in computed:
+            position = index.producer.get(name)
+            writer.add(name, value, "" if position is None else scope_of(index.nodes[position]))
+            count += 1
+    return count
+
+
+def _compute(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    values: Sequence[str],
+    progress: Progress,
+) -> Iterator[tuple[str, Stored]]:
+    """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile."""
+    yield from feeds.items()
+    observer = Observer(index, runtime)
+    observer.feed(feeds)
+    wanted = set(values) or index.producer.keys()
+    order = sorted((name for name in wanted if name in index.producer), key=index.rank.__getitem__)
+    last_use = _last_use(index)
+    for start in range(0, len(order), _PART):
+        part = order[start : start + _PART]
+        end = index.rank[part[-1]]
+        progress(f"{start} of {len(order)} values recorded")
+        needed_later = [name for name in part if last_use.get(name, -1) > end]
+        for name, value in observer.fetch(part, keep=needed_later).items():
+            if value is not None:
+                yield name, value
+        observer.forget([n for n in observer.kept if last_use.get(n, -1) <= end])
+
+
+def _last_use(index: GraphIndex) -> dict[str, int]:
+    """Each value's last consumer, as a place in the topological order."""
+    place = {position: i for i, position in enumerate(index.order)}
+    return {name: max(map(place.__getitem__, users)) for name, users in index.consumers.items()}

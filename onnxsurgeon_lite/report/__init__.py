@@ -1,0 +1,1 @@
+"""Result objects -> terminal text and JSON. Results go to stdout, everything else to stderr."""

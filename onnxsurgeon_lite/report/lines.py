@@ -1,0 +1,41 @@
+"""Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
+
+import sys
+from collections.abc import Iterable
+
+from onnxsurgeon_lite.errors import SurgeonError
+
+
+def out(text: str) -> None:
+    """A line of the result."""
+    sys.stdout.write(f"{text}\n")
+
+
+def note(text: str) -> None:
+    """A line about the work."""
+    sys.stderr.write(f"{text}\n")
+
+
+def show_error(error: SurgeonError) -> None:
+    """What is wrong, then what to try."""
+    note(f"error: {_one_line(error.message)}")
+    for extra in (error.hint, *getattr(error, "__notes__", ())):
+        if extra:
+            note(f"  {_one_line(extra)}")
+
+
+def show_notes(notes: Iterable[str]) -> None:
+    """What the user should know of a result."""
+    for text in notes:
+        note(f"note: {_one_line(text)}")
+
+
+def show_written(path: object, data_files: Iterable[object] = ()) -> None:
+    """The files that a command wrote."""
+    beside = ", ".join(map(repr, map(str, data_files)))
+    out(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
+
+
+def _one_line(text: str) -> str:
+    """Control characters (a name or the runtime's message may hold some) shown, not acted on."""
+    return "".join(c if c.isprintable() else " " if c == "\n" else repr(c)[1:-1] for c in text)

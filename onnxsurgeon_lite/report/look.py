@@ -1,0 +1,101 @@
+"""`inspect` for the terminal."""
+
+from collections.abc import Iterable, Mapping
+
+from onnxsurgeon_lite.inspect import ModelSummary, NodeSummary, ValueSummary
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.lines import out
+from onnxsurgeon_lite.report.tables import show_table
+
+_OPS_SHOWN = 12
+
+
+def show_summary(summary: ModelSummary) -> None:
+    """A model at a glance."""
+    opsets = ", ".join(f"{domain} {version}" for domain, version in summary.opsets.items())
+    facts = {
+        "model": summary.path,
+        "graph": summary.graph,
+        "producer": summary.producer,
+        "ir version": str(summary.ir_version),
+        "opsets": opsets,
+        "parameters": f"{summary.parameters:,} ({_size(summary.parameter_bytes)})",
+        "data files": ", ".join(summary.data_files),
+        "nodes": f"{summary.nodes:,}" + _plus(summary.subgraphs, "subgraph"),
+        "functions": ", ".join(summary.functions),
+        "dynamic dims": ", ".join(summary.dynamic_dims),
+        "metadata": ", ".join(f"{k}={v}" for k, v in summary.metadata.items()),
+        "doc": summary.doc_string,
+    }
+    _show_facts(facts)
+    out("")
+    values = [("input", v) for v in summary.inputs] + [("output", v) for v in summary.outputs]
+    show_table(["", "name", "type"], [(kind, v.name, v.type) for kind, v in values])
+    top = list(summary.ops.items())[:_OPS_SHOWN]
+    rest = len(summary.ops) - len(top)
+    more = f", and {rest} more (--ops)" if rest > 0 else ""
+    out("\nops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
+
+
+def show_ops(summary: ModelSummary) -> None:
+    """Every operator with its count."""
+    show_table(["operator", "#"], summary.ops.items())
+
+
+def show_node(node: NodeSummary) -> None:
+    """One node."""
+    operator = "::".join(filter(None, (node.domain, node.op_type)))
+    _show_facts(
+        {
+            "node": f"{operator} {node.id}",
+            "name": node.name,
+            "scope": node.scope,
+            "doc": node.doc_string,
+            **{f"attribute {name}": text for name, text in node.attributes.items()},
+            **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
+            "captures": ", ".join(node.captured),
+            **node.metadata,
+        }
+    )
+    out("")
+    rows = [("input", v.name, v.type, v.producer or v.kind) for v in node.inputs]
+    rows += [("output", v.name, v.type, _users(v)) for v in node.outputs]
+    show_table(["", "name", "type", "from / to"], rows)
+
+
+def show_value(value: ValueSummary) -> None:
+    """One value."""
+    _show_facts(
+        {
+            "value": value.name,
+            "type": value.type,
+            "kind": value.kind + (", graph output" if value.is_output else ""),
+            "scope": value.scope,
+            "producer": value.producer or "",
+            "consumers": ", ".join(value.consumers),
+        }
+    )
+
+
+def _users(value: ValueSummary) -> str:
+    return ", ".join([*value.consumers, *(["graph output"] if value.is_output else [])])
+
+
+def _show_facts(facts: Mapping[str, str]) -> None:
+    given: Iterable[tuple[str, str]] = [(key, text) for key, text in facts.items() if text]
+    width = max(len(key) for key, _ in given)
+    for key, text in given:
+        out(f"{shown(key):<{width}}  {shown(text)}")
+
+
+def _plus(count: int, what: str) -> str:
+    return f" and {count:,} {what}{'s' * (count != 1)}" if count else ""
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
