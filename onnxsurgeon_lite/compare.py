@@ -39,7 +39,7 @@ class Tolerance:
 
 EXACT = Tolerance(0.0, 0.0)
 
-# What a correct kernel may differ by after a chain of operators in that dtype. Integers, booleans and strings are equal.
+# What correct kernels may differ by after a chain of operators in that dtype; integers, booleans, strings are equal.
 DEFAULTS: dict[str, Tolerance] = {
     "float64": Tolerance(1e-9, 1e-7, scaled=True),
     "float32": Tolerance(1e-5, 1e-4, scaled=True),
@@ -110,7 +110,11 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     """The verdict alone, as fast as it can be had."""
     if actual.shape != reference.shape:
         return False
-    if actual.dtype == reference.dtype and actual.dtype.kind != "O" and _same_bytes(actual, reference):
+    if (
+        actual.dtype == reference.dtype
+        and actual.dtype.kind != "O"
+        and _same_bytes(actual, reference)
+    ):
         return True
     if actual.dtype.kind not in "fc" or actual.dtype != reference.dtype:
         return compare(actual, reference, tolerance).match
@@ -120,7 +124,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     with np.errstate(all="ignore"):
         for start in range(0, a.size, _BLOCK):
             x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
-            error = np.abs(x - y)
+            error = np.abs(np.subtract(x, y))
             if not (error <= atol + allowed.rtol * np.abs(y)).all():
                 return compare(actual, reference, tolerance).match
     return True
@@ -151,7 +155,9 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
 
 
 def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
-    different = np.asarray([str(a) != str(b) for a, b in zip(actual.flat, reference.flat, strict=True)])
+    different = np.asarray(
+        [str(a) != str(b) for a, b in zip(actual.flat, reference.flat, strict=True)]
+    )
     result.exceeding = int(different.sum())
     result.match = not result.exceeding
     if not result.match:
@@ -268,7 +274,7 @@ def _ulp(actual: Array, reference: Array) -> int | None:
         finite = np.isfinite(x) & np.isfinite(y)
         lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
         if lines[0].size:
-            most = max(most, int(np.abs(lines[0] - lines[1]).max()))
+            most = max(most, int(np.abs(np.subtract(*lines)).max()))
     return most
 
 
@@ -289,7 +295,9 @@ def _scale(reference: Array) -> float:
             if not (np.isfinite(high) and np.isfinite(low)):
                 numbers = block.astype(np.float64)
                 finite = numbers[np.isfinite(numbers)]
-                high, low = (float(finite.max()), float(finite.min())) if finite.size else (0.0, 0.0)
+                high, low = (
+                    (float(finite.max()), float(finite.min())) if finite.size else (0.0, 0.0)
+                )
             top = max(top, high, -low)
     return top
 

@@ -2,14 +2,16 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.names import command, listed
 
 _Vertex = tuple[str, bool]  # (value, whether its exit)
-_ONE = 1 << 20  # what cutting a value costs; one upstream of an input costs one part in a million more
+_ONE = (
+    1 << 20
+)  # what cutting a value costs; one upstream of an input costs one part in a million more
 _UNLIMITED = 1 << 60
 
 
@@ -121,8 +123,7 @@ def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence
         if name in before:
             raise CutError(
                 f"output {name!r} lies upstream of the inputs {', '.join(map(repr, inputs))}",
-                f"the other way round: --inputs {command(listed(outputs))} "
-                f"--outputs {command(listed(inputs))}",
+                f"the other way round: {_extract_command(index, outputs, inputs)}",
             )
 
 
@@ -137,11 +138,20 @@ def _open_cut(
     return OpenCutError(
         f"the inputs do not determine {', '.join(map(repr, outputs))}: "
         f"{', '.join(map(repr, missing))} also needed, by {' -> '.join(shown)}",
-        f"try: --inputs {command(listed([*inputs, *missing]))} --outputs {command(listed(outputs))}, "
-        "or add --auto-inputs",
+        f"try: {_extract_command(index, [*inputs, *missing], outputs)} (or add --auto-inputs)",
         missing,
         path,
     )
+
+
+def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """The command line that makes a cut; `=` because a name may begin with a dash."""
+    given, wanted = listed(inputs), listed(outputs)
+    model = str(index.model.path or "MODEL")
+    dashed = given.startswith("-") or wanted.startswith("-")
+    if dashed:
+        return command("onnxdbg", "extract", model, f"--inputs={given}", f"--outputs={wanted}")
+    return command("onnxdbg", "extract", model, "--inputs", given, "--outputs", wanted)
 
 
 def _minimum_vertex_cut(
@@ -155,55 +165,64 @@ def _minimum_vertex_cut(
 
     Edmonds and Karp's maximum flow over split vertices: each value is an edge from its entry to its exit.
     """
-    flow: Counter[tuple[_Vertex, _Vertex]] = Counter()
-
-    def room(vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
-        name, is_exit = vertex
-        position = index.producer.get(name)
-        if is_exit:
-            yield (name, False), flow[(name, False), vertex]
-            for result in _results(index, name):
-                if result in values:
-                    yield (result, False), _UNLIMITED
-        else:
-            yield (name, True), capacity(name) - flow[vertex, (name, True)]
-            for read in index.reads[position] if position is not None else ():
-                if read in values:
-                    yield (read, True), flow[(read, True), vertex]
-
+    network = _Network(index, values, capacity)
     while True:
-        came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
-        pending = deque(came_from)
-        end = None
-        while pending and end is None:
-            vertex = pending.popleft()
-            if vertex[0] in sinks:
-                end = vertex
-            for other, left in room(vertex):
-                if left > 0 and other not in came_from:
-                    came_from[other] = vertex
-                    pending.append(other)
+        came_from, end = network.path(sources, sinks)
         if end is None:
             break
-        _push(came_from, end, flow, room)
+        network.push(came_from, end)
     cut = [name for name, is_exit in came_from if not is_exit and (name, True) not in came_from]
     return sorted(cut, key=lambda name: index.rank.get(name, -1))
 
 
-def _push(
-    came_from: dict[_Vertex, _Vertex | None],
-    end: _Vertex,
-    flow: Counter[tuple[_Vertex, _Vertex]],
-    room: Callable[[_Vertex], Iterator[tuple[_Vertex, int]]],
-) -> None:
-    """Send as much as the path to `end` can take."""
-    edges = []
-    vertex = end
-    while (before := came_from[vertex]) is not None:
-        edges.append((before, vertex))
-        vertex = before
-    amount = min(dict(room(before))[after] for before, after in edges)
-    for before, after in edges:
-        back = min(amount, flow[after, before])  # take back what flows the other way first
-        flow[after, before] -= back
-        flow[before, after] += amount - back
+@dataclass
+class _Network:
+    """Values as edges with a capacity, and what flows through them."""
+
+    index: GraphIndex
+    values: set[str]
+    capacity: Callable[[str], int]
+    flow: Counter[tuple[_Vertex, _Vertex]] = field(default_factory=Counter)
+
+    def room(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
+        """Where more can flow from a vertex, and how much."""
+        name, is_exit = vertex
+        if is_exit:
+            yield (name, False), self.flow[(name, False), vertex]
+            for result in self.values.intersection(_results(self.index, name)):
+                yield (result, False), _UNLIMITED
+            return
+        yield (name, True), self.capacity(name) - self.flow[vertex, (name, True)]
+        position = self.index.producer.get(name)
+        reads = self.index.reads[position] if position is not None else ()
+        for read in self.values.intersection(reads):
+            yield (read, True), self.flow[(read, True), vertex]
+
+    def path(
+        self, sources: set[str], sinks: set[str]
+    ) -> tuple[dict[_Vertex, _Vertex | None], _Vertex | None]:
+        """(vertex -> the one it was reached from, the sink's vertex or None), breadth first."""
+        came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
+        pending = deque(came_from)
+        while pending:
+            vertex = pending.popleft()
+            if vertex[0] in sinks:
+                return came_from, vertex
+            for other, left in self.room(vertex):
+                if left > 0 and other not in came_from:
+                    came_from[other] = vertex
+                    pending.append(other)
+        return came_from, None
+
+    def push(self, came_from: dict[_Vertex, _Vertex | None], end: _Vertex) -> None:
+        """Send as much as the path to `end` can take."""
+        edges = []
+        vertex = end
+        while (before := came_from[vertex]) is not None:
+            edges.append((before, vertex))
+            vertex = before
+        amount = min(dict(self.room(before))[after] for before, after in edges)
+        for before, after in edges:
+            back = min(amount, self.flow[after, before])  # take back what flows the other way
+            self.flow[after, before] -= back
+            self.flow[before, after] += amount - back

@@ -83,7 +83,9 @@ class OpenCutError(CutError):
         path: the value names from the first missing value to the output that needs it.
     """
 
-    def __init__(self, message: str, hint: str, missing: Sequence[str], path: Sequence[str]) -> None:
+    def __init__(
+        self, message: str, hint: str, missing: Sequence[str], path: Sequence[str]
+    ) -> None:
         super().__init__(message, hint)
         self.missing = tuple(missing)
         self.path = tuple(path)

@@ -123,7 +123,9 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
             continue
         kind = index.inputs[name].type
         if not kind.tensor_type.elem_type:
-            raise FeedsError(f"input {name!r} is no tensor and cannot be made", "give it with --feeds")
+            raise FeedsError(
+                f"input {name!r} is no tensor and cannot be made", "give it with --feeds"
+            )
         shape = [_size(d, recipe.dims) for d in kind.tensor_type.shape.dim]
         rng = np.random.default_rng([recipe.seed, number])
         fill = recipe.fills.get(name)

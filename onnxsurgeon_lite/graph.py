@@ -78,7 +78,9 @@ class GraphIndex:
         index.inputs = {value.name: value for value in graph.input}
         index.outputs = {value.name: value for value in graph.output}
         index.initializers = {tensor.name: tensor for tensor in graph.initializer}
-        index.initializers.update((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
+        index.initializers.update(
+            (sparse.values.name, sparse) for sparse in graph.sparse_initializer
+        )
         for position, node in enumerate(index.nodes):
             reads = list(filter(None, node.input))
             if node.attribute:
@@ -147,7 +149,9 @@ class GraphIndex:
     def declarations(self) -> dict[str, ValueInfoProto]:
         """Every declared value: value_info, then outputs, then inputs, the later overriding."""
         graph = self.graph
-        return {v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values}
+        return {
+            v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
+        }
 
     def value_info(self, name: str) -> ValueInfoProto:
         """A declaration of the value, as complete as the model allows: at least its name."""
@@ -173,14 +177,19 @@ class GraphIndex:
             inner = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
             error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
             if inner is not None:
-                error.hint = f"it is a value inside the body {inner}, which cannot be named from outside"
+                error.hint = (
+                    f"it is a value inside the body {inner}, which cannot be named from outside"
+                )
             raise error
 
     @cached_property
     def inner_bodies(self) -> list[Body]:
         """The bodies of subgraphs, at any depth, and of functions."""
         pending = [Body(MAIN, self.nodes)]
-        pending += [Body(f"fn:{'::'.join(filter(None, function_key(f)))}", f.node) for f in self.model.proto.functions]
+        pending += [
+            Body(f"fn:{'::'.join(filter(None, function_key(f)))}", f.node)
+            for f in self.model.proto.functions
+        ]
         found = []
         while pending:
             body = pending.pop()
@@ -193,7 +202,11 @@ class GraphIndex:
     def describe(self, position: int) -> str:
         """A node as a message shows it: its operator, its name where it has one, its id."""
         node = self.nodes[position]
-        return f"{node.op_type} {node.name!r} (@{position})" if node.name else f"{node.op_type} @{position}"
+        return (
+            f"{node.op_type} {node.name!r} (@{position})"
+            if node.name
+            else f"{node.op_type} @{position}"
+        )
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """The nodes that the values depend on, not looking past the values in `stop`."""

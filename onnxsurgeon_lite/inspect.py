@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import AttributeProto, ModelProto, TensorProto, TypeProto, helper, printer
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
 
 from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import SurgeonError
@@ -124,7 +124,7 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
         inputs=[summarize_value(index, name) for name in node.input if name],
         outputs=[summarize_value(index, name) for name in node.output if name],
         captured=[name for name in index.reads[position] if name not in direct],
-        attributes={a.name: _attribute_text(a) for a in node.attribute},
+        attributes=attribute_texts(node),
         bodies={name: len(graph.node) for name, graph in walk.bodies(node)},
         scope=scope_of(node),
         doc_string=node.doc_string,
@@ -159,6 +159,15 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         is_output=name in index.outputs,
         scope="" if position is None else scope_of(index.nodes[position]),
     )
+
+
+def attribute_texts(node: NodeProto) -> dict[str, str]:
+    """A node's attributes by name, as text; a long tensor or graph is abridged."""
+    texts = {}
+    for attribute in node.attribute:
+        text = str(helper.printable_attribute(attribute))
+        texts[attribute.name] = text.partition("=")[2].strip()
+    return texts
 
 
 def model_text(model: Model) -> str:
@@ -198,11 +207,6 @@ def _elide(tensor: TensorProto) -> None:
     tensor.CopyFrom(elided)
 
 
-def _attribute_text(attribute: AttributeProto) -> str:
-    text = helper.printable_attribute(attribute)
-    return str(text).partition("=")[2].strip()
-
-
 def _elements(tensor: TensorProto) -> int:
     return math.prod(tensor.dims)
 
@@ -214,4 +218,3 @@ def _bytes(tensor: TensorProto) -> int:
         return tensors.byte_count(tensor.data_type, tensor.dims)
     except SurgeonError:
         return 0
-

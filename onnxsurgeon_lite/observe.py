@@ -82,4 +82,3 @@ class Observer:
         for name in outputs:
             part.graph.output.add(name=name)
         return part, inputs
-

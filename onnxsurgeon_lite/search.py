@@ -54,7 +54,9 @@ def first_bad(
     asked = set(found.good)
     while True:
         found.region = _between(found.bad, parents, found.good)
-        open_items = [item for item in sorted(found.region) if item in comparable and item not in asked]
+        open_items = [
+            item for item in sorted(found.region) if item in comparable and item not in asked
+        ]
         if not open_items:
             return found
         wave = spread(sorted(found.region), parents, set(open_items), width)
@@ -96,7 +98,7 @@ def spread(
         for parent in parents(item):
             if parent in place:
                 last_use[place[parent]] = max(last_use[place[parent]], place[item])
-    for item, i in place.items():
+    for i in range(len(region)):
         if last_use[i] == i:
             last_use[i] = len(region)  # what nothing in the region uses goes to the bad item itself
     crossing = _crossing(last_use)

@@ -95,7 +95,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
 
 
 def _only_output(index: GraphIndex, argument: str, position: int) -> str:
-    outputs = [name for name in index.nodes[position].output if name]
+    outputs = [str(name) for name in index.nodes[position].output if name]
     if len(outputs) != 1:
         raise AmbiguousNameError(argument, outputs)
     return outputs[0]

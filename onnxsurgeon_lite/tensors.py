@@ -4,7 +4,6 @@ bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types.
 little-endian, sub-byte elements packed from the low bits up.
 """
 
-import hashlib
 import math
 from collections.abc import Sequence
 
@@ -16,7 +15,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 
 Array = NDArray[np.generic]
 
-_SUB_BYTE_BITS = {
+_SUB_BYTE_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
     TensorProto.UINT4: 4,
     TensorProto.FLOAT4E2M1: 4,
@@ -59,7 +58,7 @@ def byte_count(data_type: int, dims: Sequence[int]) -> int:
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is not None:
         return -(-elements * bits // 8)
-    return elements * numpy_dtype(data_type).itemsize
+    return int(elements * numpy_dtype(data_type).itemsize)
 
 
 def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
@@ -76,9 +75,7 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is None:
         return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
-    return to_array(
-        TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
-    )
+    return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
 
 
 def encode(array: Array) -> bytes:
@@ -94,12 +91,8 @@ def to_array(tensor: TensorProto) -> Array:
 def from_array(array: Array, name: str = "") -> TensorProto:
     """A tensor with the array's numbers."""
     if array.dtype.kind in "OUS":
-        return helper.make_tensor(
-            name, TensorProto.STRING, array.shape, [str(item).encode() for item in array.flat]
+        encoded = [item if isinstance(item, bytes) else str(item).encode() for item in array.flat]
+        return TensorProto(
+            name=name, data_type=TensorProto.STRING, dims=array.shape, string_data=encoded
         )
     return numpy_helper.from_array(np.asarray(array), name)
-
-
-def fingerprint(raw: bytes) -> str:
-    """A short digest of a tensor's bytes."""
-    return hashlib.blake2b(raw, digest_size=8).hexdigest()

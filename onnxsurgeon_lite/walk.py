@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
+
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor: initializers, attributes, sparse parts; bodies, functions and training graphs included."""
     yield from initializers(model)

@@ -35,7 +35,10 @@ _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 9, 10
 _PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as raw_data holds them
 _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
-_PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}  # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+_PACKED_TYPES = {
+    _FLOAT_DATA: (1, 14),
+    _DOUBLE_DATA: (11, 15),
+}  # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
 
 Buffer = mmap.mmap | bytes
 
@@ -157,7 +160,9 @@ class _TensorFields:
 
     data_type: int = 0
     external: bool = False
-    payloads: list[tuple[int, int, int, int]] = field(default_factory=list)  # number, field, start, stop
+    payloads: list[tuple[int, int, int, int]] = field(
+        default_factory=list
+    )  # number, field, start, stop
     references: list[tuple[int, int]] = field(default_factory=list)  # external_data, data_location
     entries: dict[bytes, bytes] = field(default_factory=dict)
 

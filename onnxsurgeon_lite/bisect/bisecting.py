@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.bisect.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.compare import Comparison, Tolerance, agrees, compare
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds, shape_text
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
@@ -196,14 +196,12 @@ class _Search:
             region=[f"@{p}" for p in region] if unknown else [f"@{position}"],
             inputs=self._entering(region),
             scope=scope_of(node),
-            attributes=_attributes(node),
+            attributes=attribute_texts(node),
         )
         self._report(culprit)
         below = self.index.descendants(position)
         self.result.elsewhere = [
-            self.values[i]
-            for i in sorted(bads)
-            if self.index.producer[self.values[i]] not in below
+            self.values[i] for i in sorted(bads) if self.index.producer[self.values[i]] not in below
         ]
         self.result.culprits = [culprit]
 
@@ -242,7 +240,3 @@ def _pairs(actual: Value, reference: Stored) -> list[tuple[Array, Array]]:
     if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):
         return list(zip(actual, reference, strict=True))
     return [(np.empty((0, 1)), np.empty((0, 2)))]
-
-
-def _attributes(node: NodeProto) -> dict[str, str]:
-    return {a.name: helper.printable_attribute(a).partition("=")[2].strip() for a in node.attribute}

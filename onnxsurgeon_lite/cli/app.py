@@ -28,7 +28,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _onnxdbg(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """Debug and edit ONNX models: from "the outputs differ" to the node, and any cut without loading a weight.

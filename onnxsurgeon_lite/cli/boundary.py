@@ -15,7 +15,7 @@ MISMATCH, FAILED, INTERRUPTED = 1, 2, 130
 class Boundary(TyperGroup):
     """A `SurgeonError` is shown and exits 2; Ctrl-C exits 130; anything else is our bug and keeps its traceback."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         from onnxsurgeon_lite.report import lines
 
         try:

@@ -16,11 +16,15 @@ def extract(
     model: options.Model,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--inputs", help="Values to cut at, comma-separated; the model's own by default."),
+        typer.Option(
+            "--inputs", help="Values to cut at, comma-separated; the model's own by default."
+        ),
     ] = None,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--outputs", help="Values to keep, comma-separated; the model's own by default."),
+        typer.Option(
+            "--outputs", help="Values to keep, comma-separated; the model's own by default."
+        ),
     ] = None,
     output: options.Output = None,
     auto_inputs: Annotated[

@@ -11,7 +11,8 @@ from onnxsurgeon_lite.cli.boundary import MISMATCH
 def inspect(
     model: options.Model,
     node: Annotated[
-        str | None, typer.Option("--node", help="Show this node: name, id or op:Conv[2].", show_default=False)
+        str | None,
+        typer.Option("--node", help="Show this node: name, id or op:Conv[2].", show_default=False),
     ] = None,
     value: Annotated[
         str | None, typer.Option("--value", help="Show this value.", show_default=False)
@@ -54,7 +55,9 @@ def print_model(model: options.Model) -> None:
 
 def check(
     model: options.Model,
-    full: Annotated[bool, typer.Option("--full", help="Strict type and shape inference, too.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Strict type and shape inference, too.")
+    ] = False,
     timeout: options.Timeout = None,
     json: options.Json = False,
 ) -> None:

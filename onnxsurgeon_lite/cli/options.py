@@ -20,7 +20,9 @@ OptLevel = Literal["none", "basic", "extended", "all"]
 Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="Where to write; by default a named file here.", show_default=False),
+    typer.Option(
+        "--output", "-o", help="Where to write; by default a named file here.", show_default=False
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -46,14 +48,21 @@ Fills = Annotated[
     ),
 ]
 Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimisation level of the runtime.")]
-Provider = Annotated[str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")]
+Provider = Annotated[
+    str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")
+]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", help="Seconds that the runtime may take.", show_default=False),
 ]
-Threads = Annotated[int, typer.Option("--threads", help="Threads of the runtime; 0 lets it choose.")]
+Threads = Annotated[
+    int, typer.Option("--threads", help="Threads of the runtime; 0 lets it choose.")
+]
 MemoryLimit = Annotated[
-    str, typer.Option("--memory-limit", help="What the runtime may allocate, such as 4GB; 0 for no limit.")
+    str,
+    typer.Option(
+        "--memory-limit", help="What the runtime may allocate, such as 4GB; 0 for no limit."
+    ),
 ]
 OpsLibraries = Annotated[
     list[Path] | None,
@@ -69,17 +78,23 @@ Reference = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option("--rtol", help="Relative tolerance; each dtype's own by default.", show_default=False),
+    typer.Option(
+        "--rtol", help="Relative tolerance; each dtype's own by default.", show_default=False
+    ),
 ]
 Atol = Annotated[
     float | None,
-    typer.Option("--atol", help="Absolute tolerance; each dtype's own by default.", show_default=False),
+    typer.Option(
+        "--atol", help="Absolute tolerance; each dtype's own by default.", show_default=False
+    ),
 ]
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
 
-def default_output(model: Path, verb: str, output: Path | None, force: bool, suffix: str = ".onnx") -> Path:
+def default_output(
+    model: Path, verb: str, output: Path | None, force: bool, suffix: str = ".onnx"
+) -> Path:
     """The named output, or `<model>.<verb><suffix>` in the working directory, which must not be there yet."""
     if output is not None:
         return output

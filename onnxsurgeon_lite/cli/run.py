@@ -67,11 +67,17 @@ def record(
     model: options.Model,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Where to store: a folder, .npz or .safetensors.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where to store: a folder, .npz or .safetensors.",
+            show_default=False,
+        ),
     ],
     feeds: options.Feeds = None,
     value: Annotated[
-        list[str] | None, typer.Option("--value", help="Values to record, comma-separated; all by default.")
+        list[str] | None,
+        typer.Option("--value", help="Values to record, comma-separated; all by default."),
     ] = None,
     seed: options.Seed = 0,
     dim: options.Dims = None,
@@ -103,8 +109,12 @@ def record(
 
 
 def compare(
-    actual: Annotated[Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)],
-    reference: Annotated[Path, typer.Argument(help="The set of tensors to compare with.", show_default=False)],
+    actual: Annotated[
+        Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)
+    ],
+    reference: Annotated[
+        Path, typer.Argument(help="The set of tensors to compare with.", show_default=False)
+    ],
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     feeds: options.Feeds = None,

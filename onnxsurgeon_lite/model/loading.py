@@ -29,7 +29,9 @@ def load(path: str | Path) -> Model:
         key = str(source.path)
         data = skeleton(source.path, key)
     except OSError as error:
-        raise ModelFileError(f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)) from error
+        raise ModelFileError(
+            f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)
+        ) from error
     model = Model(_parse(data, path), {key: source}, path)
     for tensor in external_tensors(model.proto):
         _resolve(model, tensor, path.absolute().parent)
@@ -39,7 +41,7 @@ def load(path: str | Path) -> Model:
 
 def _parse(data: bytes, path: Path) -> ModelProto:
     try:
-        proto = ModelProto.FromString(data)
+        proto: ModelProto = ModelProto.FromString(data)
     except DecodeError as error:
         raise ModelFileError(f"{str(path)!r} is not an ONNX model: {error}") from error
     if not proto.HasField("graph"):

@@ -98,7 +98,8 @@ def _copy_source(model: Model, path: Path, force: bool) -> Written:
 def _embedded_size(model: Model, proto: ModelProto) -> int:
     """Bytes of the file if what is embedded stays so."""
     spans = (model.span(tensor) for tensor in external_tensors(proto))
-    return proto.ByteSize() + sum(length for file, _, length in spans if file.location is None)
+    embedded = sum(length for file, _, length in spans if file.location is None)
+    return int(proto.ByteSize()) + embedded
 
 
 def _copy_data_files(

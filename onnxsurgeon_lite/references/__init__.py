@@ -4,4 +4,11 @@ from onnxsurgeon_lite.references.reading import open_references
 from onnxsurgeon_lite.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.references.writing import FolderWriter, save_tensors, write_test_data
 
-__all__ = ["Entry", "FolderWriter", "ReferenceSet", "open_references", "save_tensors", "write_test_data"]
+__all__ = [
+    "Entry",
+    "FolderWriter",
+    "ReferenceSet",
+    "open_references",
+    "save_tensors",
+    "write_test_data",
+]

@@ -56,7 +56,9 @@ def open_references(
         return _open(path, inputs, outputs, sample)
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise ReferenceSetError(f"cannot read reference tensors from {str(path)!r}: {what}") from error
+        raise ReferenceSetError(
+            f"cannot read reference tensors from {str(path)!r}: {what}"
+        ) from error
 
 
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
@@ -93,7 +95,9 @@ def _open_folder(
         note = f"{str(path)!r} has {len(samples)} samples: {chosen.name!r} was taken"
         notes = (note,) if len(samples) > 1 else ()
         return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
-    arrays = {file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")}
+    arrays = {
+        file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")
+    }
     if not arrays:
         raise ReferenceSetError(
             f"folder {str(path)!r} holds no reference tensors",
@@ -194,15 +198,21 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
             continue
         start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
         if entry["dtype"] not in _SAFETENSORS:
-            raise ReferenceSetError(f"{str(path)!r} holds {name!r} as {entry['dtype']}, which has no ONNX dtype")
+            raise ReferenceSetError(
+                f"{str(path)!r} holds {name!r} as {entry['dtype']}, which has no ONNX dtype"
+            )
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
         dtype, shape = _SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
-        entries[name] = Entry(partial(_read_safetensors, path, start, stop, dtype, shape), shape, dtype)
+        entries[name] = Entry(
+            partial(_read_safetensors, path, start, stop, dtype, shape), shape, dtype
+        )
     return entries
 
 
-def _read_safetensors(path: Path, start: int, stop: int, dtype: str, shape: tuple[int, ...]) -> Array:
+def _read_safetensors(
+    path: Path, start: int, stop: int, dtype: str, shape: tuple[int, ...]
+) -> Array:
     return tensors.decode(tensors.data_type_of(dtype), shape, _read_at(path, start, stop - start))
 
 
@@ -238,7 +248,7 @@ def _parse_pb(path: Path) -> TensorProto | SequenceProto:
 
 def _as_tensor(path: Path) -> TensorProto:
     try:
-        tensor = TensorProto.FromString(path.read_bytes())
+        tensor: TensorProto = TensorProto.FromString(path.read_bytes())
         tensors.to_array(tensor)
     except (DecodeError, SurgeonError, ValueError, TypeError, KeyError) as error:
         raise ReferenceSetError(f"{str(path)!r} is no serialized tensor: {error}") from error
@@ -247,7 +257,7 @@ def _as_tensor(path: Path) -> TensorProto:
 
 def _as_sequence(path: Path) -> SequenceProto:
     try:
-        sequence = SequenceProto.FromString(path.read_bytes())
+        sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
     except DecodeError as error:
         raise ReferenceSetError(f"{str(path)!r} is no serialized tensor or sequence") from error
     if sequence.elem_type != SequenceProto.TENSOR:

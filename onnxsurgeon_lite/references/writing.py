@@ -35,7 +35,9 @@ class FolderWriter:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise WriteError(f"cannot make folder {str(self.folder)!r}: {error.strerror}") from error
+            raise WriteError(
+                f"cannot make folder {str(self.folder)!r}: {error.strerror}"
+            ) from error
         self._opened = self._staging.open(self.folder / VALUES)
         self._values = self._opened.__enter__()
         return self
@@ -70,16 +72,14 @@ class FolderWriter:
 
     def _index_text(self) -> str:
         values = ",\n  ".join(map(json.dumps, self._index))
-        return (
-            f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
-        )
+        return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
 
 
 def _stored_bytes(value: Array) -> bytes | memoryview:
     if value.dtype.kind in "OUS":
         return bytes(tensors.from_array(value).SerializeToString())
     if tensors.byte_count(tensors.data_type_of_numpy(value.dtype), value.shape) == value.nbytes:
-        return memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
     return tensors.encode(value)
 
 
@@ -94,7 +94,7 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
         case ".npz":
             _refuse(path, (n for n, v in values.items() if not _fits_npz(n, v)))
             with Staging() as staging, staging.open(path) as file:
-                np.savez(file, **dict(values))
+                np.savez(file, allow_pickle=False, **dict(values))
         case ".safetensors":
             import safetensors.numpy
 

@@ -40,7 +40,9 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
     show_notes(result.notes)
     if result.verdict == "agrees":
         worst = max(result.outputs.values(), key=lambda c: c.max_abs, default=None)
-        margin = f": max abs difference {worst.max_abs:.3g}, {worst.tolerance} allowed" if worst else ""
+        margin = (
+            f": max abs difference {worst.max_abs:.3g}, {worst.tolerance} allowed" if worst else ""
+        )
         out(f"agrees at {', '.join(map(repr, result.outputs))}{margin}")
         return
     for culprit in result.culprits:
@@ -48,7 +50,9 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
     if result.elsewhere:
         names = ", ".join(map(repr, result.elsewhere[:8]))
         out(f"  mismatching too, and not downstream of it: {names}")
-    out(f"  {result.compared} values compared in {result.sessions} sessions")
+    out(
+        f"  {result.compared} values compared in {result.sessions} session{'s' * (result.sessions != 1)}"
+    )
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*reproduce)}")
 
@@ -95,7 +99,9 @@ def _show_culprit(culprit: Culprit) -> None:
         out(f"  attributes: {shown(text)}")
     if len(culprit.region) > 1:
         shown_ids = ", ".join(culprit.region[:10]) + (" ..." if len(culprit.region) > 10 else "")
-        out(f"  one of {len(culprit.region)} nodes, between which no value has a reference: {shown_ids}")
+        out(
+            f"  one of {len(culprit.region)} nodes, between which no value has a reference: {shown_ids}"
+        )
     columns = ["", "", "name", "max abs", "max rel", "RMSE", "cosine", "SQNR dB", "ULP", "over"]
     show_table(columns, map(_value_row, culprit.values))
 

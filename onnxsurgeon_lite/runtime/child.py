@@ -120,4 +120,3 @@ class Child:
             return "killed, most likely for want of memory"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
-

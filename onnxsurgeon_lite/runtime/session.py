@@ -19,8 +19,12 @@ Opt = Literal["none", "basic", "extended", "all"]
 Value = Array | list[Array] | None
 """A tensor, a sequence of tensors, or an optional that holds nothing."""
 
-_UNKNOWN_OP = re.compile(r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered")
-_NO_KERNEL = re.compile(r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'")
+_UNKNOWN_OP = re.compile(
+    r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered"
+)
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'"
+)
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -173,7 +177,9 @@ class Runtime:
                 return [self._tensor(element) for element in elements]
             case {"kind": "tensor"}:
                 return self._tensor(header)
-        raise RuntimeFailure(f"value {header['name']!r} is a {header['type']}, which cannot be fetched")
+        raise RuntimeFailure(
+            f"value {header['name']!r} is a {header['type']}, which cannot be fetched"
+        )
 
     def _tensor(self, header: Mapping[str, object]) -> Array:
         match header:
@@ -255,7 +261,7 @@ def _bytes_of(array: Array) -> bytes | memoryview:
     data_type = tensors.data_type_of_numpy(array.dtype)
     if tensors.byte_count(data_type, array.shape) != array.nbytes:
         return tensors.encode(array)
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _text(item: object) -> str:

@@ -76,7 +76,9 @@ class Worker:
         options.graph_optimization_level = _LEVELS[opt]
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", folder
+        )
         if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
             options.enable_cpu_mem_arena = False
@@ -161,7 +163,12 @@ def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
         return _describe_sequence(value)
     if not value.is_tensor():
         return {"kind": "other", "type": kind}, []
-    header: Header = {"kind": "tensor", "type": kind, "data_type": value.element_type(), "shape": value.shape()}
+    header: Header = {
+        "kind": "tensor",
+        "type": kind,
+        "data_type": value.element_type(),
+        "shape": value.shape(),
+    }
     if value.element_type() == _STRING:
         return {**header, "strings": [str(item) for item in value.numpy().flat]}, []
     return header, [_memory(value)]
@@ -186,8 +193,11 @@ def _run_node(op_type: str, inputs: list[ort.OrtValue], **attributes: int) -> or
     import onnx  # rarely needed, and half of this process's start-up
 
     names = [f"in{i}" for i in range(len(inputs))]
-    declared = [onnx.ValueInfoProto(name=n, type=_type(v)) for n, v in zip(names, inputs, strict=True)]
-    node = onnx.helper.make_node(op_type, names, ["out"], **attributes)
+    declared = [
+        onnx.ValueInfoProto(name=n, type=_type(v)) for n, v in zip(names, inputs, strict=True)
+    ]
+    node = onnx.NodeProto(op_type=op_type, input=names, output=["out"])
+    node.attribute.extend(onnx.helper.make_attribute(k, v) for k, v in attributes.items())
     graph = onnx.helper.make_graph([node], op_type, declared, [onnx.ValueInfoProto(name="out")])
     opset = onnx.helper.make_opsetid("", 17)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
@@ -201,7 +211,9 @@ def _type(value: ort.OrtValue) -> "onnx.TypeProto":
     import onnx
 
     name = value.data_type().removeprefix("seq(").removeprefix("tensor(").rstrip(")")
-    element = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(name.upper()), None)
+    element = onnx.helper.make_tensor_type_proto(
+        onnx.TensorProto.DataType.Value(name.upper()), None
+    )
     return element if value.is_tensor() else onnx.helper.make_sequence_type_proto(element)
 
 
