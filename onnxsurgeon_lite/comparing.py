@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxsurgeon_lite.compare import Comparison, Tolerance, compare
+from onnxsurgeon_lite.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex

@@ -23,8 +23,8 @@ def bisect(
 ) -> None:
     """Find the node where a model leaves its reference tensors, and write a reproducer folder."""
     with Child(options.byte_size(memory_limit)) as child:
-        from onnxsurgeon_lite import bisect as bisecting
-        from onnxsurgeon_lite.bisect import reproducer
+        from onnxsurgeon_lite import bisection
+        from onnxsurgeon_lite.bisection import reproducer
         from onnxsurgeon_lite.feeds import feeds_from, read_feeds
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load
@@ -42,7 +42,7 @@ def bisect(
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress("bisecting") as tell, Runtime(how, child) as runtime:
             allowed = options.tolerance(rtol, atol)
-            result = bisecting.bisect(loaded, stored, given, runtime, allowed, tell)
+            result = bisection.bisect(loaded, stored, given, runtime, allowed, tell)
     if result.culprits:
         result.reproducer = reproducer.write_reproducer(loaded, result, folder)
     if json:

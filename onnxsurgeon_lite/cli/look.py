@@ -62,7 +62,7 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Check a model against the ONNX specification, without materialising weights."""
-    from onnxsurgeon_lite import check as checking
+    from onnxsurgeon_lite import checking
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.report import data, lines
 

@@ -9,7 +9,7 @@ import typer
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.compare import Tolerance
+    from onnxsurgeon_lite.comparison import Tolerance
     from onnxsurgeon_lite.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
@@ -116,7 +116,7 @@ def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recip
 
 def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
     """The tolerance given (the one left out is 0), or None for each dtype's own."""
-    from onnxsurgeon_lite.compare import Tolerance
+    from onnxsurgeon_lite.comparison import Tolerance
 
     if rtol is None and atol is None:
         return None

@@ -89,7 +89,7 @@ def record(
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime computes them node by node."""
     with Child() as child:
-        from onnxsurgeon_lite import record as recording
+        from onnxsurgeon_lite import recording
         from onnxsurgeon_lite.feeds import given_or_made
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load

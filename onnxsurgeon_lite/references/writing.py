@@ -84,7 +84,7 @@ def _stored_bytes(value: Array) -> bytes | memoryview:
 
 
 def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
-    """Store tensors in the format that the path's suffix means; a folder where it has none.
+    """Store tensors as `.npz` or `.safetensors` where the path says so, else as a folder of ours.
 
     Raises:
         ReferenceSetError: the format cannot hold one of them; it is named, and nothing is written.
@@ -102,15 +102,10 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
             contiguous = {n: np.ascontiguousarray(v) for n, v in values.items()}
             with Staging() as staging, staging.open(path) as file:
                 file.write(safetensors.numpy.save(contiguous))
-        case "":
+        case _:
             with FolderWriter(path) as writer:
                 for name, value in values.items():
                     writer.add(name, value)
-        case _:
-            raise ReferenceSetError(
-                f"cannot store tensors as {path.suffix!r}",
-                "give a name that ends in .npz or .safetensors, or one without suffix for a folder",
-            )
 
 
 def write_test_data(

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.bisect.result import BisectResult, Culprit, ValueReport
-from onnxsurgeon_lite.compare import Comparison
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.comparing import SetComparison
+from onnxsurgeon_lite.comparison import Comparison
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table

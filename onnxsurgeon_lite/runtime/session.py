@@ -36,7 +36,7 @@ class RuntimeOptions:
         opt: graph optimisation level.
         provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.
         threads: intra-op threads, 0 for onnxruntime's choice.
-        lean: for sessions that run once: weights are not rearranged, memory is not pooled.
+        lean: for sessions that run once: weights stay mapped from their files, not rearranged into copies.
         timeout: seconds that a request may take, None for no limit.
         ops_libraries: shared libraries with custom operators.
     """

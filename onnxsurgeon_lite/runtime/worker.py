@@ -81,8 +81,6 @@ class Worker:
         )
         if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
-            options.enable_cpu_mem_arena = False
-            options.enable_mem_pattern = False
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         self.session = ort.InferenceSession(model, options, providers=providers)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxsurgeon_lite.bisect.result import BisectResult, Culprit, ValueReport
-from onnxsurgeon_lite.compare import Comparison, Tolerance, agrees, compare
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.comparison import Comparison, Tolerance, agrees, compare
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds, shape_text
 from onnxsurgeon_lite.graph import GraphIndex

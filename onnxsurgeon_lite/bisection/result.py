@@ -1,11 +1,10 @@
 """What a bisection found, as data."""
 
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-from onnxsurgeon_lite.compare import Comparison
+from onnxsurgeon_lite.comparison import Comparison
 from onnxsurgeon_lite.references.sets import Stored
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
@@ -75,6 +74,8 @@ class BisectResult:
 
     def contract(self) -> dict[str, object]:
         """What `bisect --json` prints; the README documents it."""
+        from importlib.metadata import version
+
         return {
             "verdict": self.verdict,
             "outputs": self.outputs,

@@ -37,7 +37,7 @@ def record(
     for name in values:
         index.require(name)
     computed = _compute(index, feeds, runtime, values, progress)
-    if target.suffix:
+    if target.suffix in (".npz", ".safetensors"):
         collected = dict(computed)
         save_tensors(target, collected)
         return len(collected)

@@ -10,6 +10,10 @@ from onnxsurgeon_lite.tensors import Array
 
 _BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
 
+SMALLEST_SCALE = (
+    0.01  # a difference of two numbers near 1 that cancel carries their rounding errors
+)
+
 Floats = NDArray[np.float64]
 
 
@@ -20,8 +24,8 @@ class Tolerance:
     Attributes:
         atol: absolute, in the value's own unit.
         rtol: relative to the reference's element.
-        scaled: `atol` counts in units of the reference's largest magnitude, where that is above 1. Rounding errors of
-            a sum follow its largest terms, not its result.
+        scaled: `atol` counts in units of the reference's largest magnitude (`SMALLEST_SCALE` where that is less):
+            rounding errors of a sum follow its largest terms, not its result.
     """
 
     atol: float
@@ -30,10 +34,10 @@ class Tolerance:
 
     def absolute(self, scale: float) -> float:
         """`atol` for a reference whose largest finite magnitude is `scale`."""
-        return self.atol * max(1.0, scale) if self.scaled else self.atol
+        return self.atol * max(SMALLEST_SCALE, scale) if self.scaled else self.atol
 
     def __str__(self) -> str:
-        scale = " * max(1, max|reference|)" if self.scaled else ""
+        scale = " * max|reference|" if self.scaled else ""
         return f"atol={self.atol:g}{scale} + rtol={self.rtol:g} * |reference|"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TypeProto, helper
 
 from onnxsurgeon_lite import tensors
-from onnxsurgeon_lite.bisect.result import BisectResult
+from onnxsurgeon_lite.bisection.result import BisectResult
 from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import OutputExistsError
 from onnxsurgeon_lite.graph import GraphIndex

@@ -1,0 +1,91 @@
+"""The shape of the house: imports point down, third parties stay in their rooms, the front door is light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onnxsurgeon_lite
+
+PACKAGE = Path(onnxsurgeon_lite.__file__).parent
+
+FLOORS = (
+    ("errors", "names", "search"),
+    ("wire", "tensors", "walk"),
+    ("comparison", "model", "scopes"),
+    ("graph", "references"),
+    ("runtime", "cut", "select", "feeds", "checking"),
+    ("passes", "observe", "running", "inspect"),
+    ("bisection", "recording", "comparing"),
+    ("report",),
+    ("cli",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli"}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+MODULES = [p for p in PACKAGE.rglob("*.py") if room_of(p) not in ("__init__", "__main__")]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_down_and_third_parties_stay_in_their_rooms(path):
+    room = room_of(path)
+
+    for name in imports_of(path):
+        top, *rest = name.split(".")
+        if top == "onnxsurgeon_lite" and rest and rest[0] in FLOOR:
+            assert rest[0] == room or FLOOR[rest[0]] < FLOOR[room], f"{room} imports {name}"
+        assert OWNERS.get(top, room) == room, f"{room} imports {name}"
+
+
+def test_every_room_has_a_floor():
+    rooms = {p.name.removesuffix(".py") for p in PACKAGE.iterdir() if not p.name.startswith("__")}
+
+    assert rooms == FLOOR.keys()
+
+
+def test_everything_public_resolves():
+    for name in onnxsurgeon_lite.__all__:
+        assert getattr(onnxsurgeon_lite, name) is not None
+
+    assert sorted(onnxsurgeon_lite._HOME) == sorted(onnxsurgeon_lite.__all__)
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        ("import onnxsurgeon_lite", set()),
+        (
+            "import sys; sys.argv = ['onnxdbg', '--help']\n"
+            "from onnxsurgeon_lite.cli import main\n"
+            "try: main()\nexcept SystemExit: pass",
+            {"typer", "rich"},
+        ),
+    ],
+)
+def test_the_front_door_loads_nothing_heavy(code, allowed):
+    heavy = {"onnx", "numpy", "onnxruntime", "torch", "onnx_graphsurgeon", "typer", "rich"}
+    code += "\nimport sys; print('loaded', *sorted({m.split('.')[0] for m in sys.modules}))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    loaded = set(done.stdout.rpartition("loaded")[2].split())
+    assert loaded & heavy <= allowed

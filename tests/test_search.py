@@ -1,0 +1,113 @@
+"""The search, with lambdas and a probe budget: no model, no file."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxsurgeon_lite.search import first_bad, spread
+
+
+def chain(length):
+    return lambda item: [item - 1] if item else []
+
+
+@pytest.mark.parametrize("culprit", range(100))
+def test_a_culprit_in_a_chain_is_found_in_few_waves(culprit):
+    found = first_bad(
+        99, chain(100), range(100), lambda wave: {i: i < culprit for i in wave}, width=4
+    )
+
+    assert found.bad == culprit
+    assert not found.region
+    assert len(found.waves) <= math.ceil(math.log(100, 5)) + 1
+
+
+@pytest.mark.parametrize("culprit", range(40))
+def test_an_error_that_is_masked_and_comes_back_still_leads_to_a_culprit(culprit):
+    masked = {culprit + 2, culprit + 3}
+
+    found = first_bad(
+        59, chain(60), range(60), lambda wave: {i: i < culprit or i in masked for i in wave}
+    )
+
+    # 4 steps further on, the input is good and the result is bad as well: both answers are sound
+    assert found.bad in (culprit, culprit + 4)
+
+
+def test_nothing_to_ask_gives_the_whole_region():
+    found = first_bad(9, chain(10), {2, 9}, lambda wave: dict.fromkeys(wave, True))
+
+    assert found.bad == 9
+    assert found.region == set(range(3, 9))
+
+
+def test_an_item_that_cannot_be_told_stays_in_the_region():
+    found = first_bad(9, chain(10), range(10), lambda wave: {i: True for i in wave if i != 8})
+
+    assert (found.bad, found.region) == (9, {8})
+
+
+def test_a_residual_stream_is_crossed_as_a_whole():
+    # block k: item 2k+1 = f(2k), item 2k+2 = 2k + (2k+1): every place of the branch is crossed by the stream too
+    def parents(item):
+        if item == 0:
+            return []
+        return [item - 1] if item % 2 else [item - 1, item - 2]
+
+    waves = first_bad(
+        400, parents, range(401), lambda wave: {i: i < 201 for i in wave}, width=8
+    ).waves
+
+    assert len(waves) <= 5
+    assert sum(map(len, waves)) <= 60
+
+
+@st.composite
+def graphs(draw):
+    size = draw(st.integers(2, 40))
+    parents = [
+        draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else []
+        for i in range(size)
+    ]
+    good = draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    comparable = draw(st.sets(st.integers(0, size - 1)))
+    return parents, good, comparable | {size - 1}
+
+
+@settings(deadline=None)
+@given(graphs(), st.integers(1, 8))
+def test_the_answer_is_sound_whatever_is_good(graph, width):
+    parents, good, comparable = graph
+    bad = len(parents) - 1
+    good[bad] = False
+    asked = []
+
+    def probe(wave):
+        asked.extend(wave)
+        return {item: good[item] for item in wave}
+
+    found = first_bad(bad, parents.__getitem__, comparable, probe, width=width)
+
+    assert not good[found.bad]
+    entering = {p for i in {found.bad, *found.region} for p in parents[i]} - found.region
+    assert all(good[item] for item in entering)
+    assert not found.region & comparable
+    assert len(asked) == len(set(asked))
+    assert set(asked) <= comparable
+
+
+def test_a_wave_asks_at_narrow_places():
+    # three parallel chains of 30 between 0 and 91, joined at 0 and 91; then a chain to 120
+    def parents(item):
+        if item == 0:
+            return []
+        if item == 91:
+            return [88, 89, 90]
+        return [max(0, item - 3)] if item < 91 else [item - 1]
+
+    wave = spread(range(121), parents, range(121), 4)
+
+    assert {item for item in wave if item > 90}
+    assert len(wave) <= 12
