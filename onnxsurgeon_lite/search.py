@@ -102,15 +102,22 @@ def spread(
         if last_use[i] == i:
             last_use[i] = len(region)  # what nothing in the region uses goes to the bad item itself
     crossing = _crossing(last_use)
-    step = max(1, len(region) // (width + 1))
-    chosen: set[int] = set()
-    for start, stop in pairwise(range(step // 2, len(region) + 1, step)):
-        narrowest = min(range(start, stop), key=lambda i: crossing[i])
-        across = (i for i in range(narrowest + 1) if last_use[i] > narrowest)
-        chosen.update(region[i] for i in across if region[i] in askable)
-        if len(chosen) >= 2 * width:
-            break
-    return sorted(chosen) or _evenly(sorted(askable), width)
+    places = width
+    while True:
+        chosen: set[int] = set()
+        for start, stop in pairwise(_marks(len(region), places)):
+            narrowest = min(range(start, stop), key=crossing.__getitem__)
+            across = (i for i in range(narrowest + 1) if last_use[i] > narrowest)
+            chosen.update(region[i] for i in across if region[i] in askable)
+        if len(chosen) <= 2 * width or places == 1:
+            return sorted(chosen) or _evenly(sorted(askable), width)
+        places //= 2
+
+
+def _marks(length: int, places: int) -> range:
+    """The borders of as many equal windows, half a window away from both ends."""
+    step = max(1, length // (places + 1))
+    return range(step // 2, length + 1, step)
 
 
 def _crossing(last_use: list[int]) -> list[int]:
