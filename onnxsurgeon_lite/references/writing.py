@@ -90,22 +90,23 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
         ReferenceSetError: the format cannot hold one of them; it is named, and nothing is written.
     """
     path = Path(path)
-    match path.suffix:
-        case ".npz":
-            _refuse(path, (n for n, v in values.items() if not _fits_npz(n, v)))
-            with Staging() as staging, staging.open(path) as file:
+    if path.suffix not in (".npz", ".safetensors"):
+        with FolderWriter(path) as writer:
+            for name, value in values.items():
+                writer.add(name, value)
+        return
+    fits = _fits_npz if path.suffix == ".npz" else _fits_safetensors
+    _refuse(path, (name for name, value in values.items() if not fits(name, value)))
+    with Staging() as staging:
+        with staging.open(path) as file:
+            if path.suffix == ".npz":
                 np.savez(file, allow_pickle=False, **dict(values))
-        case ".safetensors":
-            import safetensors.numpy
+            else:
+                import safetensors.numpy
 
-            _refuse(path, (n for n, v in values.items() if not _fits_safetensors(v)))
-            contiguous = {n: np.ascontiguousarray(v) for n, v in values.items()}
-            with Staging() as staging, staging.open(path) as file:
+                contiguous = {n: np.ascontiguousarray(v) for n, v in values.items()}
                 file.write(safetensors.numpy.save(contiguous))
-        case _:
-            with FolderWriter(path) as writer:
-                for name, value in values.items():
-                    writer.add(name, value)
+        staging.commit()
 
 
 def write_test_data(
@@ -143,5 +144,5 @@ def _fits_npz(name: str, value: Stored) -> bool:
     return not isinstance(value, list) and value.dtype.kind in "fiubc" and name != "file"
 
 
-def _fits_safetensors(value: Stored) -> bool:
+def _fits_safetensors(_: str, value: Stored) -> bool:
     return not isinstance(value, list) and value.dtype.kind in "fiub"
