@@ -58,18 +58,31 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
     It separates the outputs from what lies upstream of the inputs given and from the graph's other inputs. Of several
     smallest sets, the one farthest from the outputs that holds nothing upstream of an input where that can be.
     """
-    needed = _walk_back(index, outputs, set(inputs))[1].keys() - set(inputs)
+    _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
+    needed = _computed_from(index, leaves, needed_by.keys() - set(inputs))
     upstream = _upstream(index, inputs)
     if not upstream.isdisjoint(outputs):
         upstream = set()
     region = needed - upstream
     border = {name for name in needed & upstream if not region.isdisjoint(_results(index, name))}
-    free = {name for name in region if name in index.inputs and name not in index.initializers}
+    free = region.intersection(leaves)
 
     def capacity(name: str) -> int:
         return _UNLIMITED if name in outputs else _ONE + (name in border)
 
     return _minimum_vertex_cut(index, border | free, region | border, set(outputs), capacity)
+
+
+def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
+    """The sources and those of `values` that depend on them through `values`; constants are not among them."""
+    found: set[str] = set()
+    pending = list(sources)
+    while pending:
+        name = pending.pop()
+        if name in values and name not in found:
+            found.add(name)
+            pending += _results(index, name)
+    return found
 
 
 def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
