@@ -10,9 +10,7 @@ from onnxsurgeon_lite.tensors import Array
 
 _BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
 
-SMALLEST_SCALE = (
-    0.01  # a difference of two numbers near 1 that cancel carries their rounding errors
-)
+SMALLEST_SCALE = 1e-6  # what is smaller everywhere is compared with zero
 
 Floats = NDArray[np.float64]
 
