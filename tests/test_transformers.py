@@ -88,7 +88,7 @@ def planted(model: Path, position: int) -> Path:
     """A copy in which one LayerNormalization has another epsilon."""
     proto = onnx.load(model)
     attributes = proto.graph.node[position].attribute
-    next(a for a in attributes if a.name == "epsilon").f = 30.0
+    next(a for a in attributes if a.name == "epsilon").f = 1e4
     onnx.save(proto, model.with_name("wrong.onnx"))
     return model.with_name("wrong.onnx")
 

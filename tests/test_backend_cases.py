@@ -1,0 +1,133 @@
+"""The onnx package's backend node cases: round trips, and a cut at every inner value."""
+
+import functools
+import warnings
+
+import numpy as np
+from onnx import ModelProto, shape_inference
+
+from onnxsurgeon_lite import Extract, load, save
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomUniform"}
+RANDOM |= {"RandomNormalLike", "RandomUniformLike", "Dropout"}
+
+
+@functools.cache
+def cases() -> dict[str, object]:
+    """Every case by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def test_every_case_is_saved_byte_for_byte(tmp_path):
+    assert len(cases()) > 1800
+
+    for name, case in cases().items():
+        (tmp_path / "in.onnx").write_bytes(case.model.SerializeToString())
+        save(load(tmp_path / "in.onnx"), tmp_path / "out.onnx")
+
+        same = (tmp_path / "in.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+        assert same, name
+
+
+def ops_of(model: ModelProto) -> set[str]:
+    return {node.op_type for node in model.graph.node}
+
+
+def fed(runtime: Runtime, model: ModelProto, values) -> list[str] | None:
+    """Put a case's inputs; None where one of them is an optional, which numpy cannot say."""
+    names = [value.name for value in model.graph.input]
+    for declared, value in zip(model.graph.input, values, strict=False):
+        if declared.type.HasField("optional_type") or value is None:
+            return None
+        element = declared.type.sequence_type.elem_type.tensor_type.elem_type or None
+        array = list(map(np.asarray, value)) if isinstance(value, list) else np.asarray(value)
+        runtime.put(declared.name, array, element)
+    return names[: len(values)]
+
+
+def outcome(runtime: Runtime, model: Model, feeds: list[str], fetch: list[str], keep=()):
+    runtime.open(model)
+    return runtime.run(feeds, fetch, keep)
+
+
+def same(one, other) -> bool:
+    """Bit for bit."""
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if one is None or other is None:
+        return one is other
+    if one.dtype.kind == "O":
+        return one.tolist() == other.tolist()
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+def cut_everywhere(runtime: Runtime, model: Model, feeds: list[str], whole) -> list[str]:
+    """The inner values at which the two halves do not give what the whole gives."""
+    model.proto.CopyFrom(shape_inference.infer_shapes(model.proto))  # once, not at each cut
+    index = GraphIndex.of(model)
+    wrong = []
+    for value in index.producer:
+        if value in index.outputs:
+            continue
+        upper = Extract((), (value,)).apply(model).model
+        upper.proto.graph.output[0].ClearField("type")
+        kept = outcome(runtime, upper, feeds, [], [value])
+        lower = Extract((value, *feeds), ()).apply(model).model
+        declared = next(i for i in lower.proto.graph.input if i.name == value)
+        declared.type.CopyFrom(kept.types[value])
+        inputs = [i.name for i in lower.proto.graph.input]
+        actual = outcome(runtime, lower, inputs, list(index.outputs)).values
+        if not all(same(actual[name], whole[name]) for name in index.outputs):
+            wrong.append(value)
+    return wrong
+
+
+# Half precision that the CPU provider computes in float32 between nodes: a cut rounds where the whole does not.
+ROUNDED = {
+    "test_attention_24_qk_matmul_output_mode3_softmax_precision_expanded",
+    "test_attention_4d_causal_fp16_expanded",
+    "test_attention_4d_fp16_expanded",
+    "test_attention_4d_gqa_causal_nonpad_decode_fp16_expanded",
+    "test_attention_4d_gqa_with_past_and_present_fp16_expanded",
+    "test_flexattention_fp16_expanded_ver26",
+}
+
+
+def test_both_halves_of_every_cut_give_the_whole(tmp_path):
+    wrong, cut, runs = {}, 0, 0
+    runtime = Runtime(RuntimeOptions(opt="none"))
+    for name, case in cases().items():
+        if ops_of(case.model) & RANDOM:
+            continue
+        (tmp_path / "case.onnx").write_bytes(case.model.SerializeToString())
+        model = load(tmp_path / "case.onnx")
+        try:
+            feeds = fed(runtime, case.model, case.data_sets[0][0])
+            outputs = [value.name for value in case.model.graph.output]
+            whole = None if feeds is None else outcome(runtime, model, feeds, outputs).values
+        except RuntimeFailure:
+            continue  # the runtime does not run this model
+        if whole is None:
+            continue
+        runs += 1
+        if len(model.proto.graph.node) > 1:
+            cut += 1
+            try:
+                bad = cut_everywhere(runtime, model, feeds, whole)
+            except SurgeonError as error:
+                bad = [str(error)]
+            if bad:
+                wrong[name] = bad
+
+    runtime.__exit__(None, None, None)
+    assert wrong.keys() == ROUNDED, wrong
+    assert runs > 1200
+    assert cut > 300
