@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
-from onnxsurgeon_lite.graph import GraphIndex, check_functions
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 
 # The checker looks for external data below the working directory.
@@ -37,8 +37,7 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
         GraphError: a cycle, two producers of one value, a function that calls itself.
         RuntimeCrash, RuntimeTimeout: the checker died of the model, or took too long.
     """
-    check_functions(model.proto)
-    _ = GraphIndex.of(model).order
+    GraphIndex.of(model).require_sound()
     proto, folder = model.for_runtime()
     command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
     try:

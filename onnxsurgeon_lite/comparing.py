@@ -94,6 +94,8 @@ def _add(
     actuals = actual if isinstance(actual, list) else []
     references = reference if isinstance(reference, list) else [reference]
     missing = np.empty((0,), dtype=object)
+    if not actuals and not references:
+        compared[name] = compare(missing, missing)
     for i in range(max(len(actuals), len(references))):
         a = actuals[i] if i < len(actuals) else missing
         r = references[i] if i < len(references) else missing

@@ -1,5 +1,6 @@
 """Two arrays side by side: tolerance, metrics, verdict."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,7 +13,10 @@ _BLOCK = 1 << 18  # elements looked at together: the working set stays in the ca
 
 SMALLEST_SCALE = 1e-6  # what is smaller everywhere is compared with zero
 
-Floats = NDArray[np.float64]
+_FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
+_LOOSE = 1e30
+
+Numbers = NDArray[np.inexact]
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,17 @@ def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
     return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
 
 
+Number = float | str
+"""An element as people and JSON read it: complex numbers as text, integers exactly."""
+
+
 @dataclass(frozen=True)
 class Worst:
     """The element that exceeds its tolerance most."""
 
     index: tuple[int, ...]
-    actual: float | str
-    reference: float | str
+    actual: Number
+    reference: Number
     difference: float
     allowed: float
 
@@ -118,17 +126,27 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
         and _same_bytes(actual, reference)
     ):
         return True
-    if actual.dtype.kind not in "fc" or actual.dtype != reference.dtype:
-        return compare(actual, reference, tolerance).match
-    allowed = tolerance or default_tolerance(actual.dtype)
-    atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
-    a, r = actual.reshape(-1), reference.reshape(-1)
+    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
+    if actual.dtype == reference.dtype and actual.dtype.name in _FAST:
+        atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
+        if _clearly_agrees(actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol):
+            return True
+    return compare(actual, reference, tolerance).match
+
+
+def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
+    """In the dtype's own arithmetic, which is fast; what its rounding could decide is left undecided."""
+    if atol > _LOOSE or rtol > 0.5:
+        return False  # the allowance itself could overflow
+    rounding = _FAST[actual.dtype.name]
+    atol = (atol - 4 * float(rounding.tiny)) if rtol else atol
+    safe = 1 - 8 * float(rounding.eps)
     with np.errstate(all="ignore"):
-        for start in range(0, a.size, _BLOCK):
-            x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
+        for start in range(0, actual.size, _BLOCK):
+            x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
             error = np.abs(np.subtract(x, y))
-            if not (error <= atol + allowed.rtol * np.abs(y)).all():
-                return compare(actual, reference, tolerance).match
+            if not (error <= atol * safe + rtol * safe * np.abs(y)).all():
+                return False
     return True
 
 
@@ -149,8 +167,6 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
         result.notes.append(f"compared across dtypes: {actual.dtype} with {reference.dtype}")
     if actual.dtype.kind in "OUS":
         _compare_strings(actual, reference, result)
-    elif actual.dtype.kind == "c" or reference.dtype.kind == "c":
-        _compare_numbers(_as_pairs(actual), _as_pairs(reference), result)
     else:
         _compare_numbers(actual, reference, result)
     return result
@@ -158,7 +174,8 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
 
 def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
     different = np.asarray(
-        [str(a) != str(b) for a, b in zip(actual.flat, reference.flat, strict=True)]
+        [_text(a) != _text(b) for a, b in zip(actual.flat, reference.flat, strict=True)],
+        dtype=bool,
     )
     result.exceeding = int(different.sum())
     result.match = not result.exceeding
@@ -166,7 +183,13 @@ def _compare_strings(actual: Array, reference: Array, result: Comparison) -> Non
         result.reason = "values"
         first = int(different.argmax())
         index = tuple(map(int, np.unravel_index(first, actual.shape)))
-        result.worst = Worst(index, str(actual.flat[first]), str(reference.flat[first]), 1.0, 0.0)
+        result.worst = Worst(
+            index, _text(actual.flat[first]), _text(reference.flat[first]), 1.0, 0.0
+        )
+
+
+def _text(item: object) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)
 
 
 @dataclass
@@ -190,7 +213,7 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
     with np.errstate(all="ignore"):
         for start, x, y in _blocks(actual, reference):
             _add_block(sums, start, x, y, atol, result)
-    if actual.dtype.kind in "iu" and actual.dtype == reference.dtype:
+    if actual.dtype.kind in "iu" and reference.dtype.kind in "iu":
         _count_exactly(actual, reference, sums, result)
     result.nan = (sums.counts[0], sums.counts[1])
     result.inf = (sums.counts[2], sums.counts[3])
@@ -202,15 +225,28 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
     if result.match:
         return
     result.reason = "non-finite" if result.non_finite is not None else "values"
-    if sums.worst_at >= 0:
-        a = float(actual.reshape(-1)[sums.worst_at])
-        r = float(reference.reshape(-1)[sums.worst_at])
-        allowed = atol + result.tolerance.rtol * abs(r)
-        result.worst = Worst(_index(sums.worst_at, actual.shape), a, r, abs(a - r), allowed)
+    if sums.worst_excess > 0:
+        a, r = actual.reshape(-1)[sums.worst_at], reference.reshape(-1)[sums.worst_at]
+        size, difference = abs(_wide(r)), abs(_wide(a) - _wide(r))
+        allowed = atol + result.tolerance.rtol * size
+        index = _index(sums.worst_at, actual.shape)
+        result.worst = Worst(index, _shown(a), _shown(r), float(difference), float(allowed))
+        result.max_abs = max(result.max_abs, float(difference))
+
+
+def _wide(element: np.generic) -> int | float | complex:
+    if element.dtype.kind == "c":
+        return complex(element)
+    return int(element) if element.dtype.kind in "iu" else float(element)
+
+
+def _shown(element: np.generic) -> Number:
+    wide = _wide(element)
+    return str(wide) if isinstance(wide, complex) else wide
 
 
 def _add_block(
-    sums: _Sums, start: int, x: Floats, y: Floats, atol: float, result: Comparison
+    sums: _Sums, start: int, x: Numbers, y: Numbers, atol: float, result: Comparison
 ) -> None:
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():
@@ -233,9 +269,9 @@ def _add_block(
     result.max_rel = max(result.max_rel, float(relative.max()))
     sums.finite += int(finite.sum())
     sums.error += float(error @ error)
-    sums.actual += float(x @ x)
-    sums.reference += float(y @ y)
-    sums.product += float(x @ y)
+    sums.actual += float(np.vdot(x, x).real)
+    sums.reference += float(np.vdot(y, y).real)
+    sums.product += float(np.vdot(x, y).real)
 
 
 def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Comparison) -> None:
@@ -244,24 +280,27 @@ def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Compari
     if different.size and result.tolerance == EXACT:
         result.exceeding = int(different.size)
         if not result.max_abs:
-            sums.worst_at = int(different[0])
+            sums.worst_at, sums.worst_excess = int(different[0]), 1.0
 
 
 def _finish(sums: _Sums, result: Comparison) -> None:
     if sums.finite:
         result.rmse = float(np.sqrt(sums.error / sums.finite))
-    norm = np.sqrt(sums.actual) * np.sqrt(sums.reference)
-    result.cosine = float(sums.product / norm) if norm else float(sums.actual == sums.reference)
+    norm = math.sqrt(sums.actual) * math.sqrt(sums.reference)
+    cosine = sums.product / norm if norm else float(sums.actual == sums.reference)
+    result.cosine = min(1.0, max(-1.0, cosine)) if math.isfinite(cosine) else math.nan
     if sums.error:
         ratio = sums.reference / sums.error
-        result.sqnr_db = float(10 * np.log10(ratio)) if ratio else float("-inf")
+        result.sqnr_db = 10 * math.log10(ratio) if ratio else -math.inf
 
 
-def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Floats, Floats]]:
+def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Numbers, Numbers]]:
     a, r = actual.reshape(-1), reference.reshape(-1)
+    complex_numbers = "c" in actual.dtype.kind + reference.dtype.kind
+    wide = np.dtype[np.inexact](np.complex128 if complex_numbers else np.float64)
     for start in range(0, a.size, _BLOCK):
         stop = start + _BLOCK
-        yield start, a[start:stop].astype(np.float64), r[start:stop].astype(np.float64)
+        yield start, a[start:stop].astype(wide), r[start:stop].astype(wide)
 
 
 def _ulp(actual: Array, reference: Array) -> int | None:
@@ -276,7 +315,8 @@ def _ulp(actual: Array, reference: Array) -> int | None:
         finite = np.isfinite(x) & np.isfinite(y)
         lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
         if lines[0].size:
-            most = max(most, int(np.abs(np.subtract(*lines)).max()))
+            low, high = np.minimum(*lines), np.maximum(*lines)
+            most = max(most, int((high.astype(np.uint64) - low.astype(np.uint64)).max()))
     return most
 
 
@@ -293,6 +333,7 @@ def _scale(reference: Array) -> float:
     with np.errstate(all="ignore"):
         for start in range(0, flat.size, _BLOCK):
             block = flat[start : start + _BLOCK]
+            block = np.abs(block) if block.dtype.kind == "c" else block
             high, low = float(block.max()), float(block.min())
             if not (np.isfinite(high) and np.isfinite(low)):
                 numbers = block.astype(np.float64)
@@ -314,12 +355,7 @@ def _is_float(array: Array) -> bool:
 
 
 def _is_number(array: Array) -> bool:
-    return array.dtype.kind in "fiubc" or array.dtype.name in DEFAULTS
-
-
-def _as_pairs(array: Array) -> Array:
-    """Real and imaginary parts as a last axis of two."""
-    return np.stack([array.real, array.imag], axis=-1)
+    return array.dtype.kind in "fiubc" or "int" in array.dtype.name or "float" in array.dtype.name
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

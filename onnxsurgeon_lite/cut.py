@@ -42,7 +42,10 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
         index.require(name)
     for name in outputs:
         if name in inputs:
-            raise CutError(f"value {name!r} is both an input and an output of the cut")
+            raise CutError(
+                f"value {name!r} is both an input and an output of the cut",
+                "leave it out of one of the two",
+            )
     nodes, needed_by, leaves = _walk_back(index, outputs, set(inputs))
     unused = tuple(name for name in inputs if name not in needed_by)
     if leaves:

@@ -1,10 +1,12 @@
 """What a run is fed with: read from files, or made from the declared types; checked before the runtime sees it."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
-from onnx import TypeProto, ValueInfoProto
+from onnx import TensorShapeProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
@@ -13,6 +15,8 @@ from onnxsurgeon_lite.references import ReferenceSet, open_references
 from onnxsurgeon_lite.tensors import Array
 
 Feeds = dict[str, Array | list[Array]]
+_FILLS = ("zeros", "ones", "normal", "uniform")
+Dimension = TensorShapeProto.Dimension
 
 
 @dataclass(frozen=True)
@@ -95,14 +99,15 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
         )
     if not kind.HasField("shape"):
         return
-    dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+    dims = [_fixed(d) for d in kind.shape.dim]
     fits = len(dims) == array.ndim and all(
         d is None or d == size for d, size in zip(dims, array.shape, strict=True)
     )
     if not fits:
         raise FeedsError(
             f"feed {declared.name!r} has shape {list(array.shape)}, "
-            f"the model declares {shape_text(declared.type)}"
+            f"the model declares {shape_text(declared.type)}",
+            "give it in that shape, or have it made: leave out --feeds",
         )
 
 
@@ -144,56 +149,82 @@ def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> No
             raise FeedsError(error.message, error.hint)
 
 
-def _size(dim: object, dims: Mapping[str, int]) -> int:
-    if getattr(dim, "dim_param", ""):
-        return dims.get(getattr(dim, "dim_param", ""), 1)
-    return int(getattr(dim, "dim_value", 1)) or 0
+def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
+    fixed = _fixed(dim)
+    return dims.get(dim.dim_param, 1) if fixed is None else fixed
+
+
+def _fixed(dim: Dimension) -> int | None:
+    """The declared size, None where it is open; some exporters write -1 for that."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def _default_fill(kind: TypeProto) -> str:
     dtype = tensors.numpy_dtype(kind.tensor_type.elem_type)
     if dtype.kind == "O":
         return "'a'"
-    return "0 or 1" if dtype.kind in "iub" or "int" in dtype.name else "normal"
+    return "0 or 1" if _holds_integers(dtype) else "normal"
 
 
 def _filled(
     name: str, data_type: int, shape: list[int], fill: str | None, rng: np.random.Generator
 ) -> Array | list[Array]:
     dtype = tensors.numpy_dtype(data_type)
+    kind, colon, bounds = (fill or "").partition(":")
+    if fill is not None and (kind not in _FILLS or bool(colon) != (kind == "uniform")):
+        return _from_file(name, fill)
     if dtype.kind == "O":
         return np.full(shape, "a", dtype=object)
     numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
-    match (fill or "").partition(":")[0]:
+    match kind:
         case "zeros":
             numbers = np.zeros(shape)
         case "ones":
             numbers = np.ones(shape)
-        case "normal":
-            numbers = rng.standard_normal(shape)
         case "uniform":
-            low, high = _bounds(name, fill or "")
+            low, high = _bounds(name, bounds)
             numbers = rng.uniform(low, high, shape)
-        case "" if dtype.kind in "iub" or "int" in dtype.name:
+        case "" if _holds_integers(dtype):
             numbers = rng.integers(0, 2, shape)
-        case "":
-            numbers = rng.standard_normal(shape)
         case _:
-            return _from_file(name, fill or "")
-    return np.asarray(numbers).astype(dtype)
+            numbers = rng.standard_normal(shape)
+    return _cast(np.asarray(numbers), dtype)
 
 
-def _bounds(name: str, fill: str) -> tuple[float, float]:
+def _holds_integers(dtype: np.dtype[np.generic]) -> bool:
+    return dtype.kind in "iub" or "int" in dtype.name
+
+
+def _cast(numbers: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Numbers beyond what an integer dtype holds become its nearest end."""
+    if _holds_integers(dtype) and dtype.kind != "b":
+        bits = int(dtype.name.lstrip("uint"))
+        lowest = 0.0 if dtype.name[0] == "u" else -(2.0 ** (bits - 1))
+        highest = lowest + float(2**bits - 1 if bits < 64 else 2**63)
+        numbers = np.clip(numbers.astype(np.float64), lowest, min(highest, 2.0**63 - 1024))
+    with np.errstate(all="ignore"):
+        return numbers.astype(dtype)
+
+
+def _bounds(name: str, text: str) -> tuple[float, float]:
     try:
-        low, high = map(float, fill.partition(":")[2].split(","))
-    except ValueError as error:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not (low <= high and math.isfinite(high - low)):
         raise FeedsError(
-            f"fill {fill!r} of input {name!r} gives no two numbers", "write uniform:0,255"
-        ) from error
+            f"fill 'uniform:{text}' of input {name!r} gives no two numbers, low and high",
+            "write uniform:0,255",
+        )
     return low, high
 
 
 def _from_file(name: str, path: str) -> Array | list[Array]:
+    if not Path(path).exists():
+        raise FeedsError(
+            f"{path!r}, the fill of input {name!r}, is no kind of fill and no file",
+            "write zeros, ones, normal, uniform:0,255 or a file that holds it",
+        )
     stored = open_references(path)
     if name in stored:
         return stored.read(name)
@@ -209,8 +240,5 @@ def shape_text(kind: TypeProto) -> str:
     return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
 
 
-def _dim_text(dim: object) -> str:
-    value = getattr(dim, "dim_value", 0)
-    if getattr(dim, "HasField", lambda _: False)("dim_value"):
-        return str(value)
-    return getattr(dim, "dim_param", "") or "?"
+def _dim_text(dim: Dimension) -> str:
+    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"

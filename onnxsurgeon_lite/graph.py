@@ -5,10 +5,11 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 `fn:domain::name/@3` in a function.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import overload
 
 from onnx import (
     FunctionProto,
@@ -52,19 +53,18 @@ class GraphIndex:
         nodes: the graph's nodes; a node's position is its number everywhere below.
         reads: per node, the values it needs: its inputs, then what its subgraphs capture.
         producer: value -> the node it comes from.
-        consumers: value -> the nodes that need it, in order.
         inputs, outputs: the graph's declarations by name.
         initializers: by name, sparse ones included.
     """
 
     model: Model
     nodes: list[NodeProto]
-    reads: list[list[str]] = field(default_factory=list)
+    reads: "_Reads"
     producer: dict[str, int] = field(default_factory=dict)
-    consumers: dict[str, list[int]] = field(default_factory=dict)
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    _without_type: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, model: Model) -> "GraphIndex":
@@ -74,7 +74,8 @@ class GraphIndex:
             GraphError: two nodes produce one value.
         """
         graph = model.proto.graph
-        index = cls(model, list(graph.node))
+        nodes = list(graph.node)
+        index = cls(model, nodes, _Reads(nodes))
         index.inputs = {value.name: value for value in graph.input}
         index.outputs = {value.name: value for value in graph.output}
         index.initializers = {tensor.name: tensor for tensor in graph.initializer}
@@ -82,26 +83,31 @@ class GraphIndex:
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
         for position, node in enumerate(index.nodes):
-            reads = list(filter(None, node.input))
-            if node.attribute:
-                reads += captured(node)
-            index.reads.append(list(dict.fromkeys(reads)))
-            for name in index.reads[-1]:
-                index.consumers.setdefault(name, []).append(position)
-            for name in filter(None, node.output):
-                other = index.producer.setdefault(name, position)
-                if other != position:
-                    raise GraphError(
-                        f"value {name!r} has two producers: {index.describe(other)} "
-                        f"and {index.describe(position)}",
-                        "one of them must be renamed before the graph can be cut or searched",
-                    )
+            for name in node.output:
+                if name and index.producer.setdefault(name, position) != position:
+                    raise index._two_producers(name, position)
         return index
+
+    def _two_producers(self, name: str, position: int) -> GraphError:
+        first = self.describe(self.producer[name])
+        return GraphError(
+            f"value {name!r} has two producers: {first} and {self.describe(position)}",
+            "one of them must be renamed before the graph can be cut or searched",
+        )
 
     @property
     def graph(self) -> GraphProto:
         """The main graph."""
         return self.model.proto.graph
+
+    @cached_property
+    def consumers(self) -> dict[str, list[int]]:
+        """Value -> the nodes that need it, in order."""
+        found = defaultdict[str, list[int]](list)
+        for position in range(len(self.nodes)):
+            for name in self.reads[position]:
+                found[name].append(position)
+        return dict(found)
 
     @cached_property
     def order(self) -> list[int]:
@@ -124,26 +130,50 @@ class GraphIndex:
 
     @cached_property
     def types(self) -> dict[str, TypeProto]:
-        """The declared types: value_info, inputs, outputs, initializers."""
+        """The known types: of declarations and initializers, and what was inferred so far."""
         known = {n: v.type for n, v in self.declarations.items() if v.HasField("type")}
         for name, tensor in self.initializers.items():
             known.setdefault(name, _type_of(tensor))
         return known
 
-    @cached_property
-    def inferred_types(self) -> dict[str, TypeProto]:
-        """Types by shape inference on the structure, for the values that declare none; may lack some."""
-        check_functions(self.model.proto)
-        try:
-            inferred = shape_inference.infer_shapes(self.model.structure(), data_prop=True)
-        except (shape_inference.InferenceError, RuntimeError, ValueError):
-            return {}
-        return {v.name: v.type for v in inferred.graph.value_info if v.HasField("type")}
-
     def type_of(self, name: str) -> TypeProto | None:
         """A value's type: as declared, else as inferred, else None."""
-        declared = self.types.get(name)
-        return declared if declared is not None else self.inferred_types.get(name)
+        self.learn_types([name])
+        return self.types.get(name)
+
+    def learn_types(self, names: Iterable[str]) -> None:
+        """Infer the types of values that declare none, on the part of the structure that computes them."""
+        unknown = {name for name in names if name not in self.types} - self._without_type
+        if not unknown:
+            return
+        check_functions(self.model.proto)
+        for data_prop in (
+            False,
+            True,
+        ):  # with it twice as slow, so only where the other says nothing
+            for info in self._inferred(unknown, data_prop):
+                self.types.setdefault(info.name, info.type)
+            unknown -= self.types.keys()
+            if not unknown:
+                return
+        self._without_type |= unknown
+
+    def _inferred(self, names: set[str], data_prop: bool) -> Iterable[ValueInfoProto]:
+        source = self.model.structure()
+        part = ModelProto(
+            ir_version=source.ir_version,
+            opset_import=source.opset_import,
+            functions=source.functions,
+        )
+        wanted = sorted(self.ancestors(names))
+        for field_name in ("input", "initializer", "sparse_initializer", "value_info"):
+            getattr(part.graph, field_name).extend(getattr(source.graph, field_name))
+        part.graph.node.extend(source.graph.node[position] for position in wanted)
+        try:
+            inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
+        except (shape_inference.InferenceError, RuntimeError, ValueError):
+            return []
+        return [info for info in inferred.graph.value_info if info.HasField("type")]
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:
@@ -167,6 +197,11 @@ class GraphIndex:
     def values(self) -> Iterator[str]:
         """Every value of the main graph: inputs, initializers, what nodes produce."""
         yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
+
+    def require_sound(self) -> None:
+        """Raise `GraphError` when the graph has a cycle, or a function calls itself."""
+        check_functions(self.model.proto)
+        _ = self.order
 
     def __contains__(self, name: str) -> bool:
         return name in self.producer or name in self.inputs or name in self.initializers
@@ -235,6 +270,31 @@ class GraphIndex:
         return found
 
 
+class _Reads(Sequence[list[str]]):
+    """Per node, the values it needs; looked up when asked, since a cut asks about few nodes of many."""
+
+    def __init__(self, nodes: list[NodeProto]) -> None:
+        self._nodes = nodes
+        self._known: dict[int, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, position: int) -> list[str]: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[list[str]]: ...
+    def __getitem__(self, position: int | slice) -> list[str] | list[list[str]]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        reads = self._known.get(position)
+        if reads is None:
+            node = self._nodes[position]
+            names = [*node.input, *captured(node)] if node.attribute else node.input
+            reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
+        return reads
+
+
 def captured(node: NodeProto) -> list[str]:
     """The values of enclosing scopes that a node's subgraphs use, at any depth."""
     found: list[str] = []
@@ -253,14 +313,14 @@ def captured(node: NodeProto) -> list[str]:
 
 
 def topological_order(
-    reads: list[list[str]], producer: Mapping[str, int], describe: Callable[[int], str]
+    reads: Sequence[list[str]], producer: Mapping[str, int], describe: Callable[[int], str]
 ) -> list[int]:
     """The nodes so that each comes after what it reads (Kahn); a graph that is sorted keeps its order.
 
     Raises:
         GraphError: the graph has a cycle; the message names it.
     """
-    needs = [{producer[name] for name in names if name in producer} for names in reads]
+    needs = [{producer[name] for name in reads[i] if name in producer} for i in range(len(reads))]
     if all(not n or max(n) < position for position, n in enumerate(needs)):
         return list(range(len(reads)))
     users: list[list[int]] = [[] for _ in reads]

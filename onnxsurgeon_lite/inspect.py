@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
 
-from onnxsurgeon_lite import tensors, walk
+from onnxsurgeon_lite import names, tensors, walk
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex, function_key
@@ -177,7 +177,7 @@ def model_text(model: Model) -> str:
     for tensor in walk.tensors(proto):
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)
-    return str(printer.to_text(proto))
+    return names.shown_text(str(printer.to_text(proto)))
 
 
 def type_text(kind: TypeProto) -> str:

@@ -1,7 +1,7 @@
 """Names as people write and read them: lists on a command line, safe display, shell quoting."""
 
+import re
 import shlex
-import unicodedata
 from collections.abc import Container, Iterable
 
 
@@ -12,24 +12,28 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+def shown_text(text: str) -> str:
+    """Several lines of text in which quoted strings hold names: these are shown in one line each."""
+    return "\n".join(map(shown, _QUOTED.sub(lambda quoted: shown(quoted[0]), text).split("\n")))
+
+
 def command(*words: str) -> str:
     """A shell command that can be pasted, whatever the words hold."""
     return " ".join(map(_shell_word, words))
 
 
 def _shell_word(word: str) -> str:
-    if any(map(_is_control, word)):
+    if not word.isprintable():
         return "$'" + "".join(map(_ansi_c, word)) + "'"
     return shlex.quote(word)
 
 
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) == "Cc"
-
-
 def _ansi_c(character: str) -> str:
-    if _is_control(character):
-        return f"\\u{ord(character):04x}"
+    if not character.isprintable():
+        return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
     return "\\" + character if character in "\\'" else character
 
 

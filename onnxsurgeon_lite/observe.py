@@ -24,7 +24,12 @@ class Observer:
     sessions: int = 0
 
     def feed(self, feeds: Feeds) -> None:
-        """Put the graph's inputs."""
+        """Put the graph's inputs.
+
+        Raises:
+            GraphError: a cycle, a function that calls itself.
+        """
+        self.index.require_sound()
         for name, value in feeds.items():
             kind = self.index.inputs[name].type
             element = kind.sequence_type.elem_type.tensor_type.elem_type or None

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from onnx import TensorProto
+
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.observe import Observer
@@ -59,9 +61,13 @@ def _compute(
 ) -> Iterator[tuple[str, Stored]]:
     """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile."""
     yield from feeds.items()
+    for name in values:
+        constant = index.initializers.get(name)
+        if isinstance(constant, TensorProto) and name not in feeds:
+            yield name, index.model.array(constant)
     observer = Observer(index, runtime)
     observer.feed(feeds)
-    wanted = set(values) or index.producer.keys()
+    wanted = values or index.producer.keys()
     order = sorted((name for name in wanted if name in index.producer), key=index.rank.__getitem__)
     last_use = _last_use(index)
     for start in range(0, len(order), _PART):

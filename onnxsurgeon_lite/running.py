@@ -32,11 +32,13 @@ def run(
 
     Raises:
         UnknownNameError: a fetched value does not exist.
+        GraphError: a cycle, a function that calls itself.
         RuntimeFailure: the runtime refuses the model, fails, dies or takes too long.
     """
     wanted = list(fetch) or list(index.outputs)
     for name in wanted:
         index.require(name)
+    index.require_sound()
     hidden = [name for name in wanted if name not in index.outputs]
     model = index.model
     if hidden:

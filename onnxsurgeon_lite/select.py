@@ -39,7 +39,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str]) -> Selection:
     repeated = [name for name, times in Counter(selection.names).items() if times > 1]
     if repeated:
         shown = ", ".join(map(repr, repeated))
-        raise UsageError(f"named more than once: {shown}")
+        raise UsageError(f"named more than once: {shown}", "name each value once")
     return selection
 
 
@@ -69,8 +69,10 @@ def select_node(index: GraphIndex, argument: str) -> int:
 
 
 def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
-    node_names = {node.name for node in index.nodes}
-    return names.split(arguments, {*index.values(), *node_names})
+    arguments = list(arguments)
+    if not any("," in argument or "\\" in argument for argument in arguments):
+        return arguments  # nothing to split, and no need to know every name
+    return names.split(arguments, {*index.values(), *(node.name for node in index.nodes)})
 
 
 def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:

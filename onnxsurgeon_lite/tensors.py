@@ -46,10 +46,17 @@ def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
 
 
 def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
-    """The `TensorProto.DataType` of a numpy dtype."""
+    """The `TensorProto.DataType` of a numpy dtype.
+
+    Raises:
+        SurgeonError: ONNX has none like it.
+    """
     if dtype.kind in "OUS":
         return int(TensorProto.STRING)
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(dtype))
+    except ValueError as error:
+        raise SurgeonError(f"numpy's {dtype} is no ONNX dtype") from error
 
 
 def byte_count(data_type: int, dims: Sequence[int]) -> int:

@@ -7,8 +7,18 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensor
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Every tensor: initializers, attributes, sparse parts; bodies, functions and training graphs included."""
-    yield from initializers(model)
-    yield from attribute_tensors(model)
+    pending = _roots(model)
+    for function in model.functions:
+        yield from _of_attributes(function.attribute_proto)
+        yield from _of_nodes(function.node)
+    while pending:
+        graph = pending.pop()
+        yield from graph.initializer
+        yield from _of_sparse(graph.sparse_initializer)
+        for node in graph.node:
+            if node.attribute:
+                yield from _of_attributes(node.attribute)
+                pending.extend(body for _, body in bodies(node))
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:
@@ -29,17 +39,23 @@ def attribute_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def graphs(model: ModelProto) -> Iterator[GraphProto]:
     """The main graph, the training graphs, and every graph nested in them or in a function."""
-    pending = [model.graph]
-    for training in model.training_info:
-        pending.extend((training.initialization, training.algorithm))
-    for function in model.functions:
-        pending.extend(body for node in function.node for _, body in bodies(node))
+    pending = _roots(model)
     while pending:
         graph = pending.pop()
         yield graph
         for node in graph.node:
             if node.attribute:
                 pending.extend(body for _, body in bodies(node))
+
+
+def _roots(model: ModelProto) -> list[GraphProto]:
+    """The graphs that are nested in no node of a graph."""
+    roots = [model.graph]
+    for training in model.training_info:
+        roots.extend((training.initialization, training.algorithm))
+    for function in model.functions:
+        roots.extend(body for node in function.node for _, body in bodies(node))
+    return roots
 
 
 def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:

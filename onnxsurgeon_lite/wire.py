@@ -81,7 +81,10 @@ def skeleton(path: Path, key: str) -> bytes:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         if size == 0:
-            raise ModelFileError(f"{str(path)!r} is empty, not an ONNX model")
+            raise ModelFileError(
+                f"{str(path)!r} is empty, not an ONNX model",
+                "was it copied or downloaded completely?",
+            )
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
             refer = functools.partial(_refer_to_payload, key.encode())
             walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)

@@ -39,6 +39,7 @@ def dpt() -> tuple[torch.nn.Module, torch.Tensor]:
         image_size=96,
         fusion_hidden_size=16,
         neck_hidden_sizes=[16, 16, 16, 16],
+        initializer_range=0.2,  # with the default, the last layers change the output by rounding errors
         attn_implementation="eager",
     )
     return Output(transformers.DPTForDepthEstimation(config), "predicted_depth"), torch.randn(
@@ -88,7 +89,7 @@ def planted(model: Path, position: int) -> Path:
     """A copy in which one LayerNormalization has another epsilon."""
     proto = onnx.load(model)
     attributes = proto.graph.node[position].attribute
-    next(a for a in attributes if a.name == "epsilon").f = 1e4
+    next(a for a in attributes if a.name == "epsilon").f = 3.0
     onnx.save(proto, model.with_name("wrong.onnx"))
     return model.with_name("wrong.onnx")
 

@@ -8,11 +8,12 @@ from onnx import TypeProto, helper
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.bisection.result import BisectResult
 from onnxsurgeon_lite.cut import close
-from onnxsurgeon_lite.errors import OutputExistsError
+from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, movable, save
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.extract import submodel
-from onnxsurgeon_lite.references import write_test_data
+from onnxsurgeon_lite.references import make_folder, write_test_data
 from onnxsurgeon_lite.references.sets import Stored
 
 
@@ -21,6 +22,11 @@ def require_free(folder: Path, force: bool = False) -> None:
     if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputExistsError(
             f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
+        )
+    if not folder.parent.is_dir():
+        raise WriteError(
+            f"there is no folder {str(folder.parent)!r} to write {folder.name!r} in",
+            f"make it first: {command('mkdir', '-p', str(folder.parent))}",
         )
 
 
@@ -42,7 +48,7 @@ def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Path:
             index.types.setdefault(name, _type(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs)))
     part.proto.graph.name = f"culprit {culprit.id}"
-    (folder / "test_data_set_0").mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     save(part, folder / "model.onnx", movable(part), force=True)
     given = {name: value for name, value in inputs.items() if value is not None}
     write_test_data(folder / "test_data_set_0", given, outputs)

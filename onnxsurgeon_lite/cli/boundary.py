@@ -2,6 +2,7 @@
 
 import os
 import sys
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -18,6 +19,9 @@ class Boundary(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         from onnxsurgeon_lite.report import lines
 
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()

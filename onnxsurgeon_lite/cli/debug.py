@@ -25,7 +25,7 @@ def bisect(
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite import bisection
         from onnxsurgeon_lite.bisection import reproducer
-        from onnxsurgeon_lite.feeds import feeds_from, read_feeds
+        from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.references import open_references
@@ -37,7 +37,7 @@ def bisect(
         reproducer.require_free(folder, force)
         loaded = load(model)
         index = GraphIndex.of(loaded)
-        stored = open_references(reference, list(index.inputs), list(index.outputs))
+        stored = open_references(reference, required_inputs(index), list(index.outputs))
         given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress("bisecting") as tell, Runtime(how, child) as runtime:

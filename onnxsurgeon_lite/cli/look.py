@@ -37,8 +37,10 @@ def inspect(
         selected = select_values(index, [value])
         lines.show_notes(selected.notes)
         summaries = [inspecting.summarize_value(index, name) for name in selected.names]
-        for each in summaries:
-            (data.show_json if json else look.show_value)(each)
+        if json:
+            data.show_json(summaries[0] if len(summaries) == 1 else summaries)
+        else:
+            look.show_values(summaries)
     else:
         whole = inspecting.summarize(loaded)
         (data.show_json if json else look.show_ops if ops else look.show_summary)(whole)
@@ -70,6 +72,6 @@ def check(
     if json:
         data.show_json(result)
     else:
-        lines.out(f"{str(model)!r} is valid" if result.valid else f"invalid: {result.problem}")
+        lines.show_verdict(model, result.problem)
     if not result.valid:
         raise typer.Exit(MISMATCH)

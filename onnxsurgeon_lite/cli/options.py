@@ -53,10 +53,10 @@ Provider = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", help="Seconds that the runtime may take.", show_default=False),
+    typer.Option("--timeout", min=0, help="Seconds that the runtime may take.", show_default=False),
 ]
 Threads = Annotated[
-    int, typer.Option("--threads", help="Threads of the runtime; 0 lets it choose.")
+    int, typer.Option("--threads", min=0, help="Threads of the runtime; 0 lets it choose.")
 ]
 MemoryLimit = Annotated[
     str,
@@ -120,6 +120,8 @@ def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
 
     if rtol is None and atol is None:
         return None
+    if not all(given >= 0 for given in (rtol or 0.0, atol or 0.0)):
+        raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
     return Tolerance(atol or 0.0, rtol or 0.0)
 
 
@@ -136,7 +138,9 @@ def runtime_options(
 
     for library in ops_libraries or ():
         if not library.is_file():
-            raise UsageError(f"there is no operator library at {str(library)!r}")
+            raise UsageError(
+                f"there is no operator library at {str(library)!r}", "give the path of a .so file"
+            )
     libraries = tuple(str(library.resolve()) for library in ops_libraries or ())
     return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
 
@@ -146,9 +150,13 @@ def byte_size(text: str) -> int:
     digits = text.strip().rstrip("BbKkMmGgTt")
     unit = text.strip()[len(digits) :].upper()
     try:
-        return int(float(digits) * _UNITS[unit if unit.endswith("B") or not unit else unit + "B"])
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"{text!r} is no size", "write 512MB or 4GB") from error
+        factor = _UNITS[unit if unit.endswith("B") or not unit else unit + "B"]
+        size = int(float(digits) * factor)
+    except (ValueError, KeyError, OverflowError):
+        size = -1
+    if not 0 <= size < 1 << 63:
+        raise UsageError(f"{text!r} is no size", "write 512MB or 4GB")
+    return size
 
 
 def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
@@ -163,5 +171,7 @@ def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
 
 def _size_of(name: str, size: str) -> int:
     if not size.isdecimal():
-        raise UsageError(f"the size {size!r} of dimension {name!r} is no number")
+        raise UsageError(
+            f"the size {size!r} of dimension {name!r} is no number", f"write --dim {name}=1"
+        )
     return int(size)

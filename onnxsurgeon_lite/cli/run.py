@@ -85,7 +85,6 @@ def record(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
-    force: options.Force = False,
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime computes them node by node."""
     with Child() as child:
@@ -127,18 +126,19 @@ def compare(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
     from onnxsurgeon_lite.comparing import compare_model, compare_sets
     from onnxsurgeon_lite.references import open_references
-    from onnxsurgeon_lite.report import data, numbers
+    from onnxsurgeon_lite.report import data, lines, numbers
 
     allowed = options.tolerance(rtol, atol)
     if actual.suffix == ".onnx":
         with Child() as child:
-            from onnxsurgeon_lite.feeds import feeds_from, read_feeds
+            from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
             from onnxsurgeon_lite.graph import GraphIndex
             from onnxsurgeon_lite.model import load
             from onnxsurgeon_lite.runtime.session import Runtime
 
             index = GraphIndex.of(load(actual))
-            stored = open_references(reference, list(index.inputs), list(index.outputs))
+            stored = open_references(reference, required_inputs(index), list(index.outputs))
+            lines.show_notes(stored.notes)
             given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
             how = options.runtime_options(opt, provider, 0, timeout, ops_library, lean=True)
             with Runtime(how, child) as runtime:

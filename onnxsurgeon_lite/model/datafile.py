@@ -83,7 +83,8 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
         or location.startswith("*/")  # onnxruntime's marker for addresses in memory
     ):
         raise ExternalDataError(
-            f"tensor {tensor!r} wants its data from {location!r}, outside the model's folder: refused"
+            f"tensor {tensor!r} wants its data from {location!r}, outside the model's folder: refused",
+            "put the file into that folder, and save the model again with its data there",
         )
     path = folder
     for part in parts:

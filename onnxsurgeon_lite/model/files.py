@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from onnxsurgeon_lite.errors import WriteError
 from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.wire import Piece, Span
 
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
@@ -45,7 +46,7 @@ class Staging:
         target = Path(os.path.realpath(target))
         with _told(target):
             if target.exists() and not target.is_file():
-                raise WriteError(f"{str(target)!r} is no regular file")
+                raise WriteError(f"{str(target)!r} is no regular file", "name a file with -o")
             descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
             self._waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
@@ -101,13 +102,11 @@ def _told(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hints = {
-            errno.ENOENT: f"make the folder first: mkdir -p {target.parent}",
-            errno.ENOSPC: "nothing was changed; free some space, or write elsewhere with -o",
-            errno.EROFS: "write elsewhere with -o",
-            errno.EACCES: "write elsewhere with -o",
-        }
-        hint = hints.get(error.errno or 0)
+        hint = "nothing was changed; write elsewhere with -o"
+        if not target.parent.is_dir():
+            hint = f"make the folder first: {command('mkdir', '-p', str(target.parent))}"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            hint = "nothing was changed; free some space, or write elsewhere with -o"
         raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
 
 

@@ -11,6 +11,8 @@ from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer
 from onnxsurgeon_lite.wire import skeleton
 
+_ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
+
 
 def load(path: str | Path) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
@@ -36,6 +38,7 @@ def load(path: str | Path) -> Model:
     for tensor in external_tensors(model.proto):
         _resolve(model, tensor, path.absolute().parent)
     source.verify()
+    model.loaded = model.fingerprint()
     return model
 
 
@@ -43,11 +46,13 @@ def _parse(data: bytes, path: Path) -> ModelProto:
     try:
         proto: ModelProto = ModelProto.FromString(data)
     except DecodeError as error:
-        raise ModelFileError(f"{str(path)!r} is not an ONNX model: {error}") from error
+        raise ModelFileError(
+            f"{str(path)!r} is not an ONNX model: {error}", _ANOTHER_KIND
+        ) from error
     if not proto.HasField("graph"):
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: it holds no graph",
-            "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this",
+            _ANOTHER_KIND,
         )
     return proto
 
@@ -88,7 +93,7 @@ def _byte_count(tensor: TensorProto) -> int:
 
 def _inside(folder: Path) -> str | None:
     models = sorted(folder.glob("*.onnx"))
-    return f"it holds {str(models[0])!r}" if models else None
+    return f"it holds {str(models[0])!r}" if models else "give the model's file"
 
 
 def _nearby(path: Path) -> str | None:

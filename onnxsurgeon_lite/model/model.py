@@ -1,5 +1,6 @@
 """A `ModelProto` whose large tensors stay in their files."""
 
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,21 +24,27 @@ class Model:
             with offset and length always given.
         files: the files that hold tensors, by key (their absolute path).
         path: where the model was loaded from, None when it was made in memory.
+        loaded: fingerprint of the structure as it was loaded; another one now means that it was edited.
     """
 
     proto: ModelProto
     files: dict[str, DataFile] = field(default_factory=dict)
     path: Path | None = None
+    loaded: bytes = b""
 
     def copy(self) -> "Model":
         """An independent copy of the structure; the weights are where they were."""
         proto = ModelProto()
         proto.CopyFrom(self.proto)
-        return Model(proto, dict(self.files), self.path)
+        return self.with_proto(proto)
 
     def with_proto(self, proto: ModelProto) -> "Model":
         """Another structure over the same files."""
-        return Model(proto, dict(self.files), self.path)
+        return Model(proto, dict(self.files), self.path, self.loaded)
+
+    def fingerprint(self) -> bytes:
+        """A digest of the structure, places of weights included."""
+        return hashlib.blake2b(self.proto.SerializeToString(deterministic=True)).digest()
 
     def span(self, tensor: TensorProto) -> tuple[DataFile, int, int]:
         """(file, offset, length) of a tensor that stays on disk.
@@ -74,12 +81,16 @@ class Model:
         return complete
 
     def structure(self) -> ModelProto:
-        """The structure with small tensors filled in, as type and shape inference want it."""
+        """The structure with small tensors filled in, as type and shape inference want it; to be read, not changed."""
+        if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
+            return self.proto
         proto = ModelProto()
         proto.CopyFrom(self.proto)
-        small = (t for t in external_tensors(proto) if self.span(t)[2] <= LARGE)
-        self._fill(small)
+        self._fill(filter(self._is_small, external_tensors(proto)))
         return proto
+
+    def _is_small(self, tensor: TensorProto) -> bool:
+        return self.span(tensor)[2] <= LARGE
 
     def for_runtime(self) -> tuple[ModelProto, Path]:
         """(structure, folder): external data relative to a folder above all the files.

@@ -1,7 +1,6 @@
 """From a `Model` to complete files on disk."""
 
 import filecmp
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,14 +73,12 @@ def movable(model: Model) -> bool | None:
 
 
 def _is_unedited(model: Model) -> bool:
-    """Whether the file the model came from still says exactly what the model says."""
-    if model.path is None:
+    """Whether the file that the model came from says exactly what the model says."""
+    if not model.loaded or model.fingerprint() != model.loaded:
         return False
-    source = model.files.get(str(Path(os.path.realpath(model.path))))
-    if source is None:
-        return False
-    source.verify()
-    return bool(load(model.path).proto == model.proto)
+    for file in model.files.values():
+        file.verify()
+    return True
 
 
 def _copy_source(model: Model, path: Path, force: bool) -> Written:

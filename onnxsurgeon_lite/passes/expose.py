@@ -24,9 +24,11 @@ class Expose:
         """Add an output for each value that is none yet.
 
         Raises:
+            GraphError: the graph has a cycle, or a function calls itself.
             UnknownNameError: the main graph has no such value.
         """
         index = GraphIndex.of(model)
+        index.require_sound()
         selection = select_values(index, self.values)
         wanted = [*selection.names, *(index.producer if self.all_values else ())]
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
@@ -34,6 +36,7 @@ class Expose:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
         result = model.copy()
+        index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
         result.proto.graph.output.extend(declarations)
         exposed = set(hidden)

@@ -31,11 +31,13 @@ class Extract:
         """Cut the submodel out.
 
         Raises:
+            GraphError: the graph has a cycle, or a function calls itself.
             UnknownNameError: the main graph has no such value.
             CutError: an output is an input too, or lies upstream of the inputs.
             OpenCutError: the inputs do not determine the outputs (and `auto_inputs` is off).
         """
         index = GraphIndex.of(model)
+        index.require_sound()
         own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
         inputs = select_values(index, self.inputs)
         outputs = select_values(index, self.outputs)
@@ -105,6 +107,7 @@ def _fill_graph(
         sparse for sparse in source.sparse_initializer if sparse.values.name in stays
     )
     graph.value_info.extend(info for info in source.value_info if info.name in inner)
+    index.learn_types((*cut.inputs, *cut.outputs))
     graph.input.extend(map(index.value_info, cut.inputs))
     graph.input.extend(info for info in source.input if _has_default(info.name, index, stays))
     graph.output.extend(map(index.value_info, cut.outputs))

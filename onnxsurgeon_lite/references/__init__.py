@@ -2,12 +2,18 @@
 
 from onnxsurgeon_lite.references.reading import open_references
 from onnxsurgeon_lite.references.sets import Entry, ReferenceSet
-from onnxsurgeon_lite.references.writing import FolderWriter, save_tensors, write_test_data
+from onnxsurgeon_lite.references.writing import (
+    FolderWriter,
+    make_folder,
+    save_tensors,
+    write_test_data,
+)
 
 __all__ = [
     "Entry",
     "FolderWriter",
     "ReferenceSet",
+    "make_folder",
     "open_references",
     "save_tensors",
     "write_test_data",

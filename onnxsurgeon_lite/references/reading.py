@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,19 +14,22 @@ from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
-from onnxsurgeon_lite.references.sets import Entry, ReferenceSet, Stored
+from onnxsurgeon_lite.references.sets import UNREADABLE, Entry, ReferenceSet, Stored
 from onnxsurgeon_lite.tensors import Array
 
 INDEX, VALUES = "index.json", "values.bin"
 
 # what safetensors' header calls a dtype -> ONNX dtype
-_SAFETENSORS = {
+SAFETENSORS = {
     "F64": "double",
     "F32": "float",
     "F16": "float16",
     "BF16": "bfloat16",
     "F8_E4M3": "float8e4m3fn",
     "F8_E5M2": "float8e5m2",
+    "F8_E4M3FNUZ": "float8e4m3fnuz",
+    "F8_E5M2FNUZ": "float8e5m2fnuz",
+    "F8_E8M0": "float8e8m0",
     "I64": "int64",
     "I32": "int32",
     "I16": "int16",
@@ -54,8 +58,9 @@ def open_references(
     path = Path(path)
     try:
         return _open(path, inputs, outputs, sample)
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        what = f"it lacks {error}" if isinstance(error, KeyError) else what
         raise ReferenceSetError(
             f"cannot read reference tensors from {str(path)!r}: {what}"
         ) from error
@@ -66,7 +71,10 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
     if path.is_dir():
         return _open_folder(path, inputs, outputs, sample)
     if not path.exists():
-        raise ReferenceSetError(f"there are no reference tensors at {place!r}")
+        raise ReferenceSetError(
+            f"there are no reference tensors at {place!r}",
+            "store some with: onnxdbg record MODEL -o REFERENCES",
+        )
     match path.suffix:
         case ".npz":
             return ReferenceSet(place, _npz_entries(path))
@@ -107,21 +115,33 @@ def _open_folder(
 
 
 def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
-    index = json.loads((path / INDEX).read_text())
+    index = _json_object((path / INDEX).read_bytes())
+    if index.get("version", 1) != 1:
+        raise ReferenceSetError(
+            f"{str(path / INDEX)!r} is of version {index['version']}, this program reads version 1"
+        )
     size = (path / VALUES).stat().st_size
     entries = {}
     for value in index["values"]:
+        name, offset, length = value["name"], value["offset"], value["length"]
         if value.get("sample", 0) != sample:
             continue
-        if value["offset"] < 0 or value["offset"] + value["length"] > size:
+        if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
-                f"{str(path / VALUES)!r} is too short for {value['name']!r}: it has {size} bytes",
+                f"{str(path / VALUES)!r} is too short for {name!r}: it has {size} bytes",
                 "was the recording interrupted? record again",
             )
         read = partial(_read_own, path / VALUES, value)
         shape = tuple(value["shape"]) if value.get("shape") is not None else None
-        entries[value["name"]] = Entry(read, shape, value["dtype"], value.get("scope", ""))
+        entries[name] = Entry(read, shape, value["dtype"], value.get("scope", ""))
     return entries
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("its index is no JSON object")
+    return found
 
 
 def _read_own(path: Path, value: dict[str, object]) -> Stored:
@@ -169,13 +189,13 @@ def _npy_entry(path: Path) -> Entry:
 
 
 def _numpy_array(read: Callable[[], Array], place: str) -> Array:
-    """An array as numpy stores it; bfloat16 comes back as two-byte voids."""
+    """An array as numpy stores it, in this machine's byte order; bfloat16 comes back as two-byte voids."""
     try:
         array = read()
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ReferenceSetError(f"cannot read {place!r}: {error}") from error
     if array.dtype.kind != "V":
-        return array
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype.itemsize == 2 and array.dtype.names is None:
         return array.view(ml_dtypes.bfloat16)
     raise ReferenceSetError(
@@ -191,19 +211,19 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
         length = int.from_bytes(file.read(8), "little")
         if length > size - 8:
             raise ReferenceSetError(f"{str(path)!r} is truncated or no safetensors file")
-        header = json.loads(file.read(length))
+        header = _json_object(file.read(length))
     entries = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
-        if entry["dtype"] not in _SAFETENSORS:
+        if entry["dtype"] not in SAFETENSORS:
             raise ReferenceSetError(
                 f"{str(path)!r} holds {name!r} as {entry['dtype']}, which has no ONNX dtype"
             )
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
-        dtype, shape = _SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
+        dtype, shape = SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
         entries[name] = Entry(
             partial(_read_safetensors, path, start, stop, dtype, shape), shape, dtype
         )

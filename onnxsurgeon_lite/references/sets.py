@@ -1,12 +1,29 @@
 """What a reference set is: names, and for each one tensor that is read when it is asked for."""
 
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.errors import UnknownNameError
+from google.protobuf.message import DecodeError
+
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.tensors import Array
 
 Stored = Array | list[Array]
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+    DecodeError,
+)
+"""What reading a damaged file can raise."""
 
 
 @dataclass(frozen=True)
@@ -57,4 +74,9 @@ class ReferenceSet:
         """
         if name not in self.entries:
             raise UnknownNameError(name, repr(self.place), self.entries)
-        return self.entries[name].read()
+        try:
+            return self.entries[name].read()
+        except ReferenceSetError:
+            raise
+        except (*UNREADABLE, SurgeonError, MemoryError) as error:
+            raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error

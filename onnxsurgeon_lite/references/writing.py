@@ -1,10 +1,11 @@
 """Reference sets to disk: our own folder, streamed; `.npz` and `.safetensors` where they can hold the tensors."""
 
 import json
-import os
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import BinaryIO
 
 import numpy as np
 from onnx import SequenceProto, TensorProto
@@ -12,7 +13,8 @@ from onnx import SequenceProto, TensorProto
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.model.files import Staging
-from onnxsurgeon_lite.references.reading import INDEX, VALUES
+from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.references.reading import INDEX, SAFETENSORS, VALUES
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.tensors import Array
 
@@ -30,14 +32,10 @@ class FolderWriter:
         self.folder = Path(folder)
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
+        self._made = False
 
     def __enter__(self) -> "FolderWriter":
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WriteError(
-                f"cannot make folder {str(self.folder)!r}: {error.strerror}"
-            ) from error
+        self._made = make_folder(self.folder)
         self._opened = self._staging.open(self.folder / VALUES)
         self._values = self._opened.__enter__()
         return self
@@ -48,12 +46,16 @@ class FolderWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._staging:
-            self._opened.__exit__(kind, error, trace)
-            if error is None:
-                with self._staging.open(self.folder / INDEX) as file:
-                    file.write(self._index_text().encode())
-                self._staging.commit()
+        try:
+            with self._staging:
+                self._opened.__exit__(kind, error, trace)
+                if error is None:
+                    with self._staging.open(self.folder / INDEX) as file:
+                        file.write(self._index_text().encode())
+                    self._staging.commit()
+        finally:
+            if self._made and not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
     def add(self, name: str, value: Stored, scope: str = "", sample: int = 0) -> None:
         """Append a value."""
@@ -73,6 +75,31 @@ class FolderWriter:
     def _index_text(self) -> str:
         values = ",\n  ".join(map(json.dumps, self._index))
         return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
+
+
+def make_folder(folder: Path) -> bool:
+    """Make a folder where none is; returns whether it was made.
+
+    Raises:
+        WriteError: its own folder is missing or read-only, or a file stands there.
+    """
+    try:
+        folder.mkdir()
+    except FileExistsError as error:
+        if not folder.is_dir():
+            raise WriteError(
+                f"{str(folder)!r} is there already and is no folder", "choose another name"
+            ) from error
+        return False
+    except OSError as error:
+        hint = command("mkdir", "-p", str(folder.parent))
+        raise WriteError(
+            f"cannot make folder {str(folder)!r}: {error.strerror}",
+            f"make its folder first: {hint}"
+            if not folder.parent.is_dir()
+            else "write elsewhere with -o",
+        ) from error
+    return True
 
 
 def _stored_bytes(value: Array) -> bytes | memoryview:
@@ -100,20 +127,28 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
     with Staging() as staging:
         with staging.open(path) as file:
             if path.suffix == ".npz":
-                np.savez(file, allow_pickle=False, **dict(values))
+                _write_npz(file, values)
             else:
                 import safetensors.numpy
 
-                contiguous = {n: np.ascontiguousarray(v) for n, v in values.items()}
-                file.write(safetensors.numpy.save(contiguous))
+                ordered = {name: np.asarray(value, order="C") for name, value in values.items()}
+                file.write(safetensors.numpy.save(ordered))
         staging.commit()
+
+
+def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:
+    """As `np.savez` does, which takes the names for its own arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, value in values.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
 
 
 def write_test_data(
     folder: Path, inputs: Mapping[str, Stored], outputs: Mapping[str, Stored]
 ) -> None:
     """Store tensors as an ONNX `test_data_set_N` folder: `input_0.pb`, ..., `output_0.pb`, each with its name."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with Staging() as staging:
         for kind, values in (("input", inputs), ("output", outputs)):
             for number, (name, value) in enumerate(values.items()):
@@ -135,14 +170,18 @@ def _refuse(path: Path, unfit: Iterable[str]) -> None:
     if names:
         raise ReferenceSetError(
             f"{path.suffix} cannot hold {', '.join(map(repr, names[:5]))}",
-            f"a folder can: --save {os.path.splitext(path)[0]}",
+            f"a folder can: leave out the suffix, {str(path.with_suffix(''))!r}",
         )
 
 
 def _fits_npz(name: str, value: Stored) -> bool:
-    """numpy's own dtypes alone; and `np.savez` takes no array called `file`."""
-    return not isinstance(value, list) and value.dtype.kind in "fiubc" and name != "file"
+    """numpy's own dtypes alone; a name in an archive ends at a NUL."""
+    if isinstance(value, list) or "\0" in name:
+        return False
+    return value.dtype.isbuiltin == 1 and value.dtype.kind in "fiubc"
 
 
-def _fits_safetensors(_: str, value: Stored) -> bool:
-    return not isinstance(value, list) and value.dtype.kind in "fiub"
+def _fits_safetensors(name: str, value: Stored) -> bool:
+    if isinstance(value, list) or name == "__metadata__":
+        return False
+    return tensors.dtype_name(tensors.data_type_of_numpy(value.dtype)) in SAFETENSORS.values()

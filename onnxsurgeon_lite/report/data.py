@@ -10,7 +10,7 @@ from onnxsurgeon_lite.report.lines import out
 
 def show_json(result: object) -> None:
     """Print a result as JSON. Numbers that JSON lacks are the strings `nan`, `inf` and `-inf`."""
-    out(json.dumps(plain(result), indent=2, ensure_ascii=False))
+    out(json.dumps(plain(result), indent=2, allow_nan=False))
 
 
 def plain(value: object) -> object:

@@ -30,6 +30,17 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
+def show_verdict(path: object, problem: str) -> None:
+    """Whether a model is valid, and why not."""
+    if not problem:
+        out(f"{str(path)!r} is valid")
+        return
+    first, *rest = filter(None, map(str.strip, problem.splitlines()))
+    out(f"invalid: {_one_line(first)}")
+    for line in rest:
+        out(f"  {_one_line(line)}")
+
+
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:
     """The files that a command wrote."""
     beside = ", ".join(map(repr, map(str, data_files)))

@@ -1,6 +1,6 @@
 """`inspect` for the terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from onnxsurgeon_lite.inspect import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
@@ -63,8 +63,15 @@ def show_node(node: NodeSummary) -> None:
     show_table(["", "name", "type", "from / to"], rows)
 
 
-def show_value(value: ValueSummary) -> None:
-    """One value."""
+def show_values(values: Sequence[ValueSummary]) -> None:
+    """Values, with an empty line between."""
+    for number, value in enumerate(values):
+        if number:
+            out("")
+        _show_value(value)
+
+
+def _show_value(value: ValueSummary) -> None:
     _show_facts(
         {
             "value": value.name,

@@ -5,6 +5,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
+from onnxsurgeon_lite.names import shown
+
 _PATIENCE = 1.0  # seconds
 
 
@@ -25,6 +27,12 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
         line.stop()
 
 
+def _safe(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(shown(text))
+
+
 class _Line:
     def __init__(self, text: str) -> None:
         self.text = text
@@ -35,14 +43,13 @@ class _Line:
 
     def start(self) -> None:
         from rich.console import Console
-        from rich.markup import escape
 
         with self._lock:
             if self._stopped:
                 return
-            status = Console(stderr=True).status(escape(self.text))
+            status = Console(stderr=True).status(_safe(self.text))
             status.start()
-            self._show = lambda text: status.update(escape(text))
+            self._show = lambda text: status.update(_safe(text))
             self._hide = status.stop
 
     def tell(self, text: str) -> None:

@@ -106,7 +106,10 @@ class Child:
         try:
             yield
         except (EOFError, OSError) as error:
-            raise RuntimeCrash(f"the runtime's process died: {self._cause()}") from error
+            raise RuntimeCrash(
+                f"the runtime's process died: {self._cause()}",
+                "try --opt none; to find the node, cut the model in two with onnxdbg extract",
+            ) from error
 
     def _cause(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

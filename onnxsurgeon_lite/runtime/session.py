@@ -93,14 +93,15 @@ class Runtime:
         proto, folder = model.for_runtime()
         _name_nodes(proto)
         options = self.options
+        provider = _provider(options.provider)
         try:
-            self._child.ask(
+            reply = self._child.ask(
                 "open",
                 [proto.SerializeToString()],
                 options.timeout,
                 opt=options.opt,
                 folder=str(folder),
-                providers=[_provider(options.provider)],
+                providers=[provider],
                 threads=options.threads,
                 lean=options.lean,
                 ops_libraries=list(options.ops_libraries),
@@ -109,6 +110,11 @@ class Runtime:
             raise
         except RuntimeFailure as error:
             raise _explained(error, proto) from error
+        used = reply["providers"]
+        if isinstance(used, list) and provider not in used:
+            raise RuntimeFailure(
+                f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
+            )
 
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
         """Store a value in the child under a name."""
@@ -153,7 +159,10 @@ class Runtime:
         except (RuntimeCrash, RuntimeTimeout):
             raise
         except RuntimeFailure as error:
-            raise RuntimeFailure(_CODE.sub("", error.message)) from error
+            raise RuntimeFailure(
+                _CODE.sub("", error.message),
+                "look at that node with onnxdbg inspect --node, or cut before it with onnxdbg extract",
+            ) from error
         return self._received(reply)
 
     def get(self, names: Sequence[str]) -> dict[str, Value]:
@@ -254,7 +263,10 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
             f"the runtime cannot run {missing['op']} for the dtypes of node {missing['name']!r}",
             "cut the model before and after it, or choose another --provider",
         )
-    return RuntimeFailure(f"the runtime refuses the model: {_CODE.sub('', error.message)}")
+    return RuntimeFailure(
+        f"the runtime refuses the model: {_CODE.sub('', error.message)}",
+        "see what the specification says of it: onnxdbg check --full",
+    )
 
 
 def _bytes_of(array: Array) -> bytes | memoryview:

@@ -91,8 +91,7 @@ class Worker:
     ) -> tuple[Header, list[memoryview]]:
         """Keep a value under a name; its bytes follow, unless it holds strings."""
         if strings is not None:
-            array = np.array(strings, dtype=object).reshape(shape)
-            self.store[name] = ort.OrtValue.ortvalue_from_numpy(array)
+            self.store[name] = _string_tensor(strings, shape)
             return {}, []
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
         if value.tensor_size_in_bytes():
@@ -175,10 +174,13 @@ def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
 def _describe_sequence(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
     """A sequence of tensors, element by element: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
-    described = [_describe(_element(value, i)) for i in range(int(length.numpy()))]
-    elements = [header for header, _ in described]
-    header: Header = {"kind": "sequence", "type": value.data_type(), "elements": elements}
-    return header, [memory for _, payload in described for memory in payload]
+    headers, payloads = [], []
+    for position in range(int(length.numpy())):
+        element = _element(value, position)
+        header, payload = _describe(element)
+        headers.append(header)
+        payloads += [memoryview(bytes(memory)) for memory in payload]  # it ends with the element
+    return {"kind": "sequence", "type": value.data_type(), "elements": headers}, payloads
 
 
 def _element(value: ort.OrtValue, position: int) -> ort.OrtValue:
@@ -186,7 +188,18 @@ def _element(value: ort.OrtValue, position: int) -> ort.OrtValue:
     return _run_node("SequenceAt", [value, at])
 
 
-def _run_node(op_type: str, inputs: list[ort.OrtValue], **attributes: int) -> ort.OrtValue:
+def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
+    """onnxruntime makes no OrtValue of strings, except as what a node computes."""
+    import onnx
+
+    encoded = [text.encode() for text in strings]
+    tensor = onnx.TensorProto(data_type=_STRING, dims=shape, string_data=encoded)
+    return _run_node("Constant", [], value=tensor)
+
+
+def _run_node(
+    op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
+) -> ort.OrtValue:
     """The output of one node on values as they are."""
     import onnx  # rarely needed, and half of this process's start-up
 
