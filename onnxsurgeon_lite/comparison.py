@@ -160,12 +160,13 @@ def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None)
     if actual.shape != reference.shape:
         result.reason = "shape"
         return result
-    if actual.dtype != reference.dtype:
+    strings = [array.dtype.kind in "OUS" for array in (actual, reference)]
+    if actual.dtype != reference.dtype and not all(strings):
         if not (_is_number(actual) and _is_number(reference)):
             result.reason = "dtype"
             return result
         result.notes.append(f"compared across dtypes: {actual.dtype} with {reference.dtype}")
-    if actual.dtype.kind in "OUS":
+    if all(strings):
         _compare_strings(actual, reference, result)
     else:
         _compare_numbers(actual, reference, result)

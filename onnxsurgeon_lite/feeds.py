@@ -146,7 +146,7 @@ def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> No
     for name in given:
         if name not in known:
             error = UnknownNameError(name, "the model", known, kind=kind)
-            raise FeedsError(error.message, error.hint)
+            raise FeedsError(error.message, error.hint or "leave it out")
 
 
 def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
@@ -198,10 +198,9 @@ def _holds_integers(dtype: np.dtype[np.generic]) -> bool:
 def _cast(numbers: Array, dtype: np.dtype[np.generic]) -> Array:
     """Numbers beyond what an integer dtype holds become its nearest end."""
     if _holds_integers(dtype) and dtype.kind != "b":
-        bits = int(dtype.name.lstrip("uint"))
-        lowest = 0.0 if dtype.name[0] == "u" else -(2.0 ** (bits - 1))
-        highest = lowest + float(2**bits - 1 if bits < 64 else 2**63)
-        numbers = np.clip(numbers.astype(np.float64), lowest, min(highest, 2.0**63 - 1024))
+        unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))
+        low, high = (0.0, 2.0**bits) if unsigned else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+        numbers = np.clip(numbers, low, np.nextafter(high, 0) if bits > 53 else high - 1)
     with np.errstate(all="ignore"):
         return numbers.astype(dtype)
 

@@ -173,7 +173,7 @@ class GraphIndex:
             inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
         except (shape_inference.InferenceError, RuntimeError, ValueError):
             return []
-        return [info for info in inferred.graph.value_info if info.HasField("type")]
+        return [v for v in inferred.graph.value_info if v.name in names and v.HasField("type")]
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:

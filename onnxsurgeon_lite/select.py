@@ -80,7 +80,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     for name in (argument, exact):
         if name in index:
             return [name]
-    named = [i for i, node in enumerate(index.nodes) if node.name == exact]
+    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
     if len(named) > 1:
         raise AmbiguousNameError(argument, [f"@{position}" for position in named])
     if named:

@@ -4,8 +4,19 @@
 def main() -> None:
     """Run the command line."""
     import gc
+    import os
+    import sys
 
     from onnxsurgeon_lite.cli.app import app
 
     gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
-    app()
+    code: object = 0
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        code if isinstance(code, int) else 0 if code is None else 1
+    )  # nor are they freed one by one
