@@ -8,7 +8,6 @@ It imports nothing of the package, so that it starts as fast as onnxruntime does
 """
 
 import ctypes
-import gc
 import json
 import os
 import signal
@@ -71,7 +70,6 @@ class Worker:
         """Open a session on the model whose bytes follow."""
         model = self.connection.recv_bytes()
         self.session = None
-        gc.collect()
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]
         options.log_severity_level = 4
