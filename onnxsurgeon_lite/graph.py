@@ -116,7 +116,7 @@ class GraphIndex:
         Raises:
             GraphError: the graph has a cycle.
         """
-        return topological_order(self.reads, self.producer, self.describe)
+        return topological_order(self, range(len(self.nodes)))
 
     @cached_property
     def rank(self) -> dict[str, int]:
@@ -198,10 +198,10 @@ class GraphIndex:
         """Every value of the main graph: inputs, initializers, what nodes produce."""
         yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
 
-    def require_sound(self) -> None:
-        """Raise `GraphError` when the graph has a cycle, or a function calls itself."""
+    def require_sound(self, positions: Iterable[int] | None = None) -> None:
+        """Raise `GraphError` when the graph, or these nodes of it, have a cycle, or a function calls itself."""
         check_functions(self.model.proto)
-        _ = self.order
+        topological_order(self, range(len(self.nodes)) if positions is None else positions)
 
     def __contains__(self, name: str) -> bool:
         return name in self.producer or name in self.inputs or name in self.initializers
@@ -312,23 +312,24 @@ def captured(node: NodeProto) -> list[str]:
     return found
 
 
-def topological_order(
-    reads: Sequence[list[str]], producer: Mapping[str, int], describe: Callable[[int], str]
-) -> list[int]:
-    """The nodes so that each comes after what it reads (Kahn); a graph that is sorted keeps its order.
+def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
+    """Some of the nodes, so that each comes after what it reads of them (Kahn); sorted ones keep their order.
 
     Raises:
-        GraphError: the graph has a cycle; the message names it.
+        GraphError: they have a cycle; the message names it.
     """
-    needs = [{producer[name] for name in reads[i] if name in producer} for i in range(len(reads))]
-    if all(not n or max(n) < position for position, n in enumerate(needs)):
-        return list(range(len(reads)))
-    users: list[list[int]] = [[] for _ in reads]
-    for position, n in enumerate(needs):
-        for other in n:
+    positions = list(positions)
+    among = set(positions)
+    producer = index.producer
+    needs = {p: among.intersection(map(producer.get, index.reads[p])) for p in positions}
+    if all(not needed or max(needed) < position for position, needed in needs.items()):
+        return positions
+    users: dict[int, list[int]] = {position: [] for position in positions}
+    for position, needed in needs.items():
+        for other in needed:
             users[other].append(position)
-    missing = [len(n) for n in needs]
-    ready = deque(position for position, count in enumerate(missing) if not count)
+    missing = {position: len(needed) for position, needed in needs.items()}
+    ready = deque(position for position, count in missing.items() if not count)
     order = []
     while ready:
         position = ready.popleft()
@@ -337,12 +338,12 @@ def topological_order(
             missing[user] -= 1
             if not missing[user]:
                 ready.append(user)
-    if len(order) < len(reads):
-        raise GraphError(_cycle(needs, set(range(len(reads))) - set(order), describe))
+    if len(order) < len(positions):
+        raise GraphError(_cycle(needs, among - set(order), index.describe))
     return order
 
 
-def _cycle(needs: list[set[int]], left: set[int], describe: Callable[[int], str]) -> str:
+def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[int], str]) -> str:
     """What to say of a cycle: walking back inside what could not be sorted must come around."""
     position = min(left)
     path: list[int] = []

@@ -146,7 +146,7 @@ def test_attributes_of_every_kind_are_text():
 
     assert set(texts) == {*given, "ref"}
     assert texts["i"] == "-3"
-    assert texts["floats"] == "[1.0, 2.0]"
+    assert texts["floats"] == "[1, 2]"
     assert max(map(len, texts.values())) < 10_000
 
 
@@ -213,11 +213,7 @@ def test_a_broken_graph_is_told_with_its_nodes(model_of):
     proto.graph.node[0].input[0] = "y"
 
     with pytest.raises(GraphError, match="cycle of 2 nodes: Neg @1 -> Relu @0 -> Neg @1"):
-        check(model_of_proto(proto, model_of))
-
-
-def model_of_proto(proto: onnx.ModelProto, model_of):
-    return model_of(proto, "broken.onnx")
+        check(model_of(proto, "broken.onnx"))
 
 
 def test_the_checker_is_given_its_time(model_of):

@@ -93,14 +93,14 @@ def test_inner_strings_and_sequences_can_be_fetched(model_of, runtime):
     assert [element.tolist() for element in fetched["texts"]] == [fetched["text"].tolist()] * 2
 
 
-@pytest.mark.parametrize("name", ["w1", "w2", "w3"])
-def test_weights_of_the_low_precision_fixture_reach_the_runtime(name, runtime):
+def test_weights_of_low_precision_can_be_fetched(runtime):
     index = GraphIndex.of(load(FIXTURES / "low_precision.onnx"))
     feeds, _ = make_feeds(index, Recipe())
     initializers = [n for n in index.initializers if n in index.consumers]
 
     fetched = run(index, feeds, runtime, initializers)
 
+    assert initializers
     for name in initializers:
         assert fetched[name].tobytes() == index.model.array(index.initializers[name]).tobytes()
 

@@ -70,4 +70,5 @@ def _type(array: tensors.Array) -> TypeProto:
 
 def command_words(folder: Path) -> list[str]:
     """The command that shows the mismatch."""
-    return ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
+    model, tensors_folder = folder / "model.onnx", folder / "test_data_set_0"
+    return ["onnxdbg", "compare", str(model), str(tensors_folder), "--opt", "none"]

@@ -31,13 +31,12 @@ class Extract:
         """Cut the submodel out.
 
         Raises:
-            GraphError: the graph has a cycle, or a function calls itself.
+            GraphError: the part has a cycle, or a function calls itself.
             UnknownNameError: the main graph has no such value.
             CutError: an output is an input too, or lies upstream of the inputs.
             OpenCutError: the inputs do not determine the outputs (and `auto_inputs` is off).
         """
         index = GraphIndex.of(model)
-        index.require_sound()
         own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
         inputs = select_values(index, self.inputs)
         outputs = select_values(index, self.outputs)
@@ -53,6 +52,7 @@ class Extract:
             notes.append(f"also an input, to close the cut: {', '.join(map(repr, added))}")
             cut = close(index, (*wanted_inputs, *added), wanted_outputs)
 
+        index.require_sound(cut.nodes)
         result = model.with_proto(_submodel(index, cut))
         notes += (f"no output depends on input {name!r}: kept" for name in cut.unused)
         for info in (*result.proto.graph.input, *result.proto.graph.output):
