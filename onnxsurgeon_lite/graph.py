@@ -147,33 +147,58 @@ class GraphIndex:
         if not unknown:
             return
         check_functions(self.model.proto)
+        positions = sorted(self.ancestors(unknown))
+        states: dict[str, TypeProto] = {}
         for data_prop in (
             False,
             True,
-        ):  # with it twice as slow, so only where the other says nothing
-            for info in self._inferred(unknown, data_prop):
-                self.types.setdefault(info.name, info.type)
-            unknown -= self.types.keys()
+        ):  # with it twice as slow, so only where the other says too little
+            inferred = self._inferred(positions, data_prop, states)
+            found = {info.name: info.type for info in inferred if info.name in unknown}
+            self.types.update(found)
+            unknown -= {name for name, kind in found.items() if _has_shape(kind)}
             if not unknown:
                 return
+            states = self._loop_states(positions, {info.name: info.type for info in inferred})
         self._without_type |= unknown
 
-    def _inferred(self, names: set[str], data_prop: bool) -> Iterable[ValueInfoProto]:
+    def _inferred(
+        self, positions: list[int], data_prop: bool, known: Mapping[str, TypeProto]
+    ) -> list[ValueInfoProto]:
         source = self.model.structure()
         part = ModelProto(
             ir_version=source.ir_version,
             opset_import=source.opset_import,
             functions=source.functions,
         )
-        wanted = sorted(self.ancestors(names))
         for field_name in ("input", "initializer", "sparse_initializer", "value_info"):
             getattr(part.graph, field_name).extend(getattr(source.graph, field_name))
-        part.graph.node.extend(source.graph.node[position] for position in wanted)
+        part.graph.node.extend(source.graph.node[position] for position in positions)
+        for name, kind in known.items():
+            part.graph.value_info.add(name=name, type=kind)
         try:
             inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
         except (shape_inference.InferenceError, RuntimeError, ValueError):
             return []
-        return [v for v in inferred.graph.value_info if v.name in names and v.HasField("type")]
+        return [info for info in inferred.graph.value_info if info.HasField("type")]
+
+    def _loop_states(
+        self, positions: list[int], inferred: Mapping[str, TypeProto]
+    ) -> dict[str, TypeProto]:
+        """The types of loop states whose shape the body declares to be that of their initial value.
+
+        ONNX's inference gives a state no shape, since a body may change it at each iteration.
+        """
+        states = {}
+        for node in (self.nodes[position] for position in positions):
+            if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
+                continue
+            declared = walk.bodies(node)[0][1].output[1:]
+            for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
+                kind = self.types.get(initial, inferred.get(initial))
+                if name and kind is not None and kind == result.type and _has_shape(kind):
+                    states[name] = kind
+        return states
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:
@@ -410,6 +435,11 @@ def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def _defined(body: Body) -> set[str]:
     return {name for node in body.nodes for name in node.output}
+
+
+def _has_shape(kind: TypeProto) -> bool:
+    """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
+    return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 
 def _domain(domain: str) -> str:

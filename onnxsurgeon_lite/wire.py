@@ -15,6 +15,9 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from onnxsurgeon_lite.errors import ModelFileError
 
 LARGE = 1024
@@ -254,6 +257,21 @@ def _embed_payload(
     pieces.append(_encode(_RAW_DATA << 3 | _LEN) + _encode(len(span)))
     pieces.append(span)
     return pieces
+
+
+def unknown_fields(message: Message) -> bytes:
+    """The serialized fields of a message that this version of ONNX does not know."""
+    encoded = b""
+    for unknown in UnknownFieldSet(message):
+        encoded += _encode(unknown.field_number << 3 | unknown.wire_type)
+        match unknown.wire_type:
+            case 0:
+                encoded += _encode(unknown.data)
+            case 2:
+                encoded += _encode(len(unknown.data)) + unknown.data
+            case 1 | 5:
+                encoded += unknown.data.to_bytes(8 if unknown.wire_type == 1 else 4, "little")
+    return encoded
 
 
 def _skip(source: Buffer, tag: int, at: int, end: int) -> int:

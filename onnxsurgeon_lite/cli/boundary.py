@@ -1,5 +1,6 @@
 """The one place where errors become messages and exit codes."""
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 from onnxsurgeon_lite.errors import SurgeonError
 
 MISMATCH, FAILED, INTERRUPTED = 1, 2, 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Boundary(TyperGroup):
@@ -32,7 +34,18 @@ class Boundary(TyperGroup):
             lines.note("interrupted")
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # whoever read the result has gone; nothing more can be written, at exit neither
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _close_stdout()  # whoever read the result has gone
             raise typer.Exit(FAILED) from None
+        except OSError as error:
+            if error.filename is not None or error.errno not in _NO_ROOM:
+                raise
+            _close_stdout()
+            lines.note(f"error: cannot write the result: {error.strerror}")
+            lines.note("  free some space, or send it elsewhere")
+            raise typer.Exit(FAILED) from error
         return result
+
+
+def _close_stdout() -> None:
+    """Nothing more can be written, at exit neither."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph import GraphIndex, reached_functions
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.wire import unknown_fields
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def _submodel(index: GraphIndex, cut: Cut) -> ModelProto:
     for field, value in source.ListFields():
         if field.name not in ("graph", "functions", "training_info"):
             _copy_field(result, field.name, value)
+    result.MergeFromString(unknown_fields(source))
     nodes = [index.nodes[position] for position in cut.nodes]
     used = {name for position in cut.nodes for name in index.reads[position]} | {*cut.outputs}
     _fill_graph(result.graph, index, cut, nodes, used)
@@ -92,6 +94,7 @@ def _fill_graph(
     for field, value in source.ListFields():
         if field.name in ("name", "doc_string", "metadata_props"):
             _copy_field(graph, field.name, value)
+    graph.MergeFromString(unknown_fields(source))
     produced = {name for node in nodes for name in node.output if name}
     inner = produced - {*cut.inputs, *cut.outputs}
     for annotation in source.quantization_annotation:
