@@ -325,6 +325,26 @@ def test_the_verdict_alone_is_that_of_the_comparison(arrays, tolerance):
     assert verdict == compare(actual, reference, tolerance).match
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize(
+    "tolerance", [Tolerance(0, 0.01), Tolerance(0.1, 0.01), Tolerance(1e-3, 0)]
+)
+def test_the_verdict_alone_is_right_at_the_very_edge(tolerance, dtype):
+    reference = np.linspace(0.5, 3, 50).astype(dtype)
+    allowed = tolerance.atol + tolerance.rtol * np.abs(reference.astype(np.complex128))
+    edge = (reference.astype(np.complex128).real + allowed).astype(reference.real.dtype)
+
+    verdicts = set()
+    for steps in range(-3, 4):
+        off = edge + steps * np.spacing(edge)
+        for one, other in zip(off.astype(dtype), reference, strict=True):
+            verdict = agrees(np.array([one]), np.array([other]), tolerance)
+            verdicts.add(verdict)
+            assert verdict == compare(np.array([one]), np.array([other]), tolerance).match
+
+    assert verdicts == {True, False}
+
+
 @settings(max_examples=100, deadline=None)
 @given(hnp.arrays(np.dtype(np.float32), hnp.array_shapes(min_dims=0, min_side=0)))
 def test_everything_matches_itself_exactly(values):

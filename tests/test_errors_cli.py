@@ -531,12 +531,12 @@ def test_a_reader_that_leaves_is_no_error_of_ours(folder):
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("h0", "h20000")]
     graph = helper.make_graph(nodes, "long", values[:1], values[1:])
     Path("long.onnx").write_bytes(helper.make_model(graph).SerializeToString())
-    shell = f"{shlex.join(COMMAND)} print long.onnx | head -1"
+    shell = f"{shlex.join(COMMAND)} print long.onnx | head -1; exit ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
 
     assert done.stdout.count("\n") == 1
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_an_error_keeps_its_exit_code_when_no_one_reads_it(folder):
