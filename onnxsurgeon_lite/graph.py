@@ -147,7 +147,7 @@ class GraphIndex:
         if not unknown:
             return
         check_functions(self.model.proto)
-        positions = sorted(self.ancestors(unknown))
+        positions = topological_order(self, sorted(self.ancestors(unknown)))
         states: dict[str, TypeProto] = {}
         for data_prop in (
             False,
