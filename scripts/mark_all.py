@@ -1,29 +1,34 @@
-"""The script that everybody writes: mark every value as an output, run, stop at the first mismatch.
+"""Mark every value an output, run once, compare in order, name the first mismatch: the script everybody writes.
 
-mark_all.py MODEL REFERENCES.npz
+``python scripts/mark_all.py MODEL REFERENCES.npz``; the references hold the inputs, too. What `scripts/bench` measures
+`onnxdbg bisect` against; exits 1 when there is a mismatch.
 """
 
 import sys
 
 import numpy as np
 import onnx
-import onnxruntime
+import onnxruntime as ort
 
-model = onnx.load(sys.argv[1])
-known = {output.name for output in model.graph.output}
-for node in model.graph.node:
-    for name in node.output:
-        if name and name not in known:
-            model.graph.output.append(onnx.ValueInfoProto(name=name))
-session = onnxruntime.InferenceSession(model.SerializeToString())
-references = np.load(sys.argv[2])
-feeds = {value.name: references[value.name] for value in session.get_inputs()}
-names = [output.name for output in session.get_outputs()]
-actual = dict(zip(names, session.run(names, feeds), strict=True))
-for node in model.graph.node:
-    for name in node.output:
-        if name in references and not np.allclose(
-            actual[name], references[name], rtol=1e-3, atol=1e-4
-        ):
-            print("mismatch at", name, "of", node.op_type, node.name)
-            sys.exit(1)
+
+def main(path: str, references: str) -> int:
+    """Compare every value of the model with its reference, until one is off."""
+    model = onnx.load(path)
+    names = [name for node in model.graph.node for name in node.output if name]
+    declared = {output.name for output in model.graph.output}
+    model.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in names if name not in declared
+    )
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    stored = np.load(references)
+    feeds = {value.name: stored[value.name] for value in session.get_inputs()}
+    for name, actual in zip(names, session.run(names, feeds), strict=True):
+        if not np.allclose(actual, stored[name], rtol=1e-3, atol=1e-5):
+            print(f"mismatch at {name!r}")
+            return 1
+    print("no mismatch")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
