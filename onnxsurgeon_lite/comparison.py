@@ -158,7 +158,8 @@ def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -
         for start in range(0, actual.size, _BLOCK):
             x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
             error = np.abs(np.subtract(x, y))
-            if not (error <= atol * safe + rtol * safe * np.abs(y)).all():
+            # strictly below: an infinite error is not below an infinite allowance
+            if not (error < atol * safe + rtol * safe * np.abs(y)).all():
                 return False
     return True
 

@@ -381,3 +381,11 @@ def test_sequences_are_compared_element_by_element():
         "none": True,
     }
     assert not shorter.match
+
+
+def test_a_number_never_agrees_with_an_infinite_reference():
+    zero, infinite = np.zeros(3, np.float32), np.full(3, np.inf, np.float32)
+
+    assert not agrees(zero, infinite)
+    assert not agrees(infinite, zero)
+    assert agrees(infinite, infinite.copy())
