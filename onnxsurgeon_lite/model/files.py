@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from onnxsurgeon_lite.errors import WriteError
@@ -31,12 +30,7 @@ class Staging:
     def __enter__(self) -> "Staging":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for temporary, _ in self._waiting:
             temporary.unlink(missing_ok=True)
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 
@@ -48,12 +47,7 @@ class Child:
     def __enter__(self) -> "Child":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:

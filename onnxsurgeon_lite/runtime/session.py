@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal
 
 import numpy as np
@@ -71,12 +70,7 @@ class Runtime:
     def __enter__(self) -> "Runtime":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._child.close()
 
     def about(self) -> Mapping[str, object]:
