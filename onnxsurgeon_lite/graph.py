@@ -5,6 +5,7 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 `fn:domain::name/@3` in a function.
 """
 
+import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,12 +148,8 @@ class GraphIndex:
         if not unknown:
             return
         check_functions(self.model.proto)
-        positions = topological_order(self, sorted(self.ancestors(unknown)))
         states: dict[str, TypeProto] = {}
-        for data_prop in (
-            False,
-            True,
-        ):  # with it twice as slow, so only where the other says too little
+        for positions, data_prop in self._inference_attempts(set(unknown)):
             inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
@@ -162,18 +159,27 @@ class GraphIndex:
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
         self._without_type |= unknown
 
+    def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
+        """(nodes, data propagation): the cheapest first, since it is nearly always enough."""
+        prefix = range(1 + max((self.producer.get(name, -1) for name in values), default=-1))
+        yield prefix, False
+        ordered = topological_order(self, sorted(self.ancestors(values)))
+        if any(map(operator.gt, ordered, ordered[1:])):  # the file is not sorted
+            yield ordered, False
+        yield ordered, True
+
     def _inferred(
-        self, positions: list[int], data_prop: bool, known: Mapping[str, TypeProto]
+        self, positions: Sequence[int], data_prop: bool, known: Mapping[str, TypeProto]
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
-        part = ModelProto(
-            ir_version=source.ir_version,
-            opset_import=source.opset_import,
-            functions=source.functions,
-        )
-        for field_name in ("input", "initializer", "sparse_initializer", "value_info"):
-            getattr(part.graph, field_name).extend(getattr(source.graph, field_name))
-        part.graph.node.extend(source.graph.node[position] for position in positions)
+        part = ModelProto()
+        part.CopyFrom(source)
+        del part.graph.output[:]
+        if isinstance(positions, range):
+            del part.graph.node[positions.stop :]
+        else:
+            del part.graph.node[:]
+            part.graph.node.extend(source.graph.node[position] for position in positions)
         for name, kind in known.items():
             part.graph.value_info.add(name=name, type=kind)
         try:
@@ -183,7 +189,7 @@ class GraphIndex:
         return [info for info in inferred.graph.value_info if info.HasField("type")]
 
     def _loop_states(
-        self, positions: list[int], inferred: Mapping[str, TypeProto]
+        self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
     ) -> dict[str, TypeProto]:
         """The types of loop states whose shape the body declares to be that of their initial value.
 

@@ -35,7 +35,8 @@ def load(path: str | Path) -> Model:
             f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)
         ) from error
     model = Model(_parse(data, path), {key: source}, path)
-    for tensor in external_tensors(model.proto):
+    # a reference to external data names its "location": without the word there is none to look for
+    for tensor in external_tensors(model.proto) if b"location" in data else ():
         _resolve(model, tensor, path.absolute().parent)
     source.verify()
     model.loaded = model.fingerprint()
