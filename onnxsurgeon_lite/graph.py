@@ -120,13 +120,20 @@ class GraphIndex:
         return topological_order(self, range(len(self.nodes)))
 
     @cached_property
+    def places(self) -> dict[int, int]:
+        """Each node's place in the topological order."""
+        return {position: place for place, position in enumerate(self.order)}
+
+    @cached_property
     def rank(self) -> dict[str, int]:
-        """Each produced value's place in the topological order."""
+        """The place in the topological order of each produced value's node."""
+        return {name: self.places[position] for name, position in self.producer.items()}
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        """The place in the topological order of each value's last consumer."""
         return {
-            name: place
-            for place, position in enumerate(self.order)
-            for name in self.nodes[position].output
-            if name
+            name: max(map(self.places.__getitem__, users)) for name, users in self.consumers.items()
         }
 
     @cached_property

@@ -69,19 +69,13 @@ def _compute(
     observer.feed(feeds)
     wanted = values or index.producer.keys()
     order = sorted((name for name in wanted if name in index.producer), key=index.rank.__getitem__)
-    last_use = _last_use(index)
+    last_use = index.last_use
     for start in range(0, len(order), _PART):
         part = order[start : start + _PART]
         end = index.rank[part[-1]]
         progress(f"{start} of {len(order)} values recorded")
         needed_later = [name for name in part if last_use.get(name, -1) > end]
-        for name, value in observer.fetch(part, keep=needed_later).items():
+        for name, value in observer.stream(part, keep=needed_later):
             if value is not None:
                 yield name, value
         observer.forget([n for n in observer.kept if last_use.get(n, -1) <= end])
-
-
-def _last_use(index: GraphIndex) -> dict[str, int]:
-    """Each value's last consumer, as a place in the topological order."""
-    place = {position: i for i, position in enumerate(index.order)}
-    return {name: max(map(place.__getitem__, users)) for name, users in index.consumers.items()}

@@ -4,9 +4,12 @@ A *probe* asks about several items at once and is answered item by item. Nothing
 an item below a bad one may be good again (masked), and several may be bad on their own.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 Probe = Callable[[list[int]], dict[int, bool]]
 """Items -> whether each is good. An item may be left out of the answer: it could not be told."""
@@ -37,6 +40,7 @@ def first_bad(
     probe: Probe,
     good: Iterable[int] = (),
     width: int = 16,
+    fits: Callable[[Sequence[int]], bool] = lambda _: True,
 ) -> Found:
     """Walk back from a bad item to one whose parents are all good, or cannot be told.
 
@@ -49,6 +53,8 @@ def first_bad(
         parents: the items that an item depends on directly.
         comparable: the items that a probe can tell.
         good: items known to be good.
+        width: about how many items a wave may ask about.
+        fits: whether there is room to ask about these together; a wave is made smaller until it fits.
     """
     found = Found(bad, good=set(good), bads={bad})
     asked = set(found.good)
@@ -59,12 +65,93 @@ def first_bad(
         ]
         if not open_items:
             return found
-        wave = spread(sorted(found.region), parents, set(open_items), width)
+        region, askable, places = sorted(found.region), set(open_items), width
+        wave = spread(region, parents, askable, places)
+        while places > 1 and not fits(wave):
+            places //= 2
+            wave = spread(region, parents, askable, places)
         found.waves.append(wave)
         asked.update(wave)
         for item, is_good in probe(wave).items():
             (found.good if is_good else found.bads).add(item)
         found.bad = min((item for item in wave if item in found.bads), default=found.bad)
+
+
+@dataclass
+class Origin:
+    """A bad item whose parents are all good, healed, or cannot be told.
+
+    Attributes:
+        bad: the item.
+        region: the items between what is good and `bad` about which nothing could be told.
+    """
+
+    bad: int
+    region: set[int] = field(default_factory=set)
+
+
+def origins(
+    comparable: Iterable[int],
+    parents: Callable[[int], Iterable[int]],
+    probe: Probe,
+    heal: Callable[[list[int]], None],
+    wave: Callable[[list[int]], int],
+) -> Iterator[list[Origin]]:
+    """Every origin of badness, in one walk from the first item to the last: those of one wave together.
+
+    What is bad although its parents are good is an origin. It is healed (what depends on it is computed from the right
+    item from then on), what lies below it is asked again, and the walk goes on: so an origin behind another, or
+    one whose effect is masked further down, is found as well. Each item is asked once, and again only below an origin.
+
+    Args:
+        heal: replace these items by the right ones, and forget what was computed from them.
+        wave: how many of the open items, in order, to ask about together; at least one.
+    """
+    pending = sorted(comparable)
+    settled: set[int] = set()
+    while pending:
+        asked = pending[: max(1, wave(pending))]
+        last = asked[-1]
+        answers = probe(asked)
+        bad = {item for item, is_good in answers.items() if not is_good}
+        settled.update(item for item, is_good in answers.items() if is_good)
+        roots = _roots(bad, settled, last, parents)
+        settled.update(roots)
+        if roots:
+            yield [Origin(item, _between(item, parents, settled)) for item in roots]
+            heal(roots)
+        below = _below(roots, last, parents)
+        settled -= below
+        pending = [item for item in pending if item > last or (item in below and item in answers)]
+
+
+def _roots(
+    bad: Collection[int],
+    good: Collection[int],
+    last: int,
+    parents: Callable[[int], Iterable[int]],
+) -> list[int]:
+    """The bad items that no other bad item reaches, unless through a good one."""
+    if not bad:
+        return []
+    tainted: set[int] = set()
+    roots = []
+    for item in range(min(bad), last + 1):
+        from_bad = any(p in tainted for p in parents(item))
+        if item in bad and not from_bad:
+            roots.append(item)
+        if item in bad or (from_bad and item not in good):
+            tainted.add(item)
+    return roots
+
+
+def _below(roots: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> set[int]:
+    """The items up to `last` that depend on one of the roots, the roots themselves left out."""
+    found: set[int] = set()
+    for item in range(min(roots), last + 1) if roots else ():
+        if item not in roots and any(p in found or p in roots for p in parents(item)):
+            found.add(item)
+    return found
 
 
 def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection[int]) -> set[int]:
@@ -135,3 +222,28 @@ def _crossing(last_use: list[int]) -> list[int]:
 
 def _evenly(items: Sequence[int], width: int) -> list[int]:
     return [items[len(items) * (2 * i + 1) // (2 * width)] for i in range(width)]
+
+
+def smallest(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> list[Item]:
+    """A subset for which `holds`, of which nothing can be left out; empty where it does not hold for all.
+
+    Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin).
+    """
+    left = list(items)
+    if not left or not holds(left):
+        return []
+    parts = 2
+    while len(left) > 1:
+        size = -(-len(left) // parts)
+        pieces = [left[i : i + size] for i in range(0, len(left), size)]
+        rests = [[item for item in left if item not in piece] for piece in pieces]
+        for candidate in (*pieces, *(rests if parts > 2 else ())):
+            if candidate and holds(candidate):
+                left = candidate
+                parts = 2 if candidate in pieces else max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(left):
+                break
+            parts = min(len(left), 2 * parts)
+    return left

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, TypeProto, helper, numpy_helper
 
 from onnxsurgeon_lite.errors import SurgeonError
 
@@ -57,6 +57,14 @@ def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except ValueError as error:
         raise SurgeonError(f"numpy's {dtype} is no ONNX dtype") from error
+
+
+def type_of(value: Array | list[Array]) -> TypeProto:
+    """The type of a tensor without its shape, or of a sequence of such tensors."""
+    if not isinstance(value, list):
+        return helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), None)
+    element = value[0] if value else np.empty(0, np.float32)
+    return helper.make_sequence_type_proto(type_of(element))
 
 
 def byte_count(data_type: int, dims: Sequence[int]) -> int:

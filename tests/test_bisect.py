@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.bisection import bisect, write_reproducer
+from onnxsurgeon_lite.bisection import Search, bisect, write_reproducer
 from onnxsurgeon_lite.errors import FeedsError, OutputExistsError, ReferenceSetError
 from onnxsurgeon_lite.feeds import Recipe, feeds_from, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
@@ -97,9 +97,10 @@ def recorded(proto: ModelProto, folder: Path, runtime: Runtime, only=None):
     return open_references(folder / "refs"), feeds
 
 
-def bisected(proto: ModelProto, folder: Path, references, feeds, runtime):
+def bisected(proto: ModelProto, folder: Path, references, feeds, runtime, **search):
     onnx.save(proto, folder / "wrong.onnx")
-    return bisect(load(folder / "wrong.onnx"), references, feeds, runtime)
+    model = load(folder / "wrong.onnx")
+    return bisect(model, references, feeds, runtime, search=Search(**search))
 
 
 @pytest.mark.parametrize("shape", [chain, diamond, residual])
@@ -110,10 +111,14 @@ def test_the_planted_node_is_named_wherever_it_is(shape, tmp_path, runtime):
     for position in range(len(right.graph.node)):
         result = bisected(plant(right, position), tmp_path, references, feeds, runtime)
 
-        assert [culprit.id for culprit in result.culprits] == [f"@{position}"]
-        assert result.culprits[0].region == [f"@{position}"]
-        assert not result.elsewhere
-        assert result.sessions <= 4
+        quick = bisected(plant(right, position), tmp_path, references, feeds, runtime, quick=True)
+
+        for found in (result, quick):
+            assert [culprit.id for culprit in found.culprits] == [f"@{position}"]
+            assert found.culprits[0].region == [f"@{position}"]
+            assert not found.elsewhere
+        assert result.culprits[0].findings[0].verdict in ("wrong node", "wrong constant")
+        assert quick.sessions <= 4
 
 
 def test_a_fault_that_is_masked_for_a_while_is_named(tmp_path, runtime):
@@ -158,11 +163,12 @@ def test_partial_references_give_a_region(tmp_path, runtime):
     assert result.culprits[0].inputs == ["h4"]
 
 
-def test_a_second_origin_outside_the_cone_is_reported(tmp_path, runtime):
+def test_a_quick_search_says_what_else_mismatches(tmp_path, runtime):
     right = diamond(20)
     references, feeds = recorded(right, tmp_path, runtime)
+    wrong = plant(plant(right, 3), 25)
 
-    result = bisected(plant(plant(right, 3), 25), tmp_path, references, feeds, runtime)
+    result = bisected(wrong, tmp_path, references, feeds, runtime, quick=True)
 
     assert result.culprits[0].id == "@3"
     assert result.elsewhere
@@ -235,7 +241,10 @@ def test_the_reproducer_holds_the_culprit_alone_and_shows_the_mismatch(tmp_path,
     references = open_references(REFERENCES)
     result = bisect(model, references, feeds_from(GraphIndex.of(model), references), runtime)
 
-    folder = write_reproducer(model, result, tmp_path / "culprit")
+    made = write_reproducer(model, result, tmp_path / "culprit")
+
+    folder = made.folder
+    assert made.shows
 
     alone = load(folder / "model.onnx")
     onnx.checker.check_model(str(folder / "model.onnx"), full_check=True)
@@ -267,8 +276,8 @@ def test_the_command_keeps_its_contract(tmp_path):
         "25": False,
     }
     assert set(result) == {
-        *("verdict", "culprits", "outputs", "elsewhere", "notes"),
-        *("compared", "sessions", "reproducer", "versions"),
+        *("verdict", "look", "findings", "culprits", "cleared", "outputs", "elsewhere"),
+        *("notes", "compared", "sessions", "reproducer", "versions"),
     }
     assert (tmp_path / "out" / "model.onnx").exists()
 

@@ -17,7 +17,7 @@ FLOORS = (
     ("comparison", "model", "scopes"),
     ("graph", "references"),
     ("runtime", "cut", "select", "feeds", "checking"),
-    ("passes", "observe", "running", "inspect"),
+    ("passes", "observe", "shipped", "running", "inspect"),
     ("bisection", "recording", "comparing"),
     ("report",),
     ("cli",),

@@ -1,27 +1,58 @@
-"""The search over a model's values, against stored references."""
+"""From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
-from onnxsurgeon_lite.comparison import Comparison, Tolerance, agrees, compare
+from onnxsurgeon_lite.bisection.examining import Examiner, cast_like
+from onnxsurgeon_lite.bisection.float64 import Float64
+from onnxsurgeon_lite.bisection.journal import Journal
+from onnxsurgeon_lite.bisection.judging import AgainstReferences
+from onnxsurgeon_lite.bisection.randomness import replayed
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, Look, Verdict
+from onnxsurgeon_lite.bisection.shipping import blame, compare_with_written
+from onnxsurgeon_lite.bisection.space import Space
+from onnxsurgeon_lite.bisection.walking import Progress, Walk
+from onnxsurgeon_lite.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds, shape_text
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
-from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.running import run
 from onnxsurgeon_lite.runtime.session import Runtime, Value
-from onnxsurgeon_lite.scopes import scope_of
-from onnxsurgeon_lite.search import Found, first_bad, spread
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.shipped import optimised_graph
+from onnxsurgeon_lite.tensors import type_of
 
-Progress = Callable[[str], None]
-_WIDTH = 16
+BUDGET = 64 << 20
+_MOST = 16  # origins that are looked at closely
+_RANKED = 8  # origins whose effect on the outputs is measured
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search.
+
+    Attributes:
+        tolerance: for every value; None takes each dtype's default.
+        look: `written` (optimisation off), `shipped` (the runtime's optimised graph), `node` (every node alone);
+            None looks as written while the mismatch shows there, and as shipped when it shows there only.
+        quick: the search for one culprit alone, without the second run and the triage.
+        memory: bytes of values that one probe may have computed at once.
+        journal: a file that keeps the answers. resume: go on with the one that is there.
+    """
+
+    tolerance: Tolerance | None = None
+    look: Look | None = None
+    quick: bool = False
+    memory: int = BUDGET
+    journal: Path | None = None
+    resume: bool = False
 
 
 def bisect(
@@ -29,138 +60,299 @@ def bisect(
     references: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    tolerance: Tolerance | None = None,
+    shipped: Runtime | None = None,
+    search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
-    """Find the node where a model leaves its references, running it as written on one sample.
+    """Find the nodes where a model leaves its references, and why; on one sample.
 
     Args:
-        tolerance: for every value; None takes each dtype's default.
+        runtime: with optimisation off.
+        shipped: with the optimisation that the model is used with; without it, that is not looked at.
         progress: told in words how far the search is.
 
     Raises:
-        ReferenceSetError: the references do not fit the model.
+        ReferenceSetError: the references do not fit the model, or lack what a random operator gave.
         FeedsError: see `feeds.check_feeds`.
         RuntimeFailure: the runtime cannot run the model.
     """
-    search = _Search.of(model, references, runtime, tolerance, progress)
-    search.observer.feed(feeds)
-    return search.run()
+    search = search or Search()
+    judge = AgainstReferences(references, search.tolerance)
+    return _Bisection(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress).run()
 
 
 @dataclass
-class _Search:
-    """One bisection under way. The items of the search are values, numbered in a topological order."""
+class _Bisection:
+    """One bisection under way."""
 
     index: GraphIndex
-    references: ReferenceSet
-    observer: Observer
-    tolerance: Tolerance | None
+    judge: AgainstReferences
+    feeds: Feeds
+    runtime: Runtime
+    shipped: Runtime | None
+    search: Search
     progress: Progress
-    values: list[str] = field(default_factory=list)
-    number: dict[str, int] = field(default_factory=dict)
-    comparable: set[int] = field(default_factory=set)
-    constant: set[str] = field(default_factory=set)
-    targets: set[int] = field(default_factory=set)
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
-    @classmethod
-    def of(
-        cls,
-        model: Model,
-        references: ReferenceSet,
-        runtime: Runtime,
-        tolerance: Tolerance | None,
-        progress: Progress,
-    ) -> "_Search":
-        index = GraphIndex.of(model)
-        search = cls(index, references, Observer(index, runtime), tolerance, progress)
-        search.values = [
-            name for position in index.order for name in index.nodes[position].output if name
-        ]
-        search.number = {name: i for i, name in enumerate(search.values)}
-        search.comparable = {i for i, name in enumerate(search.values) if name in references}
-        search.constant = _constants(index)
-        if not search.comparable:
-            raise ReferenceSetError(
-                f"{references.place!r} has no value that the model computes",
-                "was it recorded from this model? record again: onnxdbg record",
-            )
-        search.result.notes += references.notes
-        return search
-
     def run(self) -> BisectResult:
-        """Ask about the targets and, in the same session, about a first wave inside; then search."""
-        targets = self._targets()
-        self.targets.update(targets)
-        self.progress(f"comparing {len(targets)} of {len(self.values)} values")
-        wave = spread(range(len(self.values)), self.parents, self.comparable - {*targets}, _WIDTH)
-        answers = self.probe(sorted({*wave, *targets}))
-        bad_targets = [i for i in targets if not answers.get(i, True)]
-        if not bad_targets:
-            self.result.verdict = "agrees"
-            return self.result
-        bads = [i for i, good in answers.items() if not good]
-        upstream = self._ancestors(bad_targets) | {*bad_targets}
-        earliest = min(i for i in bads if i in upstream)
-        good = [i for i, is_good in answers.items() if is_good]
-        found = first_bad(earliest, self.parents, self.comparable, self.probe, good, _WIDTH)
-        self._name(found, {*bads, *found.bads})
+        """Look, search, explain."""
+        self.space = Space(self.index)
+        self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
+        self.targets = self._targets()
+        self.journal = self._journal()
+        self.judge.outputs = dict.fromkeys(self.targets)
+        self.result.notes += self.judge.references.notes
+        self.observer.feed(self.feeds)
+        replay = replayed(self.index, self.targets, self.judge.references)
+        for name in replay:
+            self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
+        walk = self._walk_over(self.space, self.observer, "written", replay)
+        if self.search.quick:
+            self._find_one(walk)
+        else:
+            self._find_all(walk)
+        self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+        self.result.notes += filter(None, [self.journal.lost])
         return self.result
 
-    def parents(self, item: int) -> list[int]:
-        """The values that a value is computed from; constants are part of their consumers."""
-        reads = self.index.reads[self.index.producer[self.values[item]]]
-        return [self.number[name] for name in reads if name in self.number]
+    def _walk_over(
+        self, space: Space, observer: Observer, look: Look, replay: Iterable[str] = ()
+    ) -> Walk:
+        walk = Walk(
+            *(space, observer, self.judge, look, self.search.memory, self.targets),
+            *(self.journal, self.progress),
+        )
+        walk.replay({name: self.judge.references.read(name) for name in replay})
+        return walk
 
-    def probe(self, items: Sequence[int]) -> dict[int, bool]:
-        """Compute values from what is kept, compare each with its reference."""
-        names = [self.values[i] for i in items]
-        actual = self.observer.fetch(names, keep=names)
-        self.result.compared += len(names)
-        self.result.sessions = self.observer.sessions
-        self.progress(f"{self.result.compared} values compared in {self.result.sessions} sessions")
-        answers = {
-            i: self._judge(i, actual.pop(name)) for i, name in zip(items, names, strict=True)
-        }
-        self.observer.forget(self.values[i] for i, good in answers.items() if not good)
-        return answers
+    def _find_one(self, walk: Walk) -> None:
+        """Ask about the targets and, in the same session, about a first wave inside; then search."""
+        answers = walk.probe(walk.first_wave())
+        bads = {i for i, good in answers.items() if not good}
+        bad_targets = bads & {self.space.number[name] for name in self.targets}
+        if not bad_targets:
+            self.result.verdict = "agrees"
+        else:
+            upstream = self.space.ancestors(bad_targets) | bad_targets
+            found = walk.one(min(bads & upstream), [i for i, good in answers.items() if good])
+            culprit = self._examiner(walk).culprit(found.bad, found.region)
+            self.result.culprits = [culprit]
+            cone = self.space.below(culprit.outputs) | {*culprit.outputs}
+            mismatching = self.space.names(sorted(bads | found.bads))
+            self.result.elsewhere = [name for name in mismatching if name not in cone]
+        self._count(walk)
 
-    def _judge(self, item: int, actual: Value) -> bool:
-        name = self.values[item]
-        pairs = _pairs(actual, self.references.read(name))
-        if item not in self.targets:
-            return all(agrees(a, r, self.tolerance) for a, r in pairs)
-        comparison = self._compared(pairs)
-        if comparison is not None:
-            self.result.outputs[name] = comparison
-        return comparison is None or comparison.match
+    def _find_all(self, walk: Walk) -> None:
+        """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
+            written = self.observer.fetch(self.targets)
+            shipped = asked.result() if asked is not None else None
+        wrong_written, wrong_shipped = self._mismatching(written), list[str]()
+        if shipped is not None:
+            if not wrong_written:
+                self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
+            wrong_shipped = self._mismatching(shipped)
+        looks = self._looks(bool(wrong_written), bool(wrong_shipped))
+        if not looks:
+            self.result.verdict = "agrees"
+            return
+        if shipped is not None and not wrong_shipped:
+            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
+        for look in looks:
+            self.result.look = look
+            if look == "shipped":
+                self._look_as_shipped(shipped or {})
+            else:
+                self.observer.by_node = look == "node"
+                self._find_origins(walk, self._examiner(walk), written)
+            if self.result.culprits or self.result.cleared:
+                break
+            because = "the outputs mismatch, but no value does while all are looked at"
+            self._add_finding("observer effect", because)
 
-    def _compared(self, pairs: Sequence[tuple[Array, Array]]) -> Comparison | None:
-        """In full; of a sequence's elements a mismatching one, if there is one."""
-        comparisons = (compare(a, r, self.tolerance) for a, r in pairs)
-        return min(comparisons, key=lambda c: c.match, default=None)
+    def _looks(self, written: bool, shipped: bool) -> list[Look]:
+        """The ways to look, in turn, until one shows an origin."""
+        match self.search.look:
+            case None if written:
+                return ["written", *(["shipped"] if shipped else []), "node"]  # type: ignore[list-item]
+            case None:
+                return ["shipped", "node"] if shipped else []
+            case "shipped":
+                return ["shipped"] if shipped else []
+            case look:
+                return [look] if written else []
 
-    def _targets(self) -> list[int]:
+    def _run_as_shipped(self) -> dict[str, Value]:
+        """The outputs with optimisation on; a difference between two such runs is a finding."""
+        assert self.shipped is not None
+        first = run(self.index, self.feeds, self.shipped, self.targets)
+        again = self.shipped.run(list(self.feeds), self.targets).values
+        differing = [name for name in self.targets if not _same(first[name], again[name])]
+        if differing:
+            shown = ", ".join(map(repr, differing[:3]))
+            self._add_finding("random", f"two runs on the same inputs differ at {shown}")
+        return first
+
+    def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
+        return [name for name, value in outputs.items() if not self.judge.good(name, value)]
+
+    def _examiner(self, walk: Walk) -> Examiner:
+        return Examiner(walk.space, walk.observer, self.judge, self.result, self.feeds)
+
+    def _find_origins(
+        self, walk: Walk, examiner: Examiner, unobserved: Mapping[str, Value]
+    ) -> None:
+        """Every origin, examined where the walk finds it and then healed."""
+        seen: set[str] = set()
+        waves = walk.every(lambda items: self._heal(walk, items))
+        with Float64(walk.observer) as float64:
+            for wave in waves:
+                if not seen:
+                    self._check_effect(walk, unobserved)
+                for origin in wave:
+                    culprit = examiner.culprit(origin.bad, origin.region)
+                    if culprit.id not in seen:
+                        seen.add(culprit.id)
+                        examiner.explain(culprit, float64)
+                        self._add(culprit)
+                if len(seen) >= _MOST:
+                    self.result.notes.append(
+                        f"stopped after {len(seen)} origins; there may be more"
+                    )
+                    break
+        self._rank(walk)
+        self._count(walk)
+
+    def _add(self, culprit: Culprit) -> None:
+        (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
+
+    def _add_finding(self, verdict: Verdict, because: str) -> None:
+        if all(finding.verdict != verdict for finding in self.result.findings):
+            self.result.findings.append(Finding(verdict, because))
+
+    def _count(self, walk: Walk) -> None:
+        self.result.compared += walk.compared
+        self.result.sessions += walk.observer.sessions
+
+    def _check_effect(self, walk: Walk, unobserved: Mapping[str, Value]) -> None:
+        """Compare the outputs that follow from the observed values with those of the unobserved run."""
+        names = [name for name in self.targets if name in unobserved]
+        observed = walk.observer.fetch(names)
+        differing = [name for name in names if not _same(observed[name], unobserved[name])]
+        verdicts = [self._mismatching({n: v[n] for n in names}) for v in (observed, unobserved)]
+        if verdicts[0] != verdicts[1]:
+            because = f"looking at inner values changes whether {', '.join(map(repr, differing[:3]))} agrees"
+            self._add_finding("observer effect", because)
+        elif differing:
+            shown = ", ".join(map(repr, differing[:3]))
+            self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
+
+    def _heal(self, walk: Walk, items: Iterable[int]) -> None:
+        for name in walk.space.names(items):
+            _, actual = self.result.tensors.get(name, (None, None))
+            walk.heal(name, cast_like(actual, self.judge.references.read(name)))
+
+    def _rank(self, walk: Walk) -> None:
+        """The origin first whose healing does most for the outputs."""
+        origins = [*self.result.culprits, *self.result.cleared]
+        if len(origins) == 1:
+            origins[0].healed = 1.0
+        for culprit in origins[:_RANKED] if len(origins) > 1 else ():
+            culprit.healed = self._effect(walk, culprit)
+        self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
+
+    def _effect(self, walk: Walk, culprit: Culprit) -> float:
+        """The share of the outputs' error that goes when the culprit alone is healed."""
+        alone = Observer(walk.space.index, self.runtime, walk.observer.by_node)
+        alone.feed(self.feeds)
+        for name in walk.healed[: walk.replayed]:
+            alone.kept[name] = walk.observer.kept[name]
+        for name in culprit.outputs:
+            stored, actual = self.result.tensors[name]
+            if stored is not None:
+                value = cast_like(actual, stored)
+                alone.put(name, value, type_of(value))
+        after = alone.fetch(self.targets)
+        before = sum(map(_error, filter(None, self.judge.outputs.values())))
+        left = sum(
+            _error(comparison)
+            for name, value in after.items()
+            if (comparison := self.judge.compared(value, self.judge.references.read(name)))
+        )
+        if not np.isfinite(before):
+            return float(np.isfinite(left))
+        return max(0.0, 1 - left / before) if before else 0.0
+
+    def _look_as_shipped(self, unobserved: Mapping[str, Value]) -> None:
+        """Search the optimised graph; what it names is tried as written, and the optimiser looked for."""
+        assert self.shipped is not None
+        with optimised_graph(self.index, self.shipped) as optimised:
+            space, observer = Space(optimised), Observer(optimised, self.runtime)
+            observer.feed(self.feeds)
+            everything = self.judge
+            self.judge = everything.only(self.index.producer.keys())
+            walk = self._walk_over(space, observer, "shipped")
+            self._find_origins(walk, self._examiner(walk), unobserved)
+            self.judge = everything
+        original = Observer(self.index, self.runtime)
+        for culprit in [*self.result.culprits, *self.result.cleared]:
+            inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
+            compare_with_written(culprit, original, self.judge, inputs)
+            found = blame(original, self.shipped, self.judge, culprit, inputs, self.feeds)
+            if found:
+                without = f"without {', '.join(found)} it agrees"
+                culprit.findings = [
+                    Finding(f.verdict, f"{f.because}; {without}") if f.verdict == "optimiser" else f
+                    for f in culprit.findings
+                ]
+        self._add_finding("optimiser", "with optimisation off the outputs agree")
+        for culprit in self.result.culprits[:]:
+            if culprit.harmless:
+                self.result.culprits.remove(culprit)
+                self.result.cleared.append(culprit)
+
+    def _journal(self) -> Journal:
+        if self.search.journal is None:
+            return Journal()
+        question = hashlib.blake2b(digest_size=16)
+        question.update(self.index.model.fingerprint())
+        question.update(repr((self.judge.references.place, self.search.tolerance)).encode())
+        for name, value in self.feeds.items():
+            arrays = value if isinstance(value, list) else [value]
+            question.update(repr((name, [a.shape for a in arrays])).encode())
+            for array in arrays:
+                question.update(
+                    array.astype(str).tobytes() if array.dtype == object else array.tobytes()
+                )
+        return Journal.at(self.search.journal, question.hexdigest(), self.search.resume)
+
+    def _targets(self) -> list[str]:
         """The outputs that have a reference; where none has, the last values that do."""
-        outputs = [self.number[name] for name in self.index.outputs if name in self.number]
-        targets = [i for i in outputs if i in self.comparable]
-        without = [self.values[i] for i in outputs if i not in self.comparable]
+        comparable = {i for i, name in enumerate(self.space.values) if self.judge.tells(name)}
+        place = self.judge.references.place
+        if not comparable:
+            raise ReferenceSetError(
+                f"{place!r} has no value that the model computes",
+                "was it recorded from this model? record again: onnxdbg record",
+            )
+        outputs = [name for name in self.index.outputs if name in self.space.number]
+        targets = [name for name in outputs if self.judge.tells(name)]
+        without = [name for name in outputs if not self.judge.tells(name)]
         if without and targets:
             shown = ", ".join(map(repr, without[:5]))
             self.result.notes.append(f"no reference for output {shown}: not compared")
         if not targets:
-            inner = {parent for i in self.comparable for parent in self._ancestors([i])}
-            targets = sorted(self.comparable - inner)
-            shown = ", ".join(repr(self.values[i]) for i in targets[:5])
+            targets = self.space.names(sorted(comparable - self.space.ancestors(comparable)))
+            shown = ", ".join(map(repr, targets[:5]))
             self.result.notes.append(f"no output has a reference: judged by {shown}")
-        for i in targets:
-            self._require_fitting(self.values[i])
+        for name in targets:
+            self._require_fitting(name)
         return targets
 
     def _require_fitting(self, name: str) -> None:
         """Refuse a reference whose shape the model's declaration rules out."""
-        stored = self.references.read(name)
+        stored = self.judge.references.read(name)
         kind = self.index.types.get(name)
         if isinstance(stored, list) or kind is None or not kind.tensor_type.HasField("shape"):
             return
@@ -171,72 +363,23 @@ class _Search:
         if not fits:
             raise ReferenceSetError(
                 f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
-                f"was {self.references.place} recorded from another model? record again: onnxdbg record",
+                f"was {self.judge.references.place} recorded from another model? record again: onnxdbg record",
             )
 
-    def _ancestors(self, items: Sequence[int]) -> set[int]:
-        nodes = self.index.ancestors(self.values[i] for i in items)
-        names = (name for position in nodes for name in self.index.nodes[position].output)
-        return {self.number[name] for name in names if name} - {*items}
 
-    def _name(self, found: Found, bads: set[int]) -> None:
-        """Turn what the search found into a culprit, compared value by value."""
-        value = self.values[found.bad]
-        position = self.index.producer[value]
-        names = [self.values[i] for i in found.region]
-        unknown = [name for name in names if name not in self.constant]
-        region = sorted({position, *(self.index.producer[name] for name in names)})
-        node = self.index.nodes[position]
-        culprit = Culprit(
-            id=f"@{position}",
-            name=node.name,
-            op_type=node.op_type,
-            value=value,
-            outputs=[name for name in node.output if name],
-            region=[f"@{p}" for p in region] if unknown else [f"@{position}"],
-            inputs=self._entering(region),
-            scope=scope_of(node),
-            attributes=attribute_texts(node),
-        )
-        self._report(culprit)
-        below = self.index.descendants(position)
-        self.result.elsewhere = [
-            self.values[i] for i in sorted(bads) if self.index.producer[self.values[i]] not in below
-        ]
-        self.result.culprits = [culprit]
-
-    def _entering(self, region: Sequence[int]) -> list[str]:
-        made = {name for position in region for name in self.index.nodes[position].output}
-        reads = (name for position in region for name in self.index.reads[position])
-        return list(
-            dict.fromkeys(n for n in reads if n not in made and n not in self.index.initializers)
-        )
-
-    def _report(self, culprit: Culprit) -> None:
-        wanted = [*culprit.inputs, *culprit.outputs]
-        actual = self.observer.fetch(wanted, keep=culprit.inputs)
-        for name in wanted:
-            stored = self.references.read(name) if name in self.references else None
-            self.result.tensors[name] = stored, actual.get(name)
-            report = ValueReport(name, "output" if name in culprit.outputs else "input")
-            pairs = _pairs(actual.get(name), stored) if stored is not None else []
-            report.comparison = self._compared(pairs)
-            culprit.values.append(report)
+def _same(a: Value, b: Value) -> bool:
+    """Whether two values are equal, bit for bit."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return a is b
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def _constants(index: GraphIndex) -> set[str]:
-    """The values that depend on no graph input."""
-    depends = {name for name in index.inputs if name not in index.initializers}
-    for position in index.order:
-        if not depends.isdisjoint(index.reads[position]):
-            depends.update(index.nodes[position].output)
-    return index.producer.keys() - depends
-
-
-def _pairs(actual: Value, reference: Stored) -> list[tuple[Array, Array]]:
-    """Tensors to compare; sequences element by element, one of another length as a mismatch of shapes."""
-    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
-        return [(actual, reference)]
-    if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):
-        return list(zip(actual, reference, strict=True))
-    return [(np.empty((0, 1)), np.empty((0, 2)))]
+def _error(comparison: Comparison) -> float:
+    """How far two tensors are apart, whatever their unit: the share of the signal's power that is error."""
+    if comparison.reason in ("shape", "dtype", "non-finite"):
+        return float("inf")
+    return float(10 ** (-comparison.sqnr_db / 20))

@@ -1,20 +1,49 @@
-"""A folder that shows the mismatch with the culprit alone, to attach to a bug report."""
+"""A folder that shows the mismatch with the culprit alone, to attach to a bug report.
 
+`model.onnx` is the culprit and nothing more; `test_data_set_0/` holds its inputs, the expected outputs and what this run
+gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
+"""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from onnx import TypeProto, helper
 
-from onnxsurgeon_lite import tensors
-from onnxsurgeon_lite.bisection.result import BisectResult
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, movable, save
-from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.model.files import write_text
+from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.references import make_folder, write_test_data
 from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors import type_of
+
+_SCRIPT = '''\
+"""Runs model.onnx on test_data_set_0; exit code 1 while its result is not the expected one."""
+import glob, os, sys
+import numpy as np, onnx, onnxruntime as ort
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
+def read(kind):
+    files = sorted(glob.glob(f"test_data_set_0/{{kind}}_*.pb"))
+    return {{t.name: onnx.numpy_helper.to_array(t) for t in map(onnx.load_tensor, files)}}
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
+session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
+expected = read("output")
+actual = dict(zip(expected, session.run(list(expected), read("input"))))
+same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
+print("agrees" if all(same) else "MISMATCH")
+sys.exit(not all(same))
+'''
+_SECONDS = 120.0
 
 
 def require_free(folder: Path, force: bool = False) -> None:
@@ -30,45 +59,123 @@ def require_free(folder: Path, force: bool = False) -> None:
         )
 
 
-def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Path:
-    """Write `model.onnx`, the culprit and nothing more, and `test_data_set_0`: inputs, and outputs as referenced.
+@dataclass
+class Reproducer:
+    """What was written, and whether running it showed the mismatch again.
 
-    Inputs are the references' own where they have them in the model's dtype, else this run's.
+    Attributes:
+        words: the command that shows it.
+        shows: whether `repro.py` was run and did.
+    """
+
+    folder: Path
+    words: list[str]
+    shows: bool
+
+
+def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reproducer:
+    """Write the first culprit's folder, and run its `repro.py`.
+
+    Inputs are the references' own where they have them in the model's dtype and the culprit fails on them, else
+    this run's.
     """
     culprit = result.culprits[0]
     index = GraphIndex.of(model)
-    inputs = {name: _input(result, name) for name in culprit.inputs}
+    on_actual = any(v.introduced is not None and v.introduced.match for v in culprit.values)
+    inputs = {name: _input(result, name, on_actual) for name in culprit.inputs}
     outputs = {
         name: stored
         for name in (culprit.value, *culprit.outputs)
-        if (stored := result.tensors[name][0]) is not None
+        if (stored := result.tensors[name][0]) is not None and name in index
     }
     for name, (_, actual) in result.tensors.items():
         if isinstance(actual, np.ndarray):
-            index.types.setdefault(name, _type(actual))
+            index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs)))
     part.proto.graph.name = f"culprit {culprit.id}"
     make_folder(folder)
     save(part, folder / "model.onnx", movable(part), force=True)
     given = {name: value for name, value in inputs.items() if value is not None}
-    write_test_data(folder / "test_data_set_0", given, outputs)
-    return folder
+    actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
+    write_test_data(folder / "test_data_set_0", given, outputs, actuals)
+    write_text(folder / "repro.py", _script(result, culprit, outputs))
+    shows = _run(folder)
+    script = ["python", str(folder / "repro.py")]
+    plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
+    if result.look != "shipped":
+        plain += ["--opt", "none"]
+    made = Reproducer(folder, script if shows else plain, shows)
+    write_text(folder / "report.md", _report(result, culprit, made))
+    return made
 
 
-def _input(result: BisectResult, name: str) -> Stored | None:
+def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
+    level = "ORT_ENABLE_ALL" if result.look == "shipped" else "ORT_DISABLE_ALL"
+    compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
+    allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
+    reference = outputs[culprit.value]
+    numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
+    wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
+    scale = float(wide[np.isfinite(wide)].max(initial=0.0))
+    return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
+
+
+def _run(folder: Path) -> bool:
+    """Whether the script shows the mismatch; some dtypes are beyond what it can feed."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "repro.py"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 1 and done.stdout.endswith(b"MISMATCH\n")
+
+
+def _input(result: BisectResult, name: str, on_actual: bool) -> Value:
     stored, actual = result.tensors[name]
     if isinstance(stored, np.ndarray) and isinstance(actual, np.ndarray):
         same = stored.dtype == actual.dtype and stored.shape == actual.shape
-        return stored if same else actual
+        return stored if same and not on_actual else actual
     return actual if actual is not None else stored
 
 
-def _type(array: tensors.Array) -> TypeProto:
-    data_type = tensors.data_type_of_numpy(array.dtype)
-    return helper.make_tensor_type_proto(data_type, array.shape)
+def _report(result: BisectResult, culprit: Culprit, made: Reproducer) -> str:
+    """The finding in words, for a bug report; names as code, so that nothing in them is markup."""
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
+    lines = [
+        f"# Mismatch at {_code(culprit.value)}",
+        "",
+        f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {culprit.id}",
+        *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
+        *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
+        *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
+        *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
+        f"- looked at: as {result.look}" if result.look != "node" else "- looked at: node by node",
+        f"- versions: {versions}",
+        "",
+        "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for value in culprit.values:
+        c, own = value.comparison, value.introduced
+        cells = [value.role, _code(value.name)]
+        if c is None:
+            cells += ["no reference", "", "", "", "", ""]
+        else:
+            numbers = (f"{c.max_abs:.6g}", f"{c.max_rel:.6g}", f"{c.sqnr_db:.4g}")
+            cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
+            cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    said = "shows it" if made.shows else "compares it"
+    in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
+    lines += ["", f"`{in_folder}`, run in this folder, {said}.", ""]
+    return "\n".join(lines)
 
 
-def command_words(folder: Path) -> list[str]:
-    """The command that shows the mismatch."""
-    model, tensors_folder = folder / "model.onnx", folder / "test_data_set_0"
-    return ["onnxdbg", "compare", str(model), str(tensors_folder), "--opt", "none"]
+def _code(text: str) -> str:
+    return f"`{shown(text).replace('`', chr(39)).replace('|', '/')}`"

@@ -9,16 +9,52 @@ from onnxsurgeon_lite.references.sets import Stored
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
-Verdict = Literal["agrees", "mismatch"]
+Outcome = Literal["agrees", "mismatch"]
+Look = Literal["written", "shipped", "node"]
+
+Verdict = Literal[
+    "random",
+    "optimiser",
+    "observer effect",
+    "non-finite",
+    "shape or layout",
+    "tie",
+    "rounding",
+    "kernel",
+    "wrong constant",
+    "wrong node",
+    "amplification",
+    "gradual",
+    "crash",
+]
+"""Why values differ, in the order of triage: where two hold, the earlier one leads. The README has a paragraph each."""
+
+HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
+"""Verdicts that clear a node."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict, and what it rests on, in a sentence."""
+
+    verdict: Verdict
+    because: str
 
 
 @dataclass
 class ValueReport:
-    """One value of the culprit: its role and how it compares; no comparison where there is no reference."""
+    """One value of a culprit.
+
+    Attributes:
+        comparison: actual with reference; None where there is no reference.
+        introduced: for an output, what the node computes from *reference* inputs compared with the reference: the
+            error that is its own. None where that could not be computed.
+    """
 
     name: str
     role: Literal["input", "output"]
     comparison: Comparison | None = None
+    introduced: Comparison | None = None
 
 
 @dataclass
@@ -33,6 +69,10 @@ class Culprit:
         scope: the source module, '' where the exporter left none.
         attributes: as text.
         values: inputs and outputs compared.
+        findings: why, the leading verdict first.
+        evaluated: how the region was evaluated in float64, '' where it was not.
+        healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
+        covers: original node ids, where the region is one of the runtime's optimised graph.
     """
 
     id: str
@@ -45,6 +85,16 @@ class Culprit:
     scope: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
     values: list[ValueReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    evaluated: str = ""
+    healed: float | None = None
+    covers: list[str] = field(default_factory=list)
+
+    @property
+    def harmless(self) -> bool:
+        """Whether what was found clears the node: an optimiser that rounds otherwise is no fault either."""
+        leading = [f.verdict for f in self.findings if f.verdict != "optimiser"][:1]
+        return bool(leading) and leading[0] in HARMLESS
 
 
 @dataclass
@@ -53,18 +103,24 @@ class BisectResult:
 
     Attributes:
         verdict: `agrees` (no compared output mismatches) or `mismatch`.
+        look: how the values were looked at.
+        findings: verdicts about the run as a whole.
         outputs: the compared outputs, by name.
-        culprits: one here; further origins are in `elsewhere`.
-        elsewhere: values that mismatch although the culprit is not upstream of them.
+        culprits: every origin, the one that matters most to the outputs first.
+        cleared: origins of a difference that is no fault: ties, rounding.
+        elsewhere: values that mismatch although no culprit is upstream of them (a quick search names one culprit).
         notes: what a reader should know: outputs without a reference, dtypes compared across.
         compared: values that the search compared. sessions: runtime sessions it took.
-        tensors: the culprit's tensors, (reference, actual) by value name, for the reproducer.
+        tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
         reproducer: the folder that was written.
     """
 
-    verdict: Verdict
+    verdict: Outcome
+    look: Look = "written"
+    findings: list[Finding] = field(default_factory=list)
     outputs: dict[str, Comparison] = field(default_factory=dict)
     culprits: list[Culprit] = field(default_factory=list)
+    cleared: list[Culprit] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     compared: int = 0
@@ -72,18 +128,25 @@ class BisectResult:
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
 
-    def contract(self) -> dict[str, object]:
-        """What `bisect --json` prints; the README documents it."""
+    def versions(self) -> dict[str, str]:
+        """Of this package and of what computed the values."""
         from importlib.metadata import version
 
+        return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
+
+    def contract(self) -> dict[str, object]:
+        """What `bisect --json` prints; the README documents it."""
         return {
             "verdict": self.verdict,
+            "look": self.look,
+            "findings": self.findings,
             "outputs": self.outputs,
             "culprits": self.culprits,
+            "cleared": self.cleared,
             "elsewhere": self.elsewhere,
             "notes": self.notes,
             "compared": self.compared,
             "sessions": self.sessions,
             "reproducer": self.reproducer,
-            "versions": {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)},
+            "versions": self.versions(),
         }

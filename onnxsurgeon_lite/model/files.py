@@ -58,6 +58,14 @@ class Staging:
             self._waiting.pop(0)
 
 
+def write_text(target: Path, text: str) -> None:
+    """A small file of text."""
+    with Staging() as staging:
+        with staging.open(target) as file:
+            file.write(text.encode())
+        staging.commit()
+
+
 def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFile]) -> None:
     """Write bytes and spans of other files, one after another."""
     for piece in pieces:

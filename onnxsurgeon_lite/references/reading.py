@@ -133,7 +133,7 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             )
         read = partial(_read_own, path / VALUES, value)
         shape = tuple(value["shape"]) if value.get("shape") is not None else None
-        entries[name] = Entry(read, shape, value["dtype"], value.get("scope", ""))
+        entries[name] = Entry(read, shape, value["dtype"], value.get("scope", ""), length)
     return entries
 
 
@@ -170,7 +170,12 @@ def _read_at(path: Path, offset: int, length: int) -> bytes:
 def _npz_entries(path: Path) -> dict[str, Entry]:
     archive = zipfile.ZipFile(path)  # stays open: its directory is read once, not once a tensor
     members = [name for name in archive.namelist() if name.endswith(".npy")]
-    return {name.removesuffix(".npy"): Entry(partial(_read_npz, archive, name)) for name in members}
+    return {
+        name.removesuffix(".npy"): Entry(
+            partial(_read_npz, archive, name), size=archive.getinfo(name).file_size
+        )
+        for name in members
+    }
 
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
@@ -185,7 +190,7 @@ def _npy_entry(path: Path) -> Entry:
     def read() -> Array:
         return np.asarray(np.load(path, allow_pickle=False))
 
-    return Entry(lambda: _numpy_array(read, str(path)))
+    return Entry(lambda: _numpy_array(read, str(path)), size=path.stat().st_size)
 
 
 def _numpy_array(read: Callable[[], Array], place: str) -> Array:
@@ -225,7 +230,10 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
         dtype, shape = SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
         entries[name] = Entry(
-            partial(_read_safetensors, path, start, stop, dtype, shape), shape, dtype
+            partial(_read_safetensors, path, start, stop, dtype, shape),
+            shape,
+            dtype,
+            size=stop - start,
         )
     return entries
 
@@ -239,6 +247,8 @@ def _read_safetensors(
 def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, Entry]:
     entries = {}
     for path in sorted(folder.glob("*.pb"), key=_number):
+        if path.name.startswith("actual_"):
+            continue  # what a run gave instead, in a reproducer
         declared = inputs if path.name.startswith("input") else outputs
         name, entry = _pb_entry(path, declared)
         entries[name] = entry
@@ -256,6 +266,7 @@ def _pb_entry(path: Path, declared: Sequence[str]) -> tuple[str, Entry]:
         lambda: tensors.to_array(_as_tensor(path)),
         tuple(tensor.dims),
         tensors.dtype_name(tensor.data_type),
+        size=path.stat().st_size,
     )
 
 

@@ -2,7 +2,7 @@
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -35,12 +35,14 @@ class Entry:
         shape: where it is known without reading.
         data_type: the ONNX dtype's name, where it is known without reading.
         scope: the module that the value comes from, where that was recorded.
+        size: bytes that reading it brings here, about.
     """
 
     read: Callable[[], Stored]
     shape: tuple[int, ...] | None = None
     data_type: str | None = None
     scope: str = ""
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,13 @@ class ReferenceSet:
     Attributes:
         place: where they are, as the user wrote it.
         notes: what a reader should know of how they were found.
+        prefetch: told which are read next, for a set whose tensors are computed.
     """
 
     place: str
     entries: Mapping[str, Entry]
     notes: tuple[str, ...] = ()
+    prefetch: Callable[[Sequence[str]], None] = lambda _: None
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries

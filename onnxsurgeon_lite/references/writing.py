@@ -145,12 +145,18 @@ def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:
 
 
 def write_test_data(
-    folder: Path, inputs: Mapping[str, Stored], outputs: Mapping[str, Stored]
+    folder: Path,
+    inputs: Mapping[str, Stored],
+    outputs: Mapping[str, Stored],
+    actual: Mapping[str, Stored] | None = None,
 ) -> None:
-    """Store tensors as an ONNX `test_data_set_N` folder: `input_0.pb`, ..., `output_0.pb`, each with its name."""
+    """Store tensors as an ONNX `test_data_set_N` folder: `input_0.pb`, ..., `output_0.pb`, each with its name.
+
+    What a run gave instead of the expected outputs is stored as `actual_0.pb`, ..., which readers pass over.
+    """
     make_folder(folder)
     with Staging() as staging:
-        for kind, values in (("input", inputs), ("output", outputs)):
+        for kind, values in (("input", inputs), ("output", outputs), ("actual", actual or {})):
             for number, (name, value) in enumerate(values.items()):
                 with staging.open(folder / f"{kind}_{number}.pb") as file:
                     file.write(_proto(name, value).SerializeToString())

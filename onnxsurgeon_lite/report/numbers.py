@@ -36,7 +36,7 @@ def show_comparison(result: SetComparison) -> None:
 
 
 def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
-    """The verdict, the culprit and its values."""
+    """The verdict, every culprit with its values, what was cleared."""
     show_notes(result.notes)
     if result.verdict == "agrees":
         worst = max(result.outputs.values(), key=lambda c: c.max_abs, default=None)
@@ -44,14 +44,26 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
             f": max abs difference {worst.max_abs:.3g}, {worst.tolerance} allowed" if worst else ""
         )
         out(f"agrees at {', '.join(map(repr, result.outputs))}{margin}")
-        return
-    for culprit in result.culprits:
-        _show_culprit(culprit)
+    for finding in result.findings:
+        out(f"{finding.verdict}: {shown(finding.because)}")
+    for number, culprit in enumerate(result.culprits):
+        if number:
+            out("")
+        _show_culprit(culprit, many=len(result.culprits) > 1)
+    for culprit in result.cleared:
+        _show_cleared(culprit)
     if result.elsewhere:
         names = ", ".join(map(repr, result.elsewhere[:8]))
         out(f"  mismatching too, and not downstream of it: {names}")
+    if result.verdict == "agrees":
+        return
+    if not result.culprits:
+        out(
+            f"no culprit; mismatching: {', '.join(repr(n) for n, c in result.outputs.items() if not c.match)}"
+        )
+    looked = {"written": "", "shipped": ", as shipped", "node": ", node by node"}[result.look]
     out(
-        f"  {result.compared} values compared in {result.sessions} session{'s' * (result.sessions != 1)}"
+        f"  {result.compared} values compared in {result.sessions} session{'s' * (result.sessions != 1)}{looked}"
     )
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*reproduce)}")
@@ -86,30 +98,66 @@ def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[st
     return [*lines, *(f"  {note}" for note in comparison.notes)]
 
 
-def _show_culprit(culprit: Culprit) -> None:
-    node = " ".join(filter(None, (culprit.op_type, repr(culprit.name) if culprit.name else "")))
+def _show_culprit(culprit: Culprit, many: bool) -> None:
     mismatching = next((v for v in culprit.values if v.name == culprit.value), None)
     if mismatching is not None and mismatching.comparison is not None:
-        for line in explain(culprit.value, mismatching.comparison, f"{node} ({culprit.id})"):
+        for line in explain(culprit.value, mismatching.comparison, _node(culprit)):
             out(shown(line))
+    else:
+        out(shown(f"{culprit.value!r}, produced by {_node(culprit)}"))
+    for finding in culprit.findings:
+        out(f"  {finding.verdict}: {shown(finding.because)}")
+    if many and culprit.healed is not None:
+        out(f"  healing it alone removes {100 * culprit.healed:.0f}% of the outputs' error")
     if culprit.scope:
         out(f"  scope: {shown(culprit.scope)}")
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         out(f"  attributes: {shown(text)}")
+    if culprit.covers:
+        out(f"  original nodes: {_some(culprit.covers)}")
     if len(culprit.region) > 1:
-        shown_ids = ", ".join(culprit.region[:10]) + (" ..." if len(culprit.region) > 10 else "")
-        out(
-            f"  one of {len(culprit.region)} nodes, between which no value has a reference: {shown_ids}"
-        )
+        count = len(culprit.region)
+        region = _some(culprit.region)
+        out(f"  one of {count} nodes, between which no value has a reference: {region}")
     columns = ["", "", "name", "max abs", "max rel", "RMSE", "cosine", "SQNR dB", "ULP", "over"]
-    show_table(columns, map(_value_row, culprit.values))
+    split = any(value.introduced is not None for value in culprit.values)
+    rows = [_value_row(value, split) for value in culprit.values]
+    show_table([*columns, *(["its own error"] if split else [])], rows)
 
 
-def _value_row(value: ValueReport) -> Sequence[object]:
+def _show_cleared(culprit: Culprit) -> None:
+    """An origin that is no fault, in a line."""
+    finding = culprit.findings[0]
+    out(
+        f"cleared: {culprit.value!r} by {_node(culprit)}: {finding.verdict}, {shown(finding.because)}"
+    )
+
+
+def _node(culprit: Culprit) -> str:
+    named = f" {culprit.name!r}" if culprit.name else ""
+    return shown(f"{culprit.op_type}{named} ({culprit.id})")
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
+
+
+def _value_row(value: ValueReport, split: bool) -> Sequence[object]:
     if value.comparison is None:
         return (value.role, "no reference", value.name)
-    return (value.role, _verdict(value.comparison), value.name, *_metrics(value.comparison))
+    row = (value.role, _verdict(value.comparison), value.name, *_metrics(value.comparison))
+    if not split or value.introduced is None:
+        return row
+    return (*row, _verdict(value.introduced) if value.introduced.match else _own(value.introduced))
+
+
+def _own(introduced: Comparison) -> str:
+    return (
+        introduced.reason
+        if introduced.reason in ("shape", "dtype")
+        else _number(introduced.max_abs)
+    )
 
 
 def _verdict(comparison: Comparison) -> str:

@@ -5,6 +5,7 @@ A model can crash or hang the runtime; then the child dies, never the caller.
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 
 Reply = dict[str, object]
 
-_WORKER = Path(__file__).with_name("worker.py")
+_SCRIPTS = Path(__file__).parent
 
 
 class Child:
@@ -27,13 +28,15 @@ class Child:
 
     Args:
         memory_limit: bytes that the process may allocate, 0 for no limit.
+        script: what it runs, a file beside this one.
     """
 
-    def __init__(self, memory_limit: int = 0) -> None:
+    def __init__(self, memory_limit: int = 0, script: str = "worker.py") -> None:
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the child
         with there:
-            command = [sys.executable, "-P", str(_WORKER), str(there.fileno()), str(memory_limit)]
+            arguments = [str(_SCRIPTS / script), str(there.fileno()), str(memory_limit)]
+            command = [sys.executable, "-P", *arguments]
             self._process = subprocess.Popen(
                 command,
                 pass_fds=[there.fileno()],
@@ -95,6 +98,11 @@ class Child:
         with self._watched():
             return self._connection.recv_bytes()
 
+    def log(self) -> str:
+        """What the process wrote so far."""
+        place = self._log.fileno()  # not by seek: the process writes where the file's position is
+        return os.pread(place, os.fstat(place).st_size, 0).decode(errors="replace")
+
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         try:
@@ -109,8 +117,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         code = self._process.returncode
-        self._log.seek(0)
-        last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+        last = self.log().strip().splitlines()[-1:]
         if code is None:
             return "it closed its connection"
         if code == -signal.SIGKILL:

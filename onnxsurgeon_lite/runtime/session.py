@@ -1,9 +1,10 @@
 """Sessions in the child process: open a model, put values, run, fetch."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from onnx import ModelProto, TypeProto
@@ -18,12 +19,16 @@ Opt = Literal["none", "basic", "extended", "all"]
 Value = Array | list[Array] | None
 """A tensor, a sequence of tensors, or an optional that holds nothing."""
 
+_Header = dict[str, Any]
+"""What the child says of a value before it sends its bytes."""
+
 _UNKNOWN_OP = re.compile(
     r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered"
 )
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'"
 )
+_CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -38,6 +43,7 @@ class RuntimeOptions:
         lean: for sessions that run once: weights stay mapped from their files, not rearranged into copies.
         timeout: seconds that a request may take, None for no limit.
         ops_libraries: shared libraries with custom operators.
+        disabled: graph optimisers that do not run.
     """
 
     opt: Opt = "all"
@@ -46,6 +52,7 @@ class RuntimeOptions:
     lean: bool = False
     timeout: float | None = None
     ops_libraries: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
 
 
 @dataclass
@@ -77,8 +84,11 @@ class Runtime:
         """The runtime's version and the providers it has."""
         return self._child.ask("about")
 
-    def open(self, model: Model) -> None:
+    def open(self, model: Model, optimised: Path | None = None) -> None:
         """Open a session on a model; its weights are mapped from their files.
+
+        Args:
+            optimised: where to write the graph that the session runs, its weights beside it.
 
         Raises:
             RuntimeFailure: the runtime refuses the model; the message names the node where the runtime does.
@@ -99,6 +109,8 @@ class Runtime:
                 threads=options.threads,
                 lean=options.lean,
                 ops_libraries=list(options.ops_libraries),
+                disabled=list(options.disabled),
+                optimised=str(optimised or ""),
             )
         except (RuntimeCrash, RuntimeTimeout):
             raise
@@ -109,6 +121,10 @@ class Runtime:
             raise RuntimeFailure(
                 f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
             )
+
+    def optimisers(self) -> list[str]:
+        """The graph optimisers that changed the graphs that were written, as the runtime's log names them."""
+        return list(dict.fromkeys(_CHANGED.findall(self._child.log())))
 
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
         """Store a value in the child under a name."""
@@ -145,6 +161,19 @@ class Runtime:
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, died, or took too long.
         """
+        types, values = self.stream(feeds, fetch, keep)
+        return Ran(dict(values), types)
+
+    def stream(
+        self,
+        feeds: Mapping[str, str] | Iterable[str],
+        fetch: Sequence[str],
+        keep: Sequence[str] = (),
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, Value]]]:
+        """As `run`, but the values come one by one, so that no more than one need be here at a time.
+
+        All of them must be taken before the next request.
+        """
         given = dict(feeds) if isinstance(feeds, Mapping) else {name: name for name in feeds}
         try:
             reply = self._child.ask(
@@ -157,22 +186,20 @@ class Runtime:
                 _CODE.sub("", error.message),
                 "look at that node with onnxdbg inspect --node, or cut before it with onnxdbg extract",
             ) from error
-        return self._received(reply)
+        headers = _headers(reply)
+        return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
 
-    def get(self, names: Sequence[str]) -> dict[str, Value]:
-        """Bring stored values here."""
-        return self._received(self._child.ask("get", names=list(names))).values if names else {}
+    def get(self, names: Sequence[str]) -> Iterator[tuple[str, Value]]:
+        """Bring stored values here, one by one."""
+        if names:
+            yield from self._receive_all(_headers(self._child.ask("get", names=list(names))))
 
-    def _received(self, reply: Mapping[str, object]) -> Ran:
-        ran = Ran()
-        headers = reply["values"]
-        for header in headers if isinstance(headers, list) else ():
-            ran.types[header["name"]] = _type(header["type"])
+    def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, Value]]:
+        for header in headers:
             if header["fetched"]:
-                ran.values[header["name"]] = self._receive(header)
-        return ran
+                yield header["name"], self._receive(header)
 
-    def _receive(self, header: Mapping[str, object]) -> Value:
+    def _receive(self, header: _Header) -> Value:
         match header:
             case {"kind": "none"}:
                 return None
@@ -184,7 +211,7 @@ class Runtime:
             f"value {header['name']!r} is a {header['type']}, which cannot be fetched"
         )
 
-    def _tensor(self, header: Mapping[str, object]) -> Array:
+    def _tensor(self, header: _Header) -> Array:
         match header:
             case {"strings": list(strings), "shape": list(shape)}:
                 return np.array(strings, dtype=object).reshape(shape)
@@ -211,6 +238,11 @@ def run_model(
             runtime.put(name, value)
         wanted = list(fetch) or [output.name for output in model.proto.graph.output]
         return runtime.run(list(feeds), wanted).values
+
+
+def _headers(reply: Mapping[str, object]) -> list[_Header]:
+    headers = reply["values"]
+    return headers if isinstance(headers, list) else []
 
 
 def _name_nodes(proto: ModelProto) -> None:

@@ -66,8 +66,10 @@ class Worker:
         threads: int,
         lean: bool,
         ops_libraries: list[str],
+        disabled: list[str],
+        optimised: str,
     ) -> tuple[Header, list[memoryview]]:
-        """Open a session on the model whose bytes follow."""
+        """Open a session on the model whose bytes follow; `optimised` is where the graph it runs is written."""
         model = self.connection.recv_bytes()
         self.session = None
         options = ort.SessionOptions()
@@ -81,7 +83,15 @@ class Worker:
             options.add_session_config_entry("session.disable_prepacking", "1")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
-        self.session = ort.InferenceSession(model, options, providers=providers)
+        if optimised:
+            options.optimized_model_filepath = optimised
+            options.add_session_config_entry(
+                "session.optimized_model_external_initializers_file_name", "weights"
+            )
+            options.log_severity_level = 1  # it logs which transformers changed the graph
+        self.session = ort.InferenceSession(
+            model, options, providers=providers, disabled_optimizers=disabled or None
+        )
         return {"providers": self.session.get_providers()}, []
 
     def do_put(
