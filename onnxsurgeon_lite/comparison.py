@@ -15,6 +15,7 @@ SMALLEST_SCALE = 1e-6  # what is smaller everywhere is compared with zero
 
 _FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
 _LOOSE = 1e30
+_MASK, _GAP = 1e3, 1e-2  # masks are no smaller, and nothing is between a hundredth of them and them
 
 Numbers = NDArray[np.inexact]
 
@@ -26,8 +27,8 @@ class Tolerance:
     Attributes:
         atol: absolute, in the value's own unit.
         rtol: relative to the reference's element.
-        scaled: `atol` counts in units of the reference's largest magnitude (`SMALLEST_SCALE` where that is less):
-            rounding errors of a sum follow its largest terms, not its result.
+        scaled: `atol` counts in units of the reference's largest magnitude (`SMALLEST_SCALE` where that is less; masks
+            left out): rounding errors of a sum follow its largest terms, not its result.
     """
 
     atol: float
@@ -342,7 +343,24 @@ def _number_line(bits: NDArray[np.signedinteger]) -> Array:
 
 
 def _scale(reference: Array) -> float:
-    """The largest finite magnitude."""
+    """The largest finite magnitude, that of a mask left out.
+
+    A mask (-1e4, -1e9, the dtype's lowest number added where attention must not look) is a few equal magnitudes far
+    above all others; measured by it, any difference between the others would be small.
+    """
+    top = _largest(reference)
+    if top < _MASK:
+        return top
+    flat = reference.reshape(-1)
+    magnitudes = np.abs(flat if flat.dtype.kind == "c" else flat.astype(np.float64))
+    high = magnitudes >= top * _GAP
+    masks = magnitudes[high & np.isfinite(magnitudes)]
+    if high.all() or masks.size < 2 or masks.min() < 0.9 * top:
+        return top
+    return float(magnitudes[~high].max(initial=0.0, where=np.isfinite(magnitudes[~high])))
+
+
+def _largest(reference: Array) -> float:
     top = 0.0
     flat = reference.reshape(-1)
     with np.errstate(all="ignore"):

@@ -115,7 +115,7 @@ def origins(
         answers = probe(asked)
         bad = {item for item, is_good in answers.items() if not is_good}
         settled.update(item for item, is_good in answers.items() if is_good)
-        roots = _roots(bad, settled, last, parents)
+        roots = _roots(bad, last, parents)
         settled.update(roots)
         if roots:
             yield [Origin(item, _between(item, parents, settled)) for item in roots]
@@ -125,23 +125,16 @@ def origins(
         pending = [item for item in pending if item > last or (item in below and item in answers)]
 
 
-def _roots(
-    bad: Collection[int],
-    good: Collection[int],
-    last: int,
-    parents: Callable[[int], Iterable[int]],
-) -> list[int]:
-    """The bad items that no other bad item reaches, unless through a good one."""
-    if not bad:
-        return []
+def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> list[int]:
+    """The bad items that no other bad item reaches: one that is reached may be bad for that alone."""
     tainted: set[int] = set()
     roots = []
-    for item in range(min(bad), last + 1):
-        from_bad = any(p in tainted for p in parents(item))
-        if item in bad and not from_bad:
-            roots.append(item)
-        if item in bad or (from_bad and item not in good):
+    for item in range(min(bad, default=last + 1), last + 1):
+        if any(parent in tainted for parent in parents(item)):
             tainted.add(item)
+        elif item in bad:
+            tainted.add(item)
+            roots.append(item)
     return roots
 
 
