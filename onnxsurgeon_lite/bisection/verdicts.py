@@ -221,11 +221,11 @@ def _wrong_node(e: Evidence) -> str:
         return ""
     if e.exact_local is None:
         return "on reference inputs it does not give the reference (float64 was not evaluated)"
-    if e.local is None or not e.agree(e.local, e.exact_local):
+    if e.agree(e.exact_local, e.reference):
         return ""
-    return (
-        "on reference inputs the runtime and float64 agree with each other, not with the reference"
-    )
+    if e.local is not None and e.agree(e.local, e.exact_local):
+        return "on reference inputs the runtime and float64 agree with each other, not with the reference"
+    return "on reference inputs neither the runtime nor float64 gives the reference"
 
 
 def _amplification(e: Evidence) -> str:
