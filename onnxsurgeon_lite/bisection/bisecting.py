@@ -1,14 +1,15 @@
 """From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.bisection.examining import Examiner, cast_like
+from onnxsurgeon_lite.bisection.crashing import crashing_node
+from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
 from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
@@ -18,7 +19,12 @@ from onnxsurgeon_lite.bisection.shipping import blame, compare_with_written
 from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.bisection.walking import Progress, Walk
 from onnxsurgeon_lite.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.errors import (
+    ReferenceSetError,
+    RuntimeCrash,
+    RuntimeFailure,
+    RuntimeTimeout,
+)
 from onnxsurgeon_lite.feeds import Feeds, shape_text
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -63,6 +69,7 @@ def bisect(
     shipped: Runtime | None = None,
     search: Search | None = None,
     progress: Progress = lambda _: None,
+    changed: Container[str] = (),
 ) -> BisectResult:
     """Find the nodes where a model leaves its references, and why; on one sample.
 
@@ -70,6 +77,7 @@ def bisect(
         runtime: with optimisation off.
         shipped: with the optimisation that the model is used with; without it, that is not looked at.
         progress: told in words how far the search is.
+        changed: initializers that differ from those of the model that the references come from, where there is one.
 
     Raises:
         ReferenceSetError: the references do not fit the model, or lack what a random operator gave.
@@ -78,7 +86,9 @@ def bisect(
     """
     search = search or Search()
     judge = AgainstReferences(references, search.tolerance)
-    return _Bisection(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress).run()
+    return _Bisection(
+        *(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress, changed)
+    ).run()
 
 
 @dataclass
@@ -92,28 +102,66 @@ class _Bisection:
     shipped: Runtime | None
     search: Search
     progress: Progress
+    changed: Container[str]
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
     def run(self) -> BisectResult:
-        """Look, search, explain."""
+        """Look, search, explain; around a node that kills the runtime, if there is one."""
         self.space = Space(self.index)
-        self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
         self.targets = self._targets()
         self.journal = self._journal()
-        self.judge.outputs = dict.fromkeys(self.targets)
         self.result.notes += self.judge.references.notes
-        self.observer.feed(self.feeds)
         replay = replayed(self.index, self.targets, self.judge.references)
         for name in replay:
             self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
-        walk = self._walk_over(self.space, self.observer, "written", replay)
-        if self.search.quick:
-            self._find_one(walk)
-        else:
-            self._find_all(walk)
+        crashed: list[Culprit] = []
+        while True:
+            self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
+            self.observer.feed(self.feeds)
+            self.judge.outputs = dict.fromkeys(self.targets)
+            self.result.culprits, self.result.cleared = [], []
+            try:
+                walk = self._walk_over(self.space, self.observer, "written", replay)
+                self._find_one(walk) if self.search.quick else self._find_all(walk)
+                break
+            except (RuntimeCrash, RuntimeTimeout) as error:
+                crashed.append(self._crash(error, replay))
+                if not all(map(self.judge.tells, crashed[-1].outputs)):
+                    self.result.notes.append(
+                        "it has no reference, so nothing behind it was compared"
+                    )
+                    break
+                replay += crashed[-1].outputs
+        if crashed:
+            self.result.verdict = "mismatch"
+            self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
         return self.result
+
+    def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
+        """The node that kills the runtime, or never ends.
+
+        Raises:
+            RuntimeFailure: `error` itself, where it does not happen again.
+        """
+        self.progress("looking for the node that the runtime died at")
+        given = {name: self.judge.references.read(name) for name in replay}
+        position = crashing_node(self.index, self.feeds, self.runtime, self.targets, given)
+        if position is None:
+            raise error
+        made = next(name for name in self.index.nodes[position].output if name)
+        culprit = culprit_at(self.space, self.space.number[made])
+        culprit.findings = [Finding("crash", error.message)]
+        before = Observer(self.index, self.runtime)
+        before.feed(self.feeds)
+        entering = before.fetch(culprit.inputs)
+        before.forget(list(before.kept))
+        self.result.tensors |= {name: (None, value) for name, value in entering.items()}
+        for name in culprit.outputs:
+            stored = self.judge.references.read(name) if self.judge.tells(name) else None
+            self.result.tensors[name] = stored, None
+        return culprit
 
     def _walk_over(
         self, space: Space, observer: Observer, look: Look, replay: Iterable[str] = ()
@@ -146,8 +194,8 @@ class _Bisection:
         """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
-            written = self.observer.fetch(self.targets)
-            shipped = asked.result() if asked is not None else None
+            written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+            shipped = self._answer(asked) if asked is not None else None
         wrong_written, wrong_shipped = self._mismatching(written), list[str]()
         if shipped is not None:
             if not wrong_written:
@@ -194,11 +242,23 @@ class _Bisection:
             self._add_finding("random", f"two runs on the same inputs differ at {shown}")
         return first
 
+    def _answer(self, asked: "Future[dict[str, Value]]") -> dict[str, Value] | None:
+        """What the shipped run gave; nothing where the runtime dies of it, which is a finding."""
+        try:
+            return asked.result()
+        except (RuntimeCrash, RuntimeTimeout) as error:
+            self._add_finding("crash", f"with optimisation on, {error.message}")
+        except RuntimeFailure as error:
+            self.result.notes.append(f"not looked at as shipped: {error.message}")
+        return None
+
     def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
 
     def _examiner(self, walk: Walk) -> Examiner:
-        return Examiner(walk.space, walk.observer, self.judge, self.result, self.feeds)
+        return Examiner(
+            walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
+        )
 
     def _find_origins(
         self, walk: Walk, examiner: Examiner, unobserved: Mapping[str, Value]

@@ -47,23 +47,7 @@ class Examiner:
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """The culprit as a search found it: where, and its values compared."""
-        index = self.space.index
-        value, position = self.space.values[bad], self.space.position(bad)
-        names = self.space.names(region)
-        positions = sorted({position, *(index.producer[name] for name in names)})
-        unknown = [name for name in names if name not in self.space.constant]
-        node = index.nodes[position]
-        culprit = Culprit(
-            id=f"@{position}",
-            name=node.name,
-            op_type=node.op_type,
-            value=value,
-            outputs=[name for name in node.output if name],
-            region=[f"@{p}" for p in positions] if unknown else [f"@{position}"],
-            inputs=self.space.entering(positions),
-            scope=scope_of(node),
-            attributes=attribute_texts(node),
-        )
+        culprit = culprit_at(self.space, bad, region)
         wanted = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
         actual = self.observer.fetch(wanted, keep=culprit.inputs)
         for name in wanted:
@@ -151,6 +135,26 @@ class Examiner:
             if isinstance(constant, SparseTensorProto) or constant is not None:
                 found[name] = tuple(constant.dims)
         return found
+
+
+def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
+    """The node that makes a bad value, and the nodes before it about which nothing could be told."""
+    index, value, position = space.index, space.values[bad], space.position(bad)
+    names = space.names(region)
+    positions = sorted({position, *(index.producer[name] for name in names)})
+    unknown = [name for name in names if name not in space.constant]
+    node = index.nodes[position]
+    return Culprit(
+        id=f"@{position}",
+        name=node.name,
+        op_type=node.op_type,
+        value=value,
+        outputs=[name for name in node.output if name],
+        region=[f"@{p}" for p in positions] if unknown else [f"@{position}"],
+        inputs=space.entering(positions),
+        scope=scope_of(node),
+        attributes=attribute_texts(node),
+    )
 
 
 def cast_like(actual: Value, reference: _Value) -> _Value:

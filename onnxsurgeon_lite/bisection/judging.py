@@ -2,9 +2,10 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onnxsurgeon_lite.comparison import Comparison, Tolerance, agrees, compare
 from onnxsurgeon_lite.errors import UsageError
@@ -115,14 +116,18 @@ class Finds:
         """Whether it holds none."""
         return all(self._clean(a) for a in (actual if isinstance(actual, list) else [actual]))
 
+    def hits(self, array: Array) -> NDArray[np.bool_]:
+        """Where it is what is looked for."""
+        numbers: NDArray[Any] = array if array.dtype.kind in "fc" else array.astype(np.float64)
+        if self.nan:
+            return np.asarray(np.isnan(numbers))
+        magnitudes = np.abs(numbers)
+        return np.asarray(np.isinf(magnitudes) if self.inf else magnitudes > self.largest)
+
     def _clean(self, array: Array | None) -> bool:
         if array is None or array.dtype.kind in "OUSb" or not array.size:
             return True
-        numbers = array if array.dtype.kind in "fc" else array.astype(np.float64)
-        if self.nan:
-            return not np.isnan(numbers).any()
-        magnitudes = np.abs(numbers)
-        return not (np.isinf(magnitudes) | (magnitudes > self.largest)).any()
+        return not self.hits(array).any()
 
 
 def _pairs(actual: Value, reference: Stored) -> list[tuple[Array, Array]]:

@@ -1,7 +1,7 @@
 """A folder that shows the mismatch with the culprit alone, to attach to a bug report.
 
-`model.onnx` is the culprit and nothing more; `test_data_set_0/` holds its inputs, the expected outputs and what this run
-gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
+`model.onnx` is the culprit and nothing more; `test_data_set_0/` holds its inputs, the expected outputs and what this
+run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
 """
 
 import subprocess
@@ -38,12 +38,13 @@ options = ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
 expected = read("output")
-actual = dict(zip(expected, session.run(list(expected), read("input"))))
+actual = dict(zip(expected, session.run(list(expected) or None, read("input"))))
 same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
-_SECONDS = 120.0
+_SECONDS = 120.0  # that the script may take
+_HANGS = 5.0  # after which one that is known never to end is believed
 
 
 def require_free(folder: Path, force: bool = False) -> None:
@@ -91,7 +92,7 @@ def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reprod
     for name, (_, actual) in result.tensors.items():
         if isinstance(actual, np.ndarray):
             index.types.setdefault(name, type_of(actual))
-    part = submodel(index, close(index, tuple(inputs), tuple(outputs)))
+    part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
     part.proto.graph.name = f"culprit {culprit.id}"
     make_folder(folder)
     save(part, folder / "model.onnx", movable(part), force=True)
@@ -99,7 +100,7 @@ def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reprod
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
     write_test_data(folder / "test_data_set_0", given, outputs, actuals)
     write_text(folder / "repro.py", _script(result, culprit, outputs))
-    shows = _run(folder)
+    shows = _shows(folder, crash=any(f.verdict == "crash" for f in culprit.findings))
     script = ["python", str(folder / "repro.py")]
     plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
     if result.look != "shipped":
@@ -113,26 +114,28 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     level = "ORT_ENABLE_ALL" if result.look == "shipped" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
-    reference = outputs[culprit.value]
+    reference = outputs.get(culprit.value)
     numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
     wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))
     return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
 
 
-def _run(folder: Path) -> bool:
-    """Whether the script shows the mismatch; some dtypes are beyond what it can feed."""
+def _shows(folder: Path, crash: bool) -> bool:
+    """Whether the script shows the mismatch, or dies; some dtypes are beyond what it can feed."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "repro.py"],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_HANGS if crash else _SECONDS,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return False
+        return crash
+    if crash:
+        return done.returncode < 0
     return done.returncode == 1 and done.stdout.endswith(b"MISMATCH\n")
 
 

@@ -78,11 +78,16 @@ def _non_finite(e: Evidence) -> str:
     if not bad.any():
         return ""
     at = tuple(map(int, np.unravel_index(int(bad.argmax()), bad.shape)))
-    operands = [_operand(name, actual, at, e.actual) for name, (actual, _) in e.inputs.items()]
-    made = ", ".join(filter(None, operands))
+    made = operands({name: actual for name, (actual, _) in e.inputs.items()}, at, e.actual)
     return (
         f"{e.actual[at]} at {list(at)} where the reference is {e.reference[at]:.6g}; made of {made}"
     )
+
+
+def operands(inputs: Mapping[str, Value], at: tuple[int, ...], result: Array) -> str:
+    """What one element of a result was made of."""
+    told = (_operand(name, value, at, result) for name, value in inputs.items())
+    return ", ".join(filter(None, told))
 
 
 def _operand(name: str, value: Value, at: tuple[int, ...], result: Array) -> str:

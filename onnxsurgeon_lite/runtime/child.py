@@ -32,6 +32,7 @@ class Child:
     """
 
     def __init__(self, memory_limit: int = 0, script: str = "worker.py") -> None:
+        self._again = memory_limit, script
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the child
         with there:
@@ -52,6 +53,11 @@ class Child:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def again(self) -> "Child":
+        """Another process like this one, which is ended."""
+        self.close()
+        return Child(*self._again)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
