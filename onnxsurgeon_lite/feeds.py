@@ -40,14 +40,14 @@ def required_inputs(index: GraphIndex) -> list[str]:
     return [name for name in index.inputs if name not in index.initializers]
 
 
-def read_feeds(index: GraphIndex, path: str) -> Feeds:
+def read_feeds(index: GraphIndex, path: str, sample: int = 0) -> Feeds:
     """The feeds that a file or folder holds, checked against the model.
 
     Raises:
         FeedsError: one is missing, has an unknown name, or another dtype or shape than declared.
         ReferenceSetError: the file cannot be read.
     """
-    stored = open_references(path, list(required_inputs(index)), list(index.outputs))
+    stored = open_references(path, required_inputs(index), list(index.outputs), sample)
     return feeds_from(index, stored)
 
 

@@ -1,6 +1,6 @@
 """Values of a model as it is written: optimisation off, running only what a question needs."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, TypeProto
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.graph import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import type_of
 
+_PART = 64  # values of a sweep that are computed together
 _APART = "\x01"  # in no name that a model is likely to hold: values of a part that is run by itself
 
 
@@ -67,6 +68,19 @@ class Observer:
             yield from self._node_by_node(missing, new)
         elif missing or new:
             yield from self._run(self._positions([*missing, *new]), missing, new)
+
+    def sweep(
+        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[str, Value]]:
+        """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
+        index = self.index
+        order = sorted(values, key=index.rank.__getitem__)
+        for start in range(0, len(order), _PART):
+            part = order[start : start + _PART]
+            end = index.rank[part[-1]]
+            progress(f"{start} of {len(order)} values computed")
+            yield from self.stream(part, [n for n in part if index.last_use.get(n, -1) > end])
+            self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, Value]]:
         positions = self._positions([*missing, *new])

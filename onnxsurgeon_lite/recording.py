@@ -13,8 +13,6 @@ from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.scopes import scope_of
 
-_PART = 64  # values computed together
-
 Progress = Callable[[str], None]
 
 
@@ -68,14 +66,6 @@ def _compute(
     observer = Observer(index, runtime)
     observer.feed(feeds)
     wanted = values or index.producer.keys()
-    order = sorted((name for name in wanted if name in index.producer), key=index.rank.__getitem__)
-    last_use = index.last_use
-    for start in range(0, len(order), _PART):
-        part = order[start : start + _PART]
-        end = index.rank[part[-1]]
-        progress(f"{start} of {len(order)} values recorded")
-        needed_later = [name for name in part if last_use.get(name, -1) > end]
-        for name, value in observer.stream(part, keep=needed_later):
-            if value is not None:
-                yield name, value
-        observer.forget([n for n in observer.kept if last_use.get(n, -1) <= end])
+    for name, value in observer.sweep([n for n in wanted if n in index.producer], progress):
+        if value is not None:
+            yield name, value

@@ -18,7 +18,7 @@ FLOORS = (
     ("graph", "references"),
     ("runtime", "cut", "select", "feeds", "checking"),
     ("passes", "observe", "shipped", "running", "inspect"),
-    ("bisection", "recording", "comparing"),
+    ("bisection", "recording", "comparing", "ranking"),
     ("report",),
     ("cli",),
 )

@@ -1,7 +1,23 @@
-"""From "the outputs differ" to the node: search, verdict, reproducer."""
+"""From "the outputs differ" to the nodes and the reasons: looks, search, verdicts, reproducer."""
 
+from onnxsurgeon_lite.bisection.against import ChangedInitializers, computed_references
 from onnxsurgeon_lite.bisection.bisecting import Search, bisect
-from onnxsurgeon_lite.bisection.reproducer import write_reproducer
-from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.bisection.finding import find
+from onnxsurgeon_lite.bisection.reproducer import Reproducer, write_reproducer
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, ValueReport
+from onnxsurgeon_lite.bisection.samples import bisect_samples
 
-__all__ = ["BisectResult", "Culprit", "Search", "ValueReport", "bisect", "write_reproducer"]
+__all__ = [
+    "BisectResult",
+    "ChangedInitializers",
+    "Culprit",
+    "Finding",
+    "Reproducer",
+    "Search",
+    "ValueReport",
+    "bisect",
+    "bisect_samples",
+    "computed_references",
+    "find",
+    "write_reproducer",
+]

@@ -36,7 +36,8 @@ from onnxsurgeon_lite.shipped import optimised_graph
 from onnxsurgeon_lite.tensors import type_of
 
 BUDGET = 64 << 20
-_MOST = 16  # origins that are looked at closely
+_MOST = 16  # culprits after which the search for more ends
+_CLEARED = 256  # the same for origins that are no fault
 _RANKED = 8  # origins whose effect on the outputs is measured
 
 
@@ -137,6 +138,7 @@ class _Bisection:
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
+        self.observer.forget(list(self.observer.kept))
         return self.result
 
     def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
@@ -334,9 +336,9 @@ class _Bisection:
                 value = cast_like(actual, stored)
                 alone.put(name, value, type_of(value))
         after = alone.fetch(self.targets)
-        before = sum(map(_error, filter(None, self.judge.outputs.values())))
+        before = sum(map(output_error, filter(None, self.judge.outputs.values())))
         left = sum(
-            _error(comparison)
+            output_error(comparison)
             for name, value in after.items()
             if (comparison := self.judge.compared(value, self.judge.references.read(name)))
         )
@@ -438,7 +440,7 @@ def _same(a: Value, b: Value) -> bool:
     return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
 
 
-def _error(comparison: Comparison) -> float:
+def output_error(comparison: Comparison) -> float:
     """How far two tensors are apart, whatever their unit: the share of the signal's power that is error."""
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("inf")

@@ -23,6 +23,8 @@ from onnxsurgeon_lite.tensors import Array
 
 _Value = TypeVar("_Value", Stored, Value)
 
+_LACKING = 8  # names that are told
+
 _SMALL = (
     1e-2  # errors above this share of the value's scale are no rounding, and not measured as such
 )
@@ -48,6 +50,7 @@ class Examiner:
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """The culprit as a search found it: where, and its values compared."""
         culprit = culprit_at(self.space, bad, region)
+        culprit.lacking = self._lacking(culprit)
         wanted = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
         actual = self.observer.fetch(wanted, keep=culprit.inputs)
         for name in wanted:
@@ -58,6 +61,16 @@ class Examiner:
                 report.comparison = self.judge.compared(actual.get(name), stored)
             culprit.values.append(report)
         return culprit
+
+    def _lacking(self, culprit: Culprit) -> list[str]:
+        """What the references have between the culprit's inputs and its value, in their order, and the model lacks."""
+        place = {name: i for i, name in enumerate(self.judge.references)}
+        if culprit.value not in place or self.space.index.model.path is None:
+            return []
+        start = max((place[name] for name in culprit.inputs if name in place), default=-1)
+        between = list(place)[start + 1 : place[culprit.value]]
+        index = self.space.index
+        return [name for name in between if name not in index][:_LACKING]
 
     def reference(self, name: str) -> Stored | None:
         """The stored tensor; what was fed is its own reference."""

@@ -73,6 +73,7 @@ class Culprit:
         evaluated: how the region was evaluated in float64, '' where it was not.
         healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
         covers: original node ids, where the region is one of the runtime's optimised graph.
+        lacking: references between its inputs and `value` that the model has no value for: a node may be missing.
     """
 
     id: str
@@ -89,12 +90,30 @@ class Culprit:
     evaluated: str = ""
     healed: float | None = None
     covers: list[str] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)
 
     @property
     def harmless(self) -> bool:
         """Whether what was found clears the node: an optimiser that rounds otherwise is no fault either."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimiser"][:1]
         return bool(leading) and leading[0] in HARMLESS
+
+
+@dataclass
+class Samples:
+    """Several samples, numbered from 0: those that fail, and their culprits where they were looked for.
+
+    Attributes:
+        worst: the one that the result is about.
+        same: whether every other failing sample's culprit is among the worst's.
+        culprits: sample -> node ids.
+    """
+
+    total: int
+    failing: list[int]
+    worst: int
+    same: bool = True
+    culprits: dict[int, list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -113,6 +132,7 @@ class BisectResult:
         compared: values that the search compared. sessions: runtime sessions it took.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
         reproducer: the folder that was written.
+        samples: where there were several.
     """
 
     verdict: Outcome
@@ -127,6 +147,7 @@ class BisectResult:
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
+    samples: Samples | None = None
 
     def versions(self) -> dict[str, str]:
         """Of this package and of what computed the values."""
@@ -147,6 +168,7 @@ class BisectResult:
             "notes": self.notes,
             "compared": self.compared,
             "sessions": self.sessions,
+            "samples": self.samples,
             "reproducer": self.reproducer,
             "versions": self.versions(),
         }

@@ -1,28 +1,66 @@
-"""Debug: bisect, demo."""
+"""Debug: bisect, rank, demo."""
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.child import Child
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.bisection import BisectResult
+    from onnxsurgeon_lite.feeds import Feeds, Recipe
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.model import Model
+    from onnxsurgeon_lite.references import ReferenceSet
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 
 def bisect(
-    model: options.Model,
-    reference: options.Reference,
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Model to read; by default the one in this folder.", show_default=False
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option("--reference", help=options.REFERENCES, show_default=False),
+    ] = None,
+    against: options.Against = None,
+    a: Annotated[
+        str | None,
+        typer.Option(
+            "--a", help="Settings that give the references: opt=none,threads=1.", show_default=False
+        ),
+    ] = None,
+    b: Annotated[
+        str | None,
+        typer.Option(
+            "--b", help="Settings that are searched: opt=all,provider=cpu.", show_default=False
+        ),
+    ] = None,
+    find: Annotated[
+        str | None,
+        typer.Option(
+            "--find", help="Look for nan, inf or overflow:float16 instead.", show_default=False
+        ),
+    ] = None,
     feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
     look: Annotated[
         Literal["auto", "written", "shipped", "node"],
-        typer.Option(
-            "--look", help="As written, as the runtime's optimiser ships it, or per node."
-        ),
+        typer.Option("--look", help="As written, as the optimiser ships it, or every node alone."),
     ] = "auto",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Find one culprit, say no more about it.")
+        bool, typer.Option("--quick", help="Find one culprit and say no more about it.")
     ] = False,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
@@ -32,13 +70,13 @@ def bisect(
     threads: options.Threads = 0,
     timeout: options.Timeout = None,
     memory: Annotated[
-        str, typer.Option("--memory", help="Values computed at once, in bytes.")
+        str, typer.Option("--memory", help="Bytes of values that are computed at once.")
     ] = "64MB",
     memory_limit: options.MemoryLimit = "0",
     ops_library: options.OpsLibraries = None,
     journal: Annotated[
         Path | None,
-        typer.Option("--journal", help="Keep the answers in a file.", show_default=False),
+        typer.Option("--journal", help="File that keeps the answers.", show_default=False),
     ] = None,
     resume: Annotated[
         bool,
@@ -47,32 +85,34 @@ def bisect(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Find the nodes where a model leaves its reference tensors, say why, and write a reproducer folder."""
+    """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
+
+    Without arguments it takes what onnxdbg.toml says, or the one model and the one reference set in this folder.
+    """
+    model, reference, against = _asked(model, reference, against, a or b, find)
+    if resume and journal is None:
+        raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
     limit = options.byte_size(memory_limit)
-    with contextlib.ExitStack() as children:
-        child = children.enter_context(Child(limit))
-        second = None if quick else children.enter_context(Child(limit))
+    with contextlib.ExitStack() as stack:
+        child = stack.enter_context(Child(limit))
+        second = stack.enter_context(Child(limit)) if not quick and not find else None
 
         from onnxsurgeon_lite import bisection
         from onnxsurgeon_lite.bisection import reproducer
-        from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.references import open_references
-        from onnxsurgeon_lite.report import data, numbers
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.session import Runtime
 
         folder = options.default_output(model, "culprit", output, force, suffix="")
         reproducer.require_free(folder, force)
         loaded = load(model)
-        index = GraphIndex.of(loaded)
-        stored = open_references(reference, required_inputs(index), list(index.outputs))
-        given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
-        written = options.runtime_options(
-            "none", provider, threads, timeout, ops_library, lean=True
-        )
         usual = options.runtime_options(opt, provider, threads, timeout, ops_library)
+        ours = options.with_settings(usual, b)
+        runtime = stack.enter_context(Runtime(options.as_written(ours), child))
+        shipped = None
+        if second is not None and ours.opt != "none":
+            shipped = stack.enter_context(Runtime(ours, second))
         search = bisection.Search(
             options.tolerance(rtol, atol),
             None if look == "auto" else look,
@@ -81,11 +121,94 @@ def bisect(
             journal,
             resume,
         )
-        runtime = children.enter_context(Runtime(written, child))
-        shipped = children.enter_context(Runtime(usual, second)) if second else None
-        with progress("bisecting") as tell:
-            result = bisection.bisect(loaded, stored, given, runtime, shipped, search, tell)
-    made = reproducer.write_reproducer(loaded, result, folder) if result.culprits else None
+        tell = stack.enter_context(progress("bisecting"))
+        index = GraphIndex.of(loaded)
+        if reference is not None:
+            samples = _samples(index, reference, feeds)
+            result = bisection.bisect_samples(loaded, samples, runtime, shipped, search, tell)
+        else:
+            given = _given(index, feeds, options.recipe(seed, dim, fill))
+            if find is not None:
+                result = bisection.find(loaded, find, given, runtime, search, tell)
+            else:
+                theirs = options.with_settings(usual, a) if a or b else runtime.options
+                other = index if against is None else GraphIndex.of(load(against))
+                stored = stack.enter_context(_other_side(other, given, theirs, limit))
+                changed = bisection.ChangedInitializers(index, other)
+                result = bisection.bisect(
+                    *(loaded, stored, given, runtime, shipped, search, tell, changed)
+                )
+    _show(result, loaded, folder, json)
+
+
+def _asked(
+    model: Path | None,
+    reference: str | None,
+    against: Path | None,
+    settings: str | None,
+    find: str | None,
+) -> tuple[Path, str | None, Path | None]:
+    """(model, references, other model): as given, else what the folder offers."""
+    ways = [way for way in (reference, against, settings, find) if way]
+    if len(ways) > 1:
+        raise UsageError(
+            "there are several things to compare with",
+            "give one of --reference, --against, --a with --b, --find",
+        )
+    if model is not None and ways:
+        return model, reference, against
+    from onnxsurgeon_lite.cli.around import look_around
+    from onnxsurgeon_lite.report.lines import show_notes
+
+    found = look_around(model, not ways)
+    show_notes([found.said])
+    return found.model, found.reference or reference, found.against or against
+
+
+def _samples(
+    index: "GraphIndex", reference: str, feeds: str | None
+) -> "list[tuple[ReferenceSet, Feeds]]":
+    from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.references import count_samples, open_references
+
+    samples = []
+    for number in range(count_samples(reference)):
+        stored = open_references(reference, required_inputs(index), list(index.outputs), number)
+        given = read_feeds(index, feeds, number) if feeds else feeds_from(index, stored)
+        samples.append((stored, given))
+    return samples
+
+
+def _given(index: "GraphIndex", feeds: str | None, recipe: "Recipe") -> "Feeds":
+    from onnxsurgeon_lite.feeds import given_or_made
+    from onnxsurgeon_lite.report.lines import show_notes
+
+    given, made = given_or_made(index, feeds, recipe)
+    show_notes(f"made {line}" for line in made)
+    return given
+
+
+@contextlib.contextmanager
+def _other_side(
+    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", limit: int
+) -> "Iterator[ReferenceSet]":
+    """The references that a model gives under some settings."""
+    from onnxsurgeon_lite.bisection import computed_references
+    from onnxsurgeon_lite.runtime.session import Runtime
+
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(Runtime(options.as_written(how), Child(limit)))
+        shipped = None
+        if how.opt != "none":
+            shipped = stack.enter_context(Runtime(how, Child(limit)))
+        yield stack.enter_context(computed_references(index, feeds, runtime, shipped))
+
+
+def _show(result: "BisectResult", model: "Model", folder: Path, json: bool) -> None:
+    from onnxsurgeon_lite.bisection import write_reproducer
+    from onnxsurgeon_lite.report import data, numbers
+
+    made = write_reproducer(model, result, folder) if result.culprits else None
     result.reproducer = made.folder if made else None
     if json:
         data.show_json(result.contract())
@@ -93,6 +216,67 @@ def bisect(
         numbers.show_bisection(result, made.words if made else [])
     if result.verdict == "mismatch":
         raise typer.Exit(MISMATCH)
+
+
+def rank(
+    model: options.Model,
+    reference: Annotated[
+        str | None, typer.Option("--reference", help=options.REFERENCES, show_default=False)
+    ] = None,
+    against: options.Against = None,
+    risk: Annotated[
+        bool, typer.Option("--fp16-risk", help="What float16 would lose, from one float32 run.")
+    ] = False,
+    below: Annotated[
+        float, typer.Option("--below", help="Decibels under which a node is on the exclude list.")
+    ] = 20.0,
+    feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    provider: options.Provider = "cpu",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    json: options.Json = False,
+) -> None:
+    """Order nodes by the accuracy they lose, and print the names that a quantiser or converter should exclude."""
+    if sum(map(bool, (reference, against, risk))) != 1:
+        raise UsageError(
+            "say what to rank by",
+            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
+        )
+    with Child() as child, contextlib.ExitStack() as stack:
+        from onnxsurgeon_lite import ranking
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.report import data, numbers
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        index = GraphIndex.of(load(model))
+        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
+        runtime = stack.enter_context(Runtime(how, child))
+        tell = stack.enter_context(progress("ranking"))
+        recipe = options.recipe(seed, dim, fill)
+        risks, ranked = [], []
+        if reference is not None:
+            stored, given = _samples(index, reference, feeds)[0]
+            ranked = ranking.rank(index, stored, given, runtime, tell)
+        elif against is not None:
+            given = _given(index, feeds, recipe)
+            other = _other_side(GraphIndex.of(load(against)), given, how, 0)
+            stored = stack.enter_context(other)
+            ranked = ranking.rank(index, stored, given, runtime, tell)
+        else:
+            risks = ranking.float16_risk(index, _given(index, feeds, recipe), runtime, tell)
+    keep = [r for r in risks if r.keep] if risk else [n for n in ranked if n.own_db < below]
+    names = list(dict.fromkeys(node.name or node.id for node in keep))
+    if json:
+        data.show_json({"nodes": risks or ranked, "exclude": names})
+    elif risk:
+        numbers.show_risks(risks, names)
+    else:
+        numbers.show_ranking(ranked, names, below)
 
 
 def demo() -> None:

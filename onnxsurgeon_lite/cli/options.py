@@ -1,8 +1,9 @@
 """Arguments and options that several commands share, and what they mean."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
@@ -68,13 +69,10 @@ OpsLibraries = Annotated[
     list[Path] | None,
     typer.Option("--ops-library", help="Shared library with custom operators.", show_default=False),
 ]
-Reference = Annotated[
-    str,
-    typer.Option(
-        "--reference",
-        help="Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.",
-        show_default=False,
-    ),
+REFERENCES = "Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder."
+Against = Annotated[
+    Path | None,
+    typer.Option("--against", help="Model whose values are the references.", show_default=False),
 ]
 Rtol = Annotated[
     float | None,
@@ -143,6 +141,35 @@ def runtime_options(
             )
     libraries = tuple(str(library.resolve()) for library in ops_libraries or ())
     return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
+
+
+def as_written(how: "RuntimeOptions") -> "RuntimeOptions":
+    """The same runtime with optimisation off."""
+    return replace(how, opt="none", lean=True)
+
+
+def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
+    """Other settings for one side of a comparison, written `opt=none,threads=1`.
+
+    Raises:
+        UsageError: a setting that is unknown, or has no such value.
+    """
+    for name, value in _pairs("setting", text.split(",") if text else ()):
+        match name:
+            case "opt" if value in get_args(OptLevel):
+                how = replace(how, opt=cast(OptLevel, value))
+            case "provider":
+                how = replace(how, provider=value)
+            case "threads" if value.isdecimal():
+                how = replace(how, threads=int(value))
+            case "disabled":
+                how = replace(how, disabled=(*how.disabled, value))
+            case _:
+                raise UsageError(
+                    f"{name}={value} is no setting",
+                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
+                )
+    return how
 
 
 def byte_size(text: str) -> int:

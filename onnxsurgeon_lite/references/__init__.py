@@ -1,6 +1,6 @@
 """Stored reference tensors, from and to disk, one tensor at a time."""
 
-from onnxsurgeon_lite.references.reading import open_references
+from onnxsurgeon_lite.references.reading import count_samples, open_references
 from onnxsurgeon_lite.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.references.writing import (
     FolderWriter,
@@ -14,6 +14,7 @@ __all__ = [
     "FolderWriter",
     "ReferenceSet",
     "make_folder",
+    "count_samples",
     "open_references",
     "save_tensors",
     "write_test_data",

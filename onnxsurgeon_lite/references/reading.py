@@ -66,6 +66,18 @@ def open_references(
         ) from error
 
 
+def count_samples(path: str | Path) -> int:
+    """How many samples there are at a path: `test_data_set_N` folders, or those of our own index."""
+    path = Path(path)
+    try:
+        if (path / INDEX).is_file():
+            values = _json_object((path / INDEX).read_bytes())["values"]
+            return 1 + max((value.get("sample", 0) for value in values), default=0)
+        return len(list(path.glob("test_data_set_*"))) or 1
+    except UNREADABLE:
+        return 1  # opening it says what is wrong
+
+
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
     place = str(path)
     if path.is_dir():
@@ -100,9 +112,7 @@ def _open_folder(
     samples = sorted(path.glob("test_data_set_*"), key=_number)
     if samples:
         chosen = samples[min(sample, len(samples) - 1)]
-        note = f"{str(path)!r} has {len(samples)} samples: {chosen.name!r} was taken"
-        notes = (note,) if len(samples) > 1 else ()
-        return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
+        return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs))
     arrays = {
         file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")
     }

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Samples, ValueReport
 from onnxsurgeon_lite.comparing import SetComparison
 from onnxsurgeon_lite.comparison import Comparison
 from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.ranking import Float16Risk, RankedNode
 from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.running import Statistics
+
+_RANKED = 20  # nodes of a ranking that are shown
 
 
 def show_statistics(lines: Sequence[Statistics]) -> None:
@@ -39,11 +42,7 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
     """The verdict, every culprit with its values, what was cleared."""
     show_notes(result.notes)
     if result.verdict == "agrees":
-        worst = max(result.outputs.values(), key=lambda c: c.max_abs, default=None)
-        margin = (
-            f": max abs difference {worst.max_abs:.3g}, {worst.tolerance} allowed" if worst else ""
-        )
-        out(f"agrees at {', '.join(map(repr, result.outputs))}{margin}")
+        _show_agreement(result)
     for finding in result.findings:
         out(f"{finding.verdict}: {shown(finding.because)}")
     for number, culprit in enumerate(result.culprits):
@@ -52,21 +51,71 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
         _show_culprit(culprit, many=len(result.culprits) > 1)
     for culprit in result.cleared:
         _show_cleared(culprit)
+    if result.verdict == "mismatch":
+        _show_search(result)
+    if result.reproducer is not None:
+        out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*reproduce)}")
+
+
+def _show_agreement(result: BisectResult) -> None:
+    if not result.outputs:
+        out(f"nothing found in {result.compared} values")
+        return
+    worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    margin = f"max abs difference {worst.max_abs:.3g}, {worst.tolerance} allowed"
+    out(f"agrees at {', '.join(map(repr, result.outputs))}: {margin}")
+
+
+def _show_search(result: BisectResult) -> None:
+    """What else the search saw, and what it took."""
+    if not result.culprits:
+        wrong = (repr(name) for name, c in result.outputs.items() if not c.match)
+        out(f"no culprit; mismatching: {', '.join(wrong)}")
     if result.elsewhere:
         names = ", ".join(map(repr, result.elsewhere[:8]))
         out(f"  mismatching too, and not downstream of it: {names}")
-    if result.verdict == "agrees":
-        return
-    if not result.culprits:
-        out(
-            f"no culprit; mismatching: {', '.join(repr(n) for n, c in result.outputs.items() if not c.match)}"
-        )
     looked = {"written": "", "shipped": ", as shipped", "node": ", node by node"}[result.look]
-    out(
-        f"  {result.compared} values compared in {result.sessions} session{'s' * (result.sessions != 1)}{looked}"
-    )
-    if result.reproducer is not None:
-        out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*reproduce)}")
+    sessions = f"{result.sessions} session{'s' * (result.sessions != 1)}"
+    out(f"  {result.compared} values compared in {sessions}{looked}")
+    if result.samples is not None:
+        _show_samples(result.samples)
+
+
+def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: float) -> None:
+    """The lossiest nodes, then what to exclude."""
+    columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value"]
+    rows = [
+        (_number(n.own_db), _number(n.total_db), n.id, n.op_type, n.name, n.value)
+        for n in nodes[:_RANKED]
+    ]
+    show_table(columns, rows)
+    _show_rest(len(nodes))
+    out(f"exclude ({len(exclude)} below {below:g} dB): {_pasted(exclude)}")
+
+
+def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
+    """The nodes in danger, then what to keep."""
+    columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
+    rows = [
+        (
+            *("keep" if r.keep else "", r.id, r.op_type, r.name, _number(r.largest)),
+            *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
+        )
+        for r in risks[:_RANKED]
+    ]
+    show_table(columns, rows)
+    _show_rest(len(risks))
+    out(f"keep in float32 ({len(keep)}): {_pasted(keep)}")
+
+
+def _show_rest(count: int) -> None:
+    if count > _RANKED:
+        show_notes([f"{count - _RANKED} more with --json"])
+
+
+def _pasted(names: Sequence[str]) -> str:
+    """Names as a Python list, which is also a TOML and (but for the quotes) a JSON one."""
+    return shown("[" + ", ".join(map(repr, names)) + "]")
 
 
 def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[str]:
@@ -98,6 +147,14 @@ def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[st
     return [*lines, *(f"  {note}" for note in comparison.notes)]
 
 
+def _show_samples(samples: Samples) -> None:
+    others = "the same culprit" if samples.same else "not all with the same culprit"
+    out(
+        f"  fails on {len(samples.failing)} of {samples.total} samples, {others}; "
+        f"this is the worst, number {samples.worst}"
+    )
+
+
 def _show_culprit(culprit: Culprit, many: bool) -> None:
     mismatching = next((v for v in culprit.values if v.name == culprit.value), None)
     if mismatching is not None and mismatching.comparison is not None:
@@ -114,6 +171,9 @@ def _show_culprit(culprit: Culprit, many: bool) -> None:
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         out(f"  attributes: {shown(text)}")
+    if culprit.lacking:
+        names = ", ".join(map(repr, culprit.lacking))
+        out(f"  a node may be missing: the references have, and the model lacks, {shown(names)}")
     if culprit.covers:
         out(f"  original nodes: {_some(culprit.covers)}")
     if len(culprit.region) > 1:

@@ -1,0 +1,72 @@
+"""What `bisect` takes when it is told nothing: `onnxdbg.toml`, or one model with one reference set in this folder."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxsurgeon_lite.errors import UsageError
+
+_CONFIG = Path("onnxdbg.toml")
+_TELL = "say which: onnxdbg bisect MODEL --reference REFERENCES"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model and its references, and how they were found."""
+
+    model: Path
+    reference: str | None
+    against: Path | None
+    said: str
+
+
+def look_around(model: Path | None, want_reference: bool) -> Found:
+    """What this folder offers for the arguments that were left out.
+
+    Raises:
+        UsageError: nothing, or more than one thing, fits.
+    """
+    if _CONFIG.is_file():
+        return _configured(model, want_reference)
+    models = [model] if model else sorted(p for p in Path().glob("*.onnx"))
+    chosen = _only("model", models)
+    if not want_reference:
+        return Found(chosen, None, None, f"took {str(chosen)!r}")
+    reference = str(_only("reference set", _reference_sets()))
+    return Found(chosen, reference, None, f"took {str(chosen)!r} and the references {reference!r}")
+
+
+def _configured(model: Path | None, want_reference: bool) -> Found:
+    try:
+        config = tomllib.loads(_CONFIG.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"cannot read {str(_CONFIG)!r}: {error}") from error
+    unknown = sorted(config.keys() - {"model", "reference", "against"})
+    wrong = [key for key, value in config.items() if not isinstance(value, str)]
+    if unknown or wrong or "model" not in config:
+        raise UsageError(
+            f"{str(_CONFIG)!r} does not say what to bisect",
+            'it holds model = "...", and reference = "..." or against = "..."',
+        )
+    chosen = model or Path(config["model"])
+    reference = config.get("reference") if want_reference else None
+    against = Path(config["against"]) if want_reference and "against" in config else None
+    return Found(chosen, reference, against, f"took {str(chosen)!r} as {str(_CONFIG)!r} says")
+
+
+def _only(what: str, found: list[Path]) -> Path:
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"there is no {what} in this folder", _TELL)
+    shown = ", ".join(repr(str(path)) for path in found[:5])
+    raise UsageError(f"there are {len(found)} of them, a {what} was looked for: {shown}", _TELL)
+
+
+def _reference_sets() -> list[Path]:
+    samples = sorted(Path().glob("test_data_set_*"))
+    if samples:
+        return [Path()] if len(samples) > 1 else samples
+    found = [*Path().glob("*.npz"), *Path().glob("*.safetensors")]
+    found += [index.parent for index in Path().glob("*/index.json")]
+    return sorted(found)
