@@ -94,7 +94,7 @@ def origins(
     comparable: Iterable[int],
     parents: Callable[[int], Iterable[int]],
     probe: Probe,
-    heal: Callable[[list[int]], None],
+    heal: Callable[[list[int]], Collection[int]],
     wave: Callable[[list[int]], int],
 ) -> Iterator[list[Origin]]:
     """Every origin of badness, in one walk from the first item to the last: those of one wave together.
@@ -104,7 +104,8 @@ def origins(
     one whose effect is masked further down, is found as well. Each item is asked once, and again only below an origin.
 
     Args:
-        heal: replace these items by the right ones, and forget what was computed from them.
+        heal: replace these items by the right ones, and forget what was computed from them. It returns those that
+            could not be replaced: nothing below them is asked about, since it may be bad for that alone.
         wave: how many of the open items, in order, to ask about together; at least one.
     """
     pending = sorted(comparable)
@@ -119,7 +120,8 @@ def origins(
         settled.update(roots)
         if roots:
             yield [Origin(item, _between(item, parents, settled)) for item in roots]
-            heal(roots)
+            lost = _below(heal(roots), pending[-1], parents)
+            pending = [item for item in pending if item not in lost]
         below = _below(roots, last, parents)
         settled -= below
         pending = [item for item in pending if item > last or (item in below and item in answers)]

@@ -49,7 +49,9 @@ def vit(small: bool) -> tuple[torch.nn.Module, torch.Tensor]:
 
 def gpt2(small: bool) -> tuple[torch.nn.Module, torch.Tensor]:
     sizes = {"n_embd": 48, "n_head": 4, "vocab_size": 128} if small else {}
-    config = transformers.GPT2Config(n_layer=12, **sizes, use_cache=False, attn_implementation="eager")
+    config = transformers.GPT2Config(
+        n_layer=12, **sizes, use_cache=False, attn_implementation="eager"
+    )
     return Output(transformers.GPT2LMHeadModel(config), "logits"), torch.arange(
         16 if small else 64
     ).reshape(1, -1)
@@ -199,7 +201,9 @@ def wrong_cast(model: ModelProto) -> Iterator[tuple[str, ModelProto]]:
         wrong = _copy(model)
         value = node.output[0]
         wrong.graph.node[i].output[0] = "planted_before"
-        down = helper.make_node("Cast", ["planted_before"], ["planted_low"], to=onnx.TensorProto.INT8)
+        down = helper.make_node(
+            "Cast", ["planted_before"], ["planted_low"], to=onnx.TensorProto.INT8
+        )
         up = helper.make_node("Cast", ["planted_low"], [value], to=onnx.TensorProto.FLOAT)
         wrong.graph.node.insert(i + 1, down)
         wrong.graph.node.insert(i + 2, up)

@@ -30,6 +30,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
+from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.running import run
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.shipped import optimised_graph
@@ -139,6 +140,7 @@ class _Bisection:
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
         self.observer.forget(list(self.observer.kept))
+        self.journal.close()
         return self.result
 
     def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
@@ -196,9 +198,14 @@ class _Bisection:
         """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
+            self.observer.by_node = False
             written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
             shipped = self._answer(asked) if asked is not None else None
-        wrong_written, wrong_shipped = self._mismatching(written), list[str]()
+        looked_at = written
+        if self.search.look == "node":
+            self.observer.by_node = True
+            looked_at = self.observer.fetch(list(written))
+        wrong_written, wrong_shipped = self._mismatching(looked_at), list[str]()
         if shipped is not None:
             if not wrong_written:
                 self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
@@ -310,10 +317,18 @@ class _Bisection:
             shown = ", ".join(map(repr, differing[:3]))
             self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
 
-    def _heal(self, walk: Walk, items: Iterable[int]) -> None:
-        for name in walk.space.names(items):
+    def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
+        """Put the references in; those that the model's own dtype cannot hold stay as they are."""
+        lost = []
+        for item, name in zip(items, walk.space.names(items), strict=True):
             _, actual = self.result.tensors.get(name, (None, None))
-            walk.heal(name, cast_like(actual, self.judge.references.read(name)))
+            reference = self.judge.references.read(name)
+            healed = cast_like(actual, reference)
+            if _overflows(healed, reference):
+                lost.append(item)
+            else:
+                walk.heal(name, healed)
+        return lost
 
     def _rank(self, walk: Walk) -> None:
         """The origin first whose healing does most for the outputs."""
@@ -360,7 +375,9 @@ class _Bisection:
         original = Observer(self.index, self.runtime)
         for culprit in [*self.result.culprits, *self.result.cleared]:
             inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
-            compare_with_written(culprit, original, self.judge, inputs)
+            actual = self.result.tensors[culprit.value][1]
+            culprit.lacking = []  # the optimised graph lacks most values
+            compare_with_written(culprit, original, self.judge, inputs, actual)
             found = blame(original, self.shipped, self.judge, culprit, inputs, self.feeds)
             if found:
                 without = f"without {', '.join(found)} it agrees"
@@ -438,6 +455,15 @@ def _same(a: Value, b: Value) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
+
+
+def _overflows(cast: Stored, reference: Stored) -> bool:
+    """Whether numbers became infinite."""
+    if not isinstance(cast, np.ndarray) or not isinstance(reference, np.ndarray):
+        return False
+    if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":
+        return False
+    return bool((np.isinf(cast) & ~np.isinf(reference)).any())
 
 
 def output_error(comparison: Comparison) -> float:

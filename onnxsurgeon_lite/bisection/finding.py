@@ -41,7 +41,7 @@ def find(
     space = Space(index)
     walk = Walk(space, observer, judge, search.look or "written", search.memory, progress=progress)
     result = BisectResult("agrees", look=search.look or "written")
-    for origins in walk.every(lambda _: None):
+    for origins in walk.every(lambda found: found):
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
         break

@@ -73,6 +73,12 @@ class Journal:
         self.answers.setdefault(tuple(state), {})[name] = good
         self._write({"state": list(state), "value": name, "good": good})
 
+    def close(self) -> None:
+        """Nothing more is written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def _write(self, entry: dict[str, object]) -> None:
         if self._file is None:
             return

@@ -48,12 +48,13 @@ class Space:
                 pending += self.parents(item)
         return found
 
-    def below(self, names: Collection[str]) -> set[str]:
-        """The values that depend on these."""
+    def below(self, names: Collection[str], stop: Collection[str] = ()) -> set[str]:
+        """The values that depend on these, otherwise than through those in `stop`."""
         found = set(names)
         first = min((self.number[name] for name in names), default=len(self))
         for name in self.values[first:]:
-            if not found.isdisjoint(self.index.reads[self.index.producer[name]]):
+            reads = self.index.reads[self.index.producer[name]]
+            if name not in stop and not found.isdisjoint(reads):
                 found.add(name)
         return found - set(names)
 

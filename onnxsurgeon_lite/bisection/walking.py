@@ -60,7 +60,7 @@ class Walk:
             bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
         )
 
-    def every(self, heal: Callable[[list[int]], None]) -> Iterator[list[Origin]]:
+    def every(self, heal: Callable[[list[int]], Collection[int]]) -> Iterator[list[Origin]]:
         """Every origin, in topological order; see `search.origins`."""
         self._uses = self.space.last_uses(self.comparable)
         parents = self.space.parents
@@ -116,7 +116,7 @@ class Walk:
 
     def heal(self, name: str, value: Stored) -> None:
         """Go on with a value as it should be, and forget what was computed from it as it was."""
-        below = self.space.below([name])
+        below = self.space.below([name], self.healed)
         self.observer.forget([name, *below])
         kind = self.observer.index.type_of(name)
         self.observer.put(name, value, kind or type_of(value))

@@ -251,9 +251,11 @@ def _headers(reply: Mapping[str, object]) -> list[_Header]:
 
 def _name_nodes(proto: ModelProto) -> None:
     """Give nodes without a name their ids, so that the runtime's messages name them."""
+    taken = {node.name for node in proto.graph.node}
     for position, node in enumerate(proto.graph.node):
         if not node.name:
-            node.name = f"@{position}"
+            name = f"@{position}"
+            node.name = name if name not in taken else f"{name} added"
 
 
 def _type(text: str) -> TypeProto:

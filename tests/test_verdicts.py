@@ -1,0 +1,506 @@
+"""One scenario a verdict: what a practitioner meets, and what bisect says of it."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper, numpy_helper, parser
+
+from onnxsurgeon_lite import load, open_references, save_tensors
+from onnxsurgeon_lite.bisection import Search, bisect, find
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.feeds import Recipe, make_feeds
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(AS_WRITTEN) as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    with Runtime(RuntimeOptions(opt="all")) as runtime:
+        yield runtime
+
+
+def parsed(text: str, **constants) -> ModelProto:
+    """ONNX text, and its initializers."""
+    model = parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>\n' + text)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()
+    )
+    return model
+
+
+def altered(model: ModelProto, **constants) -> ModelProto:
+    """A copy with other initializers."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for tensor in copy.graph.initializer:
+        if tensor.name in constants:
+            tensor.CopyFrom(
+                numpy_helper.from_array(np.asarray(constants[tensor.name]), tensor.name)
+            )
+    return copy
+
+
+class Case:
+    """A right model's values as references, and bisections of wrong ones."""
+
+    def __init__(
+        self, folder: Path, right: ModelProto, runtime: Runtime, feeds=None, by_node=False
+    ) -> None:
+        self.folder, self.runtime = folder, runtime
+        index = self.index(right, "right.onnx")
+        self.feeds = feeds or make_feeds(index, Recipe(seed=5))[0]
+        observer = Observer(index, runtime, by_node)
+        observer.feed(self.feeds)
+        self.values = {**self.feeds, **observer.fetch(list(index.producer))}
+        save_tensors(folder / "refs", self.values)
+
+    def index(self, proto: ModelProto, name: str) -> GraphIndex:
+        onnx.save(proto, self.folder / name)
+        return GraphIndex.of(load(self.folder / name))
+
+    def references(self, **changed):
+        if changed:
+            save_tensors(self.folder / "changed", {**self.values, **changed})
+        return open_references(self.folder / ("changed" if changed else "refs"))
+
+    def bisect(self, wrong: ModelProto, shipped=None, references=None, **search):
+        model = self.index(wrong, "wrong.onnx").model
+        stored = references or self.references()
+        return bisect(model, stored, self.feeds, self.runtime, shipped, Search(**search))
+
+
+def verdicts(culprit) -> list[str]:
+    return [finding.verdict for finding in culprit.findings]
+
+
+def random(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+LAYERS = 8
+
+
+def transformerish(head: bool = False) -> ModelProto:
+    """Eight residual layers of LayerNormalization, MatMul, Relu; on demand an independent head."""
+    lines, constants, stream = [], {}, "x"
+    for i in range(LAYERS):
+        constants |= {
+            f"w{i}": random(16, 16, seed=i) / 4,
+            f"g{i}": 1 + 0.1 * random(16, seed=50 + i),
+            f"b{i}": 0.1 * random(16, seed=80 + i),
+        }
+        lines += [
+            f"n{i} = LayerNormalization ({stream}, g{i}, b{i})",
+            f"m{i} = MatMul (n{i}, w{i})",
+            f"r{i} = Relu (m{i})",
+            f"s{i} = Add ({stream}, r{i})",
+        ]
+        stream = f"s{i}"
+    lines += [f"y = Identity ({stream})"]
+    outputs = "float[4,16] y"
+    if head:
+        constants["h"] = random(16, 3, seed=99)
+        lines += ["h0 = MatMul (x, h)", "h1 = Tanh (h0)", "z = Neg (h1)"]
+        outputs += ", float[4,3] z"
+    return parsed(f"net (float[4,16] x) => ({outputs}) {{ {chr(10).join(lines)} }}", **constants)
+
+
+def test_a_layernorm_weight_scaled_by_one_percent_is_a_wrong_constant(tmp_path, runtime):
+    right = transformerish()
+    case = Case(tmp_path, right, runtime)
+    g5 = numpy_helper.to_array(next(t for t in right.graph.initializer if t.name == "g5"))
+
+    result = case.bisect(altered(right, g5=(g5 * 1.01).astype(np.float32)))
+
+    (culprit,) = result.culprits
+    assert culprit.value == "n5"
+    assert verdicts(culprit)[0] == "wrong constant"
+    assert "a multiple and a shift" in culprit.findings[0].because
+
+
+def test_a_second_fault_in_an_independent_head_is_named_as_well(tmp_path, runtime):
+    right = transformerish(head=True)
+    case = Case(tmp_path, right, runtime)
+    g5 = numpy_helper.to_array(next(t for t in right.graph.initializer if t.name == "g5"))
+    wrong = altered(right, g5=(g5 * 1.01).astype(np.float32))
+    next(node for node in wrong.graph.node if node.output[0] == "h1").op_type = "Sigmoid"
+
+    result = case.bisect(wrong)
+
+    assert {culprit.value for culprit in result.culprits} == {"n5", "h1"}
+    assert all(0 < culprit.healed < 1 for culprit in result.culprits)
+
+
+def test_every_one_of_three_faults_in_a_chain_is_an_origin(tmp_path, runtime):
+    right = transformerish()
+    case = Case(tmp_path, right, runtime)
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    for node in wrong.graph.node:
+        if node.output[0] in ("r1", "r4", "r6"):
+            node.op_type = "Abs"
+
+    result = case.bisect(wrong)
+
+    assert sorted(culprit.value for culprit in result.culprits) == ["r1", "r4", "r6"]
+    healed = [culprit.healed for culprit in result.culprits]
+    assert healed == sorted(healed, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "mask", ["Relu (a)", "Clip (a, low, high)", "ArgMax (a)", "QuantizeLinear (a, scale)"]
+)
+def test_a_fault_that_is_masked_downstream_is_an_origin_too(mask, tmp_path, runtime):
+    right = parsed(
+        f"""net (float[4] x) => (float[4] y, float[4] q) {{
+            a = Mul (x, w)
+            masked = {mask}
+            back = Cast <to = 1> (masked)
+            y = Mul (back, back)
+            p = Neg (x)
+            q = Exp (p)
+        }}""".replace("float[4] y", "float[n] y"),
+        w=np.float32([1, 1, 1, 1]),
+        low=np.float32(-5),
+        high=np.float32(-4),
+        scale=np.float32(1e6),
+    )
+    case = Case(tmp_path, right, runtime, {"x": np.float32([-1, -2, -3, -4])})
+    wrong = altered(right, w=np.float32([1, 1.05, 1.04, 1]))
+    next(node for node in wrong.graph.node if node.output[0] == "p").op_type = "Sin"
+
+    result = case.bisect(wrong)
+
+    assert {culprit.value for culprit in result.culprits} == {"a", "p"}
+
+
+def test_random_operators_are_replayed_and_the_fault_behind_them_named(tmp_path, runtime):
+    for seed in range(5):
+        right = parsed(
+            """net (float[8] x) => (float[8] y) {
+                noise = RandomNormalLike (x)
+                a = Add (x, noise)
+                u = RandomUniformLike (a)
+                b = Mul (a, u)
+                c = Tanh (b)
+                y = Neg (c)
+            }"""
+        )
+        case = Case(tmp_path, right, runtime, {"x": random(8, seed=seed)})
+        wrong = ModelProto()
+        wrong.CopyFrom(right)
+        wrong.graph.node[4].op_type = "Sigmoid"
+
+        result = case.bisect(wrong)
+
+        assert [culprit.value for culprit in result.culprits] == ["c"]
+        assert any("'noise' is replayed" in note for note in result.notes)
+
+
+def test_random_operators_without_a_recording_are_refused(tmp_path, runtime):
+    right = parsed("net (float[8] x) => (float[8] y) { n = RandomNormalLike (x) y = Add (x, n) }")
+    case = Case(tmp_path, right, runtime)
+    save_tensors(tmp_path / "few", {k: v for k, v in case.values.items() if k != "n"})
+
+    with pytest.raises(ReferenceSetError, match="draws random numbers"):
+        case.bisect(right, references=open_references(tmp_path / "few"))
+
+
+def test_dropout_in_training_mode_counts_as_random(tmp_path, runtime):
+    right = parsed(
+        "net (float[8] x) => (float[8] y) { y = Dropout (x, ratio, training) }",
+        ratio=np.float32(0.5),
+        training=np.array(True),
+    )
+    case = Case(tmp_path, right, runtime)
+    save_tensors(tmp_path / "few.npz", {"x": case.feeds["x"], "y": case.values["y"]})
+
+    result = case.bisect(right, references=open_references(tmp_path / "few.npz"))
+
+    assert result.verdict == "agrees"
+    assert result.notes == ["the recorded 'y' is replayed: it is drawn at random"]
+
+
+def overflowing() -> ModelProto:
+    """sqrt((x*x)*s) in float16: x*x overflows where each value is rounded, not where float32 computes on."""
+    return parsed(
+        """net (float16[4] x) => (float16[4] y) {
+            square = Mul (x, x)
+            small = Mul (square, s)
+            y = Sqrt (small)
+        }""",
+        s=np.float16(1e-4),
+    )
+
+
+def test_an_overflow_that_only_looking_makes_is_an_observer_effect(tmp_path, runtime, shipped):
+    right = overflowing()
+    feeds = {"x": np.float16([1, 2, 300, 400])}
+    exact = np.float16(np.sqrt(np.float64(feeds["x"]) ** 2 * 1e-4))
+    case = Case(tmp_path, right, runtime, feeds)
+    references = case.references(
+        square=np.float64(feeds["x"]) ** 2, small=np.float64(feeds["x"]) ** 2 * 1e-4, y=exact
+    )
+
+    written = case.bisect(right, shipped, references)
+    node = case.bisect(right, shipped, references, look="node")
+
+    assert written.verdict == "agrees"
+    assert node.culprits[0].value == "square"
+    assert verdicts(node.culprits[0])[0] == "non-finite"
+    assert [finding.verdict for finding in node.findings] == ["observer effect"]
+
+
+def test_an_overflow_is_found_without_references(tmp_path, runtime):
+    model = (
+        Case(tmp_path, overflowing(), runtime, {"x": np.float16([1, 2, 3, 4])})
+        .index(overflowing(), "model.onnx")
+        .model
+    )
+    feeds = {"x": np.float16([1, 2, 300, 400])}
+
+    result = find(model, "inf", feeds, runtime, Search(look="node"))
+
+    assert [culprit.value for culprit in result.culprits] == ["square"]
+    assert "inf at [2], made of 'x' = 300" in result.culprits[0].findings[0].because
+
+
+def test_nan_is_led_to_the_operands_that_made_it(tmp_path, runtime):
+    right = parsed(
+        "net (float[4] x) => (float[4] y) { a = Add (x, w) b = Log (a) y = Neg (b) }",
+        w=np.float32([1, 1, 1, 1]),
+    )
+    case = Case(tmp_path, right, runtime, {"x": np.float32([1, 2, 3, 4])})
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    wrong.graph.node[1].input[0] = "minus"
+    wrong.graph.node.insert(1, helper.make_node("Neg", ["a"], ["minus"]))
+
+    result = case.bisect(wrong)
+
+    assert result.culprits[0].value == "b"
+    assert verdicts(result.culprits[0])[0] == "non-finite"
+    assert "made of" in result.culprits[0].findings[0].because
+
+
+@pytest.mark.parametrize(
+    ("wrong_node", "said"),
+    [
+        (("Transpose", {"perm": [0, 2, 1]}), "transposed"),
+        (("Identity", {}), "the same data as"),
+    ],
+)
+def test_the_same_data_in_another_arrangement_is_a_layout_fault(
+    wrong_node, said, tmp_path, runtime
+):
+    right = parsed(
+        """net (float[2,4,4] x) => (float[2,4,4] y) {
+            t = Transpose <perm = [1, 0, 2]> (x)
+            a = Reshape (t, shape)
+            y = Neg (a)
+        }""",
+        shape=np.int64([2, 4, 4]),
+    )
+    case = Case(tmp_path, right, runtime)
+    references = case.references(
+        a=case.values["a"] if wrong_node[0] == "Transpose" else case.values["a"].reshape(4, 2, 4)
+    )
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    op_type, attributes = wrong_node
+    if op_type == "Transpose":
+        wrong.graph.node[1].CopyFrom(helper.make_node(op_type, ["x"], ["a"], **attributes))
+
+    result = case.bisect(wrong, references=references, look="written")
+
+    culprits = [c for c in result.culprits if c.value == "a"]
+    if op_type == "Transpose":
+        assert verdicts(culprits[0])[0] in ("shape or layout", "wrong node")
+    else:
+        assert result.verdict == "agrees" or verdicts(culprits[0])[0] == "shape or layout"
+
+
+def test_a_shifted_result_is_a_layout_fault(tmp_path, runtime):
+    right = parsed("net (float[3,5] x) => (float[3,5] y) { a = Tanh (x) y = Identity (a) }")
+    case = Case(tmp_path, right, runtime)
+    references = case.references(
+        a=np.roll(case.values["a"], 2, 1), y=np.roll(case.values["y"], 2, 1)
+    )
+
+    result = case.bisect(right, references=references)
+
+    assert verdicts(result.culprits[0])[0] == "shape or layout"
+    assert "shifted by 2 along axis 1" in result.culprits[0].findings[0].because
+
+
+def detector() -> ModelProto:
+    """Boxes and scores, the best two by score; a class per box."""
+    return parsed(
+        """net (float[n,4] boxes, float[n] scores) => (float[k,4] best, float[k] sizes) {
+            top, at = TopK (scores, k)
+            best = Gather (boxes, at)
+            sums = ReduceSum <keepdims = 0> (best, axis)
+            sizes = Mul (sums, top)
+        }""",
+        k=np.int64([2]),
+        axis=np.int64([1]),
+    )
+
+
+def test_tied_scores_are_a_tie_and_the_search_goes_on_past_it(tmp_path, runtime):
+    right = detector()
+    boxes = np.float32([[0, 0, 1, 1]] * 4)
+    case = Case(
+        tmp_path,
+        right,
+        runtime,
+        {
+            "boxes": boxes + np.float32([[0], [0], [0], [1]]),
+            "scores": np.float32([0.5, 0.9, 0.9, 0.9]),
+        },
+    )
+    other = np.int64([3, 1])
+    best = case.feeds["boxes"][other]
+    sums = best.sum(1)
+    wrong_mul = sums * case.values["top"] * 2
+    references = case.references(at=other, best=best, sums=sums, sizes=wrong_mul)
+
+    result = case.bisect(right, references=references)
+
+    assert [verdicts(c)[0] for c in result.cleared] == ["tie"]
+    assert [c.value for c in result.culprits] == ["sizes"]
+
+
+def test_an_image_without_detections_agrees(tmp_path, runtime):
+    right = parsed(
+        """net (float[n,4] boxes, float[n] scores) => (float[m,4] best) {
+            sure = Greater (scores, limit)
+            at = NonZero (sure)
+            rows = Transpose (at)
+            best = GatherND (boxes, rows)
+        }""",
+        limit=np.float32(0.5),
+    )
+    case = Case(
+        tmp_path, right, runtime, {"boxes": random(3, 4), "scores": np.float32([0.1, 0.2, 0.3])}
+    )
+
+    result = case.bisect(right)
+
+    assert result.verdict == "agrees"
+    assert result.outputs["best"].shapes == ((0, 4), (0, 4))
+
+
+def quantised() -> ModelProto:
+    """Six convolutions between QuantizeLinear and DequantizeLinear."""
+    lines, constants, stream = [], {}, "x"
+    for i in range(6):
+        constants |= {
+            f"s{i}": np.float32(0.05),
+            f"z{i}": np.uint8(128),
+            f"w{i}": np.clip(random(4, 4, 3, 3, seed=i) * 25, -127, 127).astype(np.int8),
+            f"ws{i}": np.float32(0.01),
+            f"wz{i}": np.int8(0),
+        }
+        lines += [
+            f"q{i} = QuantizeLinear ({stream}, s{i}, z{i})",
+            f"d{i} = DequantizeLinear (q{i}, s{i}, z{i})",
+            f"dw{i} = DequantizeLinear (w{i}, ws{i}, wz{i})",
+            f"c{i} = Conv <pads = [1, 1, 1, 1]> (d{i}, dw{i})",
+        ]
+        stream = f"c{i}"
+    constants |= {"so": np.float32(0.05), "zo": np.uint8(128)}
+    lines += [f"qo = QuantizeLinear ({stream}, so, zo)", "y = DequantizeLinear (qo, so, zo)"]
+    text = f"net (float[1,4,8,8] x) => (float[1,4,8,8] y) {{ {chr(10).join(lines)} }}"
+    return parsed(text, **constants)
+
+
+def test_a_quantised_stack_as_shipped_differs_by_rounding_and_has_no_culprit(
+    tmp_path, runtime, shipped
+):
+    right = quantised()
+    case = Case(tmp_path, right, runtime)
+
+    result = case.bisect(right, shipped)
+
+    assert not result.culprits
+    if result.verdict == "mismatch":
+        assert result.look == "shipped"
+        assert [finding.verdict for finding in result.findings] == ["optimiser"]
+        assert all("rounding" in verdicts(c) for c in result.cleared)
+
+
+def test_a_wrong_output_scale_of_a_quantised_stack_is_named(tmp_path, runtime, shipped):
+    right = quantised()
+    case = Case(tmp_path, right, runtime)
+
+    result = case.bisect(altered(right, s3=np.float32(0.08)), shipped)
+
+    assert result.culprits[0].value in ("q3", "d3")
+    assert {c.value for c in result.culprits} <= {"q3", "d3"}
+
+
+def test_a_loop_that_never_ends_is_named_and_the_search_goes_on_around_it(tmp_path, runtime):
+    text = """net (float[4] x) => (float[4] y, float[4] z) {{
+            a = Neg (x)
+            n = Constant <value_int = 4611686018427387904> ()
+            go = Constant <value = bool {{1}}> ()
+            b = Loop (n, go, a) <body = turn (int64 i, bool c, float[4] s) => (bool c2, float[4] s2) {{
+                c2 = {go} (c)
+                s2 = Cos (s)
+            }}>
+            y = Tanh (b)
+            z = {last} (y)
+        }}"""
+    right = parsed(text.format(go="Not", last="Neg"))
+    case = Case(tmp_path, right, runtime)
+    wrong = parsed(text.format(go="Identity", last="Abs"))
+    options = RuntimeOptions(opt="none", lean=True, timeout=2)
+
+    with Runtime(options) as impatient:
+        model = case.index(wrong, "wrong.onnx").model
+        result = bisect(model, case.references(), case.feeds, impatient)
+
+    assert [(c.op_type, verdicts(c)[0]) for c in result.culprits] == [
+        ("Loop", "crash"),
+        ("Abs", "wrong node"),
+    ]
+
+
+def test_a_difference_that_optimisation_makes_is_blamed_on_it(tmp_path, runtime, shipped):
+    right = transformerish()
+    case = Case(tmp_path, right, runtime)
+
+    result = case.bisect(right, shipped, look="shipped", tolerance=None)
+
+    assert result.verdict == "agrees"
+
+
+def test_a_journal_is_resumed_with_the_same_answer(tmp_path, runtime):
+    right = transformerish(head=True)
+    case = Case(tmp_path, right, runtime)
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    for node in wrong.graph.node:
+        if node.output[0] in ("r1", "r6", "h1"):
+            node.op_type = "Abs"
+    whole = case.bisect(wrong, journal=tmp_path / "journal")
+    lines = (tmp_path / "journal").read_text().splitlines(keepends=True)
+
+    for kept in (1, 5, len(lines) // 2, len(lines)):
+        (tmp_path / "cut").write_text("".join(lines[:kept])[:-3] if kept > 1 else lines[0])
+        again = case.bisect(wrong, journal=tmp_path / "cut", resume=True)
+
+        assert [c.id for c in again.culprits] == [c.id for c in whole.culprits]
+        assert [c.findings for c in again.culprits] == [c.findings for c in whole.culprits]
