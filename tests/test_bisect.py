@@ -276,7 +276,7 @@ def test_the_command_keeps_its_contract(tmp_path):
     }
     assert set(result) == {
         *("verdict", "look", "findings", "culprits", "cleared", "outputs", "elsewhere"),
-        *("notes", "compared", "sessions", "reproducer", "versions"),
+        *("notes", "compared", "sessions", "samples", "reproducer", "versions"),
     }
     assert (tmp_path / "out" / "model.onnx").exists()
 
