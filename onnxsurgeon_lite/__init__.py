@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.bisection import BisectResult, bisect, write_reproducer
     from onnxsurgeon_lite.checking import CheckResult, check
     from onnxsurgeon_lite.comparison import Comparison, Tolerance, compare
+    from onnxsurgeon_lite.differing import ModelDiff, diff
     from onnxsurgeon_lite.errors import SurgeonError
     from onnxsurgeon_lite.feeds import Recipe, make_feeds, read_feeds
     from onnxsurgeon_lite.graph import GraphIndex
@@ -30,6 +31,7 @@ _HOMES = {
     "bisection": ("BisectResult", "bisect", "write_reproducer"),
     "checking": ("CheckResult", "check"),
     "comparison": ("Comparison", "Tolerance", "compare"),
+    "differing": ("ModelDiff", "diff"),
     "errors": ("SurgeonError",),
     "feeds": ("Recipe", "make_feeds", "read_feeds"),
     "graph": ("GraphIndex",),
@@ -51,6 +53,7 @@ __all__ = [
     "Extract",
     "GraphIndex",
     "Model",
+    "ModelDiff",
     "Pass",
     "PassResult",
     "Recipe",
@@ -62,6 +65,7 @@ __all__ = [
     "bisect",
     "check",
     "compare",
+    "diff",
     "load",
     "make_feeds",
     "open_references",

@@ -16,9 +16,10 @@ FLOORS = (
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references"),
-    ("runtime", "cut", "select", "feeds", "checking"),
+    ("runtime", "cut", "select", "feeds", "checking", "alignment"),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),
+    ("differing",),
     ("report",),
     ("cli",),
 )

@@ -39,7 +39,7 @@ def _onnxdbg(
 
 
 for panel, commands in (
-    (LOOK, (look.inspect, look.print_model, look.check)),
+    (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
     (CUT, (cut.extract, cut.expose)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.demo)),
