@@ -9,11 +9,13 @@ only the wiring agrees, another operator in the same place. Names decide nothing
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from onnxsurgeon_lite.alignment.colours import Coats, Colours, Leaves, Palette
 from onnxsurgeon_lite.alignment.scope import Scope
 from onnxsurgeon_lite.graph import call_key
 
+T = TypeVar("T")
 Key = Callable[[int, int], Hashable]
 """(side, node) -> what two nodes must have in common to be paired."""
 
@@ -84,6 +86,8 @@ class _Matcher:
         ]
         for names, ends in zip(self.free_inputs, self.ends, strict=True):
             ends.update(dict.fromkeys(names, self.palette.colour("another input")))
+        if all(self.free_inputs):
+            self._pair_inputs_by_use()
 
     def match(self) -> None:
         """Pair the nodes, the surest pairs first."""
@@ -108,6 +112,31 @@ class _Matcher:
             self._spread(*levels)
         if len(self.free_inputs[0]) == len(self.free_inputs[1]):
             self.result.values.update(zip(*self.free_inputs, strict=True))
+
+    def _pair_inputs_by_use(self) -> None:
+        """Pair renamed inputs from which the same is computed."""
+        mine, theirs = (
+            _groups(
+                (
+                    tuple(
+                        sorted(
+                            (colours.down[user], slot)
+                            for user in side.users.get(name, ())
+                            for slot in side.slots(user, name)
+                        )
+                    ),
+                    name,
+                )
+                for name in names
+            )
+            for side, colours, names in zip(
+                self.sides, self._paint_whole(), self.free_inputs, strict=True
+            )
+        )
+        for used, names in mine.items():
+            for name, other in zip(names, theirs.get(used, ()), strict=False):
+                self._pair_end(name, other, f"renamed end {name}")
+                del self.free_inputs[0][name], self.free_inputs[1][other]
 
     def _paint_whole(self) -> tuple[Colours, Colours]:
         """Contents of constants included."""
@@ -329,8 +358,8 @@ def _unique(keyed: Iterable[tuple[Hashable, int]]) -> dict[Hashable, int | None]
     return found
 
 
-def _groups(keyed: Iterable[tuple[Hashable, int]]) -> dict[Hashable, list[int]]:
-    found = defaultdict[Hashable, list[int]](list)
+def _groups(keyed: Iterable[tuple[Hashable, T]]) -> dict[Hashable, list[T]]:
+    found = defaultdict[Hashable, list[T]](list)
     for key, node in keyed:
         found[key].append(node)
     return found
