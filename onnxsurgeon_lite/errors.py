@@ -10,6 +10,7 @@
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
     ├── OutputExistsError       a file would be overwritten
+    ├── SharedDataError         data that another model refers to would be changed
     ├── WriteError              the result could not be written
     ├── ReferenceSetError       reference tensors that cannot be read, or do not fit the model
     ├── FeedsError              feeds of a wrong name, dtype or shape
@@ -97,6 +98,10 @@ class OpenCutError(CutError):
 
 class OutputExistsError(SurgeonError):
     """A file would be overwritten."""
+
+
+class SharedDataError(SurgeonError):
+    """Data that another model refers to would be changed."""
 
 
 class WriteError(SurgeonError):

@@ -15,7 +15,7 @@ FLOORS = (
     ("errors", "names", "search"),
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
-    ("graph", "references"),
+    ("graph", "references", "storage"),
     ("runtime", "cut", "select", "feeds", "checking", "alignment"),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),

@@ -6,7 +6,8 @@ import typer
 
 from onnxsurgeon_lite.cli import cut, debug, look, run
 from onnxsurgeon_lite.cli.boundary import Boundary
-from onnxsurgeon_lite.cli.options import CUT, DEBUG, LOOK, RUN
+from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 app = typer.Typer(
     name="onnxdbg",
@@ -47,3 +48,5 @@ for panel, commands in (
     for command in commands:
         name = command.__name__.removesuffix("_model")
         app.command(name, rich_help_panel=panel)(command)
+
+app.add_typer(data, name="data", rich_help_panel=CHANGE)

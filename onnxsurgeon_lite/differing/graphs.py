@@ -46,7 +46,7 @@ class Context:
 
     def rename(self, kind: str, name: str, other: str) -> None:
         """Keep note of names that differ."""
-        if name != other:
+        if name and name != other:
             self.renamed.setdefault(kind, {})[name] = other
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:

@@ -106,7 +106,10 @@ def _notes(context: Context) -> list[str]:
     """What does not count: names, and types that could be inferred."""
     notes = []
     if context.renamed:
-        counts = (f"{len(names)} {kind}" for kind, names in context.renamed.items())
+        counts = (
+            f"{len(names)} {kind[:-1] if len(names) == 1 else kind}"
+            for kind, names in context.renamed.items()
+        )
         notes.append(f"named differently: {', '.join(counts)}")
     for number, which in zip(context.untyped, ("first", "second"), strict=True):
         if number:
