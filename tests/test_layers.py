@@ -19,7 +19,7 @@ FLOORS = (
     ("runtime", "cut", "select", "feeds", "checking", "alignment"),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),
-    ("differing",),
+    ("differing", "splitting"),
     ("report",),
     ("cli",),
 )

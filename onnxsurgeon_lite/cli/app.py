@@ -41,7 +41,7 @@ def _onnxdbg(
 
 for panel, commands in (
     (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
-    (CUT, (cut.extract, cut.expose)),
+    (CUT, (cut.extract, cut.expose, cut.split)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.demo)),
 ):
