@@ -64,7 +64,7 @@ def check(
     timeout: options.Timeout = None,
     json: options.Json = False,
 ) -> None:
-    """Check a model against the ONNX specification, without materialising weights."""
+    """Check a model against the ONNX specification, and find what is suspicious, without materialising weights."""
     from onnxsurgeon_lite import checking
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.report import data, lines
@@ -73,7 +73,7 @@ def check(
     if json:
         data.show_json(result)
     else:
-        lines.show_verdict(model, result.problem)
+        lines.show_verdict(model, result)
     if not result.valid:
         raise typer.Exit(MISMATCH)
 
