@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.bisection import BisectResult, bisect, write_reproducer
+    from onnxsurgeon_lite.building import Builder
     from onnxsurgeon_lite.checking import CheckResult, check
     from onnxsurgeon_lite.comparison import Comparison, Tolerance, compare
     from onnxsurgeon_lite.differing import ModelDiff, diff
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bisection": ("BisectResult", "bisect", "write_reproducer"),
+    "building": ("Builder",),
     "checking": ("CheckResult", "check"),
     "comparison": ("Comparison", "Tolerance", "compare"),
     "differing": ("ModelDiff", "diff"),
@@ -47,6 +49,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "PASSES",
     "BisectResult",
+    "Builder",
     "CheckResult",
     "Comparison",
     "Expose",

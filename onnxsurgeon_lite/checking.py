@@ -4,7 +4,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.findings import Finding, find
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -66,3 +66,10 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
     if done.returncode == 1 and message.startswith("invalid: "):
         return CheckResult(False, message.removeprefix("invalid: "), findings)
     raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")
+
+
+def require_valid(model: Model) -> None:
+    """Raise `GraphError` with the checker's message unless it accepts the model."""
+    result = check(model)
+    if not result.valid:
+        raise GraphError(f"the model is not valid: {' '.join(result.problem.split())}")

@@ -9,6 +9,7 @@
     ├── AmbiguousNameError      the name fits several nodes or values
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
+    ├── BuildError              a text, array or builder that gives no model
     ├── OutputExistsError       a file would be overwritten
     ├── SharedDataError         data that another model refers to would be changed
     ├── WriteError              the result could not be written
@@ -94,6 +95,10 @@ class OpenCutError(CutError):
         super().__init__(message, hint)
         self.missing = tuple(missing)
         self.path = tuple(path)
+
+
+class BuildError(SurgeonError):
+    """A text, an array or a builder that gives no model."""
 
 
 class OutputExistsError(SurgeonError):

@@ -18,7 +18,7 @@ FLOORS = (
     ("graph", "references", "storage"),
     ("runtime", "cut", "select", "feeds", "findings", "alignment"),
     ("passes", "checking", "observe", "running", "inspect"),
-    ("bisection", "recording", "comparing"),
+    ("bisection", "recording", "comparing", "building"),
     ("differing", "splitting"),
     ("report",),
     ("cli",),

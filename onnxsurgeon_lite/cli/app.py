@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import cut, debug, look, run
+from onnxsurgeon_lite.cli import build, cut, debug, look, run
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
@@ -42,6 +42,7 @@ def _onnxdbg(
 for panel, commands in (
     (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
     (CUT, (cut.extract, cut.expose, cut.split)),
+    (CHANGE, (build.build,)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.demo)),
 ):

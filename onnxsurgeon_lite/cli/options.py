@@ -145,6 +145,19 @@ def runtime_options(
     return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
 
 
+def files(texts: list[str] | None) -> dict[str, Path]:
+    """Name -> file of `--initializer` options."""
+    return {name: Path(path) for name, path in _pairs("--initializer", texts)}
+
+
+def text_of(path: Path) -> str:
+    """A text file's contents."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {str(path)!r} as text: {error}") from error
+
+
 def byte_size(text: str) -> int:
     """Bytes that `4GB`, `512MB` or a plain number mean."""
     digits = text.strip().rstrip("BbKkMmGgTt")
