@@ -16,6 +16,7 @@ from onnxsurgeon_lite.alignment.scope import Scope
 from onnxsurgeon_lite.graph import call_key
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 Key = Callable[[int, int], Hashable]
 """(side, node) -> what two nodes must have in common to be paired."""
 
@@ -70,6 +71,7 @@ class _Matcher:
         self.ends: tuple[Leaves, Leaves] = ({}, {})
         self.free = [dict.fromkeys(range(len(side.reads))) for side in self.sides]
         self.free_inputs: list[dict[str, None]] = []
+        self.back: dict[str, str] = {}  # the values of the second graph, in the first one's names
         self.spreading = False
         self.frontier: list[tuple[str, str]] = []  # corresponding values, as they were found
         self.seen: set[tuple[str, str]] = set()
@@ -108,8 +110,9 @@ class _Matcher:
                 self._pair_ties(key, levels)
             self._pair_unique(self._named)
             self._spread(*levels)
-            self._pair_unique(self._wired())
-            self._spread(*levels)
+            wired = self._wired()
+            self._pair_unique(wired)
+            self._spread(*levels, wired)
         if len(self.free_inputs[0]) == len(self.free_inputs[1]):
             self.result.values.update(zip(*self.free_inputs, strict=True))
 
@@ -121,8 +124,8 @@ class _Matcher:
                     tuple(
                         sorted(
                             (colours.down[user], slot)
-                            for user in side.users.get(name, ())
-                            for slot in side.slots(user, name)
+                            for user, slots in side.uses.get(name, {}).items()
+                            for slot in slots
                         )
                     ),
                     name,
@@ -167,9 +170,9 @@ class _Matcher:
                 for name in filter(None, side.makes[node]):
                     uses[name] += [
                         (-2 - numbers[i][user], slot)
-                        for user in side.users.get(name, ())
+                        for user, slots in side.uses.get(name, {}).items()
                         if user in numbers[i]
-                        for slot in side.slots(user, name)
+                        for slot in slots
                     ]
             coats = Coats(self.signatures[i], {**self.ends[i], **values[i]}, uses)
             nodes = [node for node in side.index.order if node in self.free[i]]
@@ -179,7 +182,11 @@ class _Matcher:
 
     def _pair_end(self, name: str, other: str, colour: str) -> None:
         self.ends[0][name] = self.ends[1][other] = self.palette.colour(colour)
+        self._same_value(name, other)
+
+    def _same_value(self, name: str, other: str) -> None:
         self.result.values[name] = other
+        self.back[other] = name
 
     def _pair(self, a: int, b: int) -> None:
         del self.free[0][a], self.free[1][b]
@@ -187,7 +194,7 @@ class _Matcher:
         first, second = self.sides
         for name, other in zip(first.makes[a], second.makes[b], strict=False):
             if name and other:
-                self.result.values[name] = other
+                self._same_value(name, other)
         if self.free_inputs[0]:
             self._pair_inputs(a, b)
         if self.spreading:
@@ -202,7 +209,7 @@ class _Matcher:
         for name, other in zip(self.sides[0].reads[a], self.sides[1].reads[b], strict=False):
             if name in mine and other in theirs:
                 del mine[name], theirs[other]
-                self.result.values[name] = other
+                self._same_value(name, other)
 
     def _pair_unique(self, key: Key) -> None:
         """Pair what has a key that no other free node of its graph has."""
@@ -242,12 +249,11 @@ class _Matcher:
             for name in first.needs(a):
                 self._reach(name, self.result.values.get(name, ""))
             for name in first.makes[a]:
-                for user in first.users.get(name, ()):
+                for user, slots in first.uses.get(name, {}).items():
                     if user in self.result.nodes:
                         reads = second.reads[self.result.nodes[user]]
-                        for mine, other in zip(first.reads[user], reads, strict=False):
-                            if mine == name:
-                                self._reach(name, other)
+                        for slot in slots:
+                            self._reach(name, reads[slot] if slot < len(reads) else "")
 
     def _reach(self, name: str, other: str) -> None:
         if name and other and (name, other) not in self.seen:
@@ -274,19 +280,19 @@ class _Matcher:
         a, b = first.index.producer.get(name), second.index.producer.get(other)
         if a in self.free[0] and b in self.free[1] and a is not None and b is not None:
             same_slot = first.makes[a].index(name) == second.makes[b].index(other)
-            if same_slot and key(0, a) == key(1, b):
+            if same_slot and key(0, a) == key(1, b) is not None:
                 self._pair(a, b)
         mine, theirs = (
             _unique(
-                ((key(i, user), side.slots(user, value)), user)
-                for user in side.users.get(value, ())
+                ((key(i, user), slots), user)
+                for user, slots in side.uses.get(value, {}).items()
                 if user in self.free[i]
             )
             for i, side, value in ((0, first, name), (1, second, other))
         )
         for found, user in mine.items():
             match = theirs.get(found)
-            if user is not None and match is not None:
+            if user is not None and match is not None and found[0] is not None:
                 self._pair(user, match)
         return len(self.result.nodes) > before
 
@@ -309,15 +315,14 @@ class _Matcher:
     def _wired(self) -> Key:
         """What a node reads, where all of that corresponds: another operator may stand in the same place."""
         constants = [self.palette.constants(side, contents=False) for side in self.sides]
-        known = set(self.result.values.values())
 
         def key(side: int, node: int) -> Hashable:
             wires: list[Hashable] = []
             for name in self.sides[side].reads[node]:
-                value = self.result.values.get(name) if side == 0 else name
+                value = name if side == 0 else self.back.get(name, name and None)
                 if name in constants[side]:
                     wires.append(constants[side][name])
-                elif value is not None and (value in known or not value):
+                elif value is not None and (not value or value in self.result.values):
                     wires.append(value)
                 else:
                     return None
@@ -343,16 +348,15 @@ def _common(
     """Names that both have, and the one that is left on each side; or, by place, the first with the first."""
     if by_place:
         return zip(names, others, strict=False)
-    pairs = [(name, name) for name in names if name in others]
-    left = [
-        [n for n in mine if n not in theirs] for mine, theirs in ((names, others), (others, names))
-    ]
+    mine, theirs = dict.fromkeys(names), dict.fromkeys(others)
+    pairs = [(name, name) for name in mine if name in theirs]
+    left = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
     return [*pairs, (left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
 
 
-def _unique(keyed: Iterable[tuple[Hashable, int]]) -> dict[Hashable, int | None]:
+def _unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
     """Key -> the only node that has it, None where several do."""
-    found: dict[Hashable, int | None] = {}
+    found: dict[H, int | None] = {}
     for key, node in keyed:
         found[key] = None if key in found else node
     return found

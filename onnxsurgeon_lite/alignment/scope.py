@@ -1,5 +1,6 @@
 """A graph, a subgraph or a function as matching sees it."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -75,18 +76,22 @@ class Scope:
         return found
 
     @cached_property
-    def users(self) -> dict[str, list[int]]:
-        """Value -> the nodes that read it."""
-        return self.index.consumers
+    def uses(self) -> dict[str, dict[int, tuple[int, ...]]]:
+        """Value -> the nodes that need it, and where they read it: nowhere when only their bodies do."""
+        found = defaultdict[str, dict[int, tuple[int, ...]]](dict)
+        for position, reads in enumerate(self.reads):
+            for slot, name in enumerate(reads):
+                if name:
+                    found[name][position] = (*found[name].get(position, ()), slot)
+        for position, names in self.captured.items():
+            for name in names:
+                found[name][position] = ()
+        return dict(found)
 
     def needs(self, position: int) -> Iterator[str]:
         """The values that a node needs, captured ones included."""
         yield from filter(None, self.reads[position])
         yield from self.captured.get(position, ())
-
-    def slots(self, position: int, value: str) -> tuple[int, ...]:
-        """Where a node reads a value; nowhere when only its bodies do."""
-        return tuple(i for i, name in enumerate(self.reads[position]) if name == value)
 
     def node_id(self, position: int) -> str:
         """A node's printable id."""
