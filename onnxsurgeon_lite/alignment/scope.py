@@ -69,10 +69,12 @@ class Scope:
     def captured(self) -> dict[int, list[str]]:
         """Per node with subgraphs, what they use of this and of enclosing scopes and the node itself does not."""
         found = {}
-        for position, reads in enumerate(self.index.reads):
-            direct = self.reads[position]
-            if len(reads) > len(direct) or not all(map(direct.__contains__, reads)):
-                found[position] = [name for name in reads if name not in direct]
+        for position, node in enumerate(self.index.nodes):
+            if node.attribute:
+                direct = {*self.reads[position]}
+                further = [name for name in self.index.reads[position] if name not in direct]
+                if further:
+                    found[position] = further
         return found
 
     @cached_property

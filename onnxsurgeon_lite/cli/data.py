@@ -97,8 +97,9 @@ def gc(model: options.Model) -> None:
 
     with progress(f"collecting the data of {model}"):
         found = storage.collect(load(model))
-    files = f"{len(found.files)} data file{'s' * (len(found.files) != 1)}"
-    lines.out(f"{files}: {found.before} bytes before, {found.after} after")
+    for file in found.files:
+        lines.show_written(file)
+    lines.out(f"{found.before - found.after} bytes less")
 
 
 @data.command()

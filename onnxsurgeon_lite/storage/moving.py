@@ -20,7 +20,7 @@ from onnxsurgeon_lite.wire import expand, skeleton
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection did: the data files that it wrote, and the bytes that they held and hold."""
+    """What a collection did: the data files that held more than the model refers to, their bytes before and after."""
 
     files: tuple[Path, ...]
     before: int
@@ -86,14 +86,21 @@ def collect(model: Model) -> Collected:
     by_file = defaultdict[DataFile, list[TensorProto]](list)
     for tensor in external_tensors(proto):
         by_file[model.span(tensor)[0]].append(tensor)
-    loose = {file: found for file, found in by_file.items() if file.location is not None}
+    kept = {file: _intervals(model, found) for file, found in by_file.items()}
+    loose = {
+        file: found
+        for file, found in by_file.items()
+        if file.location is not None and kept[file] != [(0, file.size)]
+    }
     for file in loose:
         _require_unshared(path, file)
     after = 0
+    if not loose:
+        return Collected((), 0, 0)
     with Staging() as staging:
         for file, found in loose.items():
             with staging.open(file.path) as out:
-                _pack(model, file, found, out)
+                _pack(model, file, found, kept[file], out)
                 after += out.tell()
         with staging.open(path) as out:
             write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
@@ -140,22 +147,32 @@ def _refers(path: Path, data: Path) -> bool:
     return False
 
 
-def _pack(model: Model, file: DataFile, tensors: Iterable[TensorProto], out: BinaryIO) -> None:
-    """Copy the bytes that the tensors refer to, shared ones once, and point the tensors there."""
-    spans = [(tensor, *model.span(tensor)[1:]) for tensor in tensors]
-    starts: list[int] = []
-    stops: list[int] = []
+def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, int]]:
+    """(start, stop) of what tensors refer to in a file, in order; what touches or overlaps is one."""
+    merged: list[tuple[int, int]] = []
+    spans = (model.span(tensor) for tensor in tensors)
     for start, stop in sorted((offset, offset + length) for _, offset, length in spans):
-        if stops and start <= stops[-1]:
-            stops[-1] = max(stops[-1], stop)
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], stop)
         else:
-            starts.append(start)
-            stops.append(stop)
-    moved = []
-    for start, stop in zip(starts, stops, strict=True):
+            merged.append((start, stop))
+    return merged
+
+
+def _pack(
+    model: Model,
+    file: DataFile,
+    tensors: Iterable[TensorProto],
+    intervals: list[tuple[int, int]],
+    out: BinaryIO,
+) -> None:
+    """Copy the intervals one after another, and point the tensors there."""
+    starts, moved = [start for start, _ in intervals], []
+    for start, stop in intervals:
         moved.append(out.tell() - start)
         copy_span(out, file, start, stop - start)
-    for tensor, offset, length in spans:
+    for tensor in tensors:
+        _, offset, length = model.span(tensor)
         refer(tensor, str(file.location), offset + moved[bisect_right(starts, offset) - 1], length)
 
 
