@@ -58,8 +58,9 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     Raises:
         UnknownNameError: the main graph has no such value.
         CutError: a value comes from no node.
-        GraphError: the graph has a cycle.
+        GraphError: the graph has a cycle, or a function calls itself.
     """
+    index.require_sound()
     selection = select_values(index, values)
     for name in selection.names:
         if name not in index.producer:

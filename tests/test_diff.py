@@ -362,6 +362,10 @@ def train(proto: ModelProto) -> None:
     proto.training_info.add().algorithm.node.append(helper.make_node("Relu", ["23"], ["t"]))
 
 
+def bind(proto: ModelProto) -> None:
+    proto.training_info.add().update_binding.add(key="convs1.0.bias", value="new")
+
+
 def unknown(proto: ModelProto) -> None:
     proto.MergeFromString(b"\xfa\x3f\x03new")
 

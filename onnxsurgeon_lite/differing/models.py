@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Literal, TypeVar
 
-from onnx import FunctionProto, ModelProto
+from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
 from onnxsurgeon_lite.alignment import Scope
 from onnxsurgeon_lite.comparison import Tolerance
@@ -100,6 +100,19 @@ def _training(context: Context, main: GraphDiff) -> Iterator[Difference]:
                 Scope.of_body(context.models[1], getattr(two, part), f"training:{number}/{part}"),
             )
             yield from GraphDiff(context, scopes, main.wiring).differences()
+        for part in ("initialization_binding", "update_binding"):
+            changes = tuple(entry_changes(part.replace("_", " "), *_bindings(main, one, two, part)))
+            if changes:
+                yield Difference("changed", "model", "training info", changes=changes)
+
+
+def _bindings(
+    main: GraphDiff, one: TrainingInfoProto, two: TrainingInfoProto, part: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Initializer -> the value of the training graph that is put there, in the second model's names."""
+    mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
+    names = main.wiring.counterparts([*mine, *mine.values()])
+    return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
 
 
 def _notes(context: Context) -> list[str]:
