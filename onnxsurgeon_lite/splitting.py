@@ -144,7 +144,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
         owner[position] = position
         for name in index.reads[position]:
             producer = index.producer.get(name)
-            if producer in of_node and name not in at and of_node[producer] == depends:
+            if producer in of_node and of_node[producer] == depends:
                 owner[_root(owner, producer)] = _root(owner, position)
     return {position: _root(owner, position) for position in owner}
 

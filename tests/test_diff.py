@@ -362,10 +362,6 @@ def train(proto: ModelProto) -> None:
     proto.training_info.add().algorithm.node.append(helper.make_node("Relu", ["23"], ["t"]))
 
 
-def bind(proto: ModelProto) -> None:
-    proto.training_info.add().update_binding.add(key="convs1.0.bias", value="new")
-
-
 def unknown(proto: ModelProto) -> None:
     proto.MergeFromString(b"\xfa\x3f\x03new")
 
@@ -381,6 +377,16 @@ def test_nothing_that_is_lost_goes_unseen(edit):
 
     assert len(diff(edited, whole()).differences) == 1
     assert len(diff(whole(), edited).differences) == 1
+
+
+def test_what_training_puts_where_counts():
+    models = [whole(), whole()]
+    for model, value in zip(models, ("new", "other"), strict=True):
+        model.proto.training_info.add().update_binding.add(key="convs1.0.bias", value=value)
+
+    (found,) = diff(*models).differences
+
+    assert found.changes[0].what == "update binding 'convs1.0.bias'"
 
 
 # contents of tensors

@@ -6,19 +6,13 @@ matching spreads along the edges to what is left around the changes: same node f
 only the wiring agrees, another operator in the same place. Names decide nothing but ties.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from onnxsurgeon_lite.alignment.colours import Coats, Colours, Leaves, Palette
+from onnxsurgeon_lite.alignment.keys import Key, common, groups, keys, unique
 from onnxsurgeon_lite.alignment.scope import Scope
 from onnxsurgeon_lite.graph import call_key
-
-T = TypeVar("T")
-H = TypeVar("H", bound=Hashable)
-Key = Callable[[int, int], Hashable]
-"""(side, node) -> what two nodes must have in common to be paired."""
 
 
 @dataclass
@@ -80,7 +74,7 @@ class _Matcher:
         """Pair inputs by name where both have it (by place in a body), and values from outside."""
         inputs = [[n for n in s.index.inputs if n not in s.index.initializers] for s in self.sides]
         inner = self.sides[0].positional
-        for name, other in (*outside.items(), *_common(*inputs, by_place=inner)):
+        for name, other in (*outside.items(), *common(*inputs, by_place=inner)):
             self._pair_end(name, other, f"end {name}")
         self.free_inputs = [
             dict.fromkeys(n for n in names if n not in ends)
@@ -94,7 +88,7 @@ class _Matcher:
     def match(self) -> None:
         """Pair the nodes, the surest pairs first."""
         exact = self._paint_whole()
-        alike, above, below, own = _keys(exact)
+        alike, above, below, own = keys(exact)
         for key in (alike, above, below):
             self._pair_unique(key)
         self._pair_unique(self._with_constants(own))
@@ -102,7 +96,7 @@ class _Matcher:
         self._spread(own)
         if all(self.free):
             loose = self._paint_rest()
-            alike_but, above_but, below_but, own_but = _keys(loose)
+            alike_but, above_but, below_but, own_but = keys(loose)
             levels = (own, own_but, self._operator)
             self._pair_unique(alike_but)
             self._spread(*levels)
@@ -119,7 +113,7 @@ class _Matcher:
     def _pair_inputs_by_use(self) -> None:
         """Pair renamed inputs from which the same is computed."""
         mine, theirs = (
-            _groups(
+            groups(
                 (
                     tuple(
                         sorted(
@@ -213,7 +207,7 @@ class _Matcher:
 
     def _pair_unique(self, key: Key) -> None:
         """Pair what has a key that no other free node of its graph has."""
-        mine, theirs = (_unique((key(side, n), n) for n in self.free[side]) for side in (0, 1))
+        mine, theirs = (unique((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, a in mine.items():
             b = theirs.get(found)
             if a is not None and b is not None and found is not None:
@@ -221,7 +215,7 @@ class _Matcher:
 
     def _pair_ties(self, key: Key, levels: Sequence[Key]) -> None:
         """Pair what has the same key, those of one name first, then in order; each pair spreads before the next."""
-        mine, theirs = (_groups((key(side, n), n) for n in self.free[side]) for side in (0, 1))
+        mine, theirs = (groups((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, group in mine.items():
             others = theirs.get(found, [])
             named = {self._named(1, b): b for b in others}
@@ -243,7 +237,7 @@ class _Matcher:
         self.spreading = True
         first, second = self.sides
         outputs = [list(side.index.outputs) for side in self.sides]
-        for name, other in _common(*outputs, by_place=first.positional):
+        for name, other in common(*outputs, by_place=first.positional):
             self._reach(name, other)
         for a in self.free[0]:
             for name in first.needs(a):
@@ -283,7 +277,7 @@ class _Matcher:
             if same_slot and key(0, a) == key(1, b) is not None:
                 self._pair(a, b)
         mine, theirs = (
-            _unique(
+            unique(
                 ((key(i, user), slots), user)
                 for user, slots in side.uses.get(value, {}).items()
                 if user in self.free[i]
@@ -329,41 +323,3 @@ class _Matcher:
             return tuple(wires) or None
 
         return key
-
-
-def _keys(colours: tuple[Colours, Colours]) -> tuple[Key, Key, Key, Key]:
-    """Alike in both directions, upwards, downwards, and the node itself."""
-    both = [list(zip(side.up, side.down, strict=True)) for side in colours]
-    return (
-        lambda side, node: both[side][node],
-        lambda side, node: colours[side].up[node],
-        lambda side, node: colours[side].down[node],
-        lambda side, node: colours[side].local[node],
-    )
-
-
-def _common(
-    names: Sequence[str], others: Sequence[str], *, by_place: bool
-) -> Iterable[tuple[str, str]]:
-    """Names that both have, and the one that is left on each side; or, by place, the first with the first."""
-    if by_place:
-        return zip(names, others, strict=False)
-    mine, theirs = dict.fromkeys(names), dict.fromkeys(others)
-    pairs = [(name, name) for name in mine if name in theirs]
-    left = [n for n in mine if n not in theirs], [n for n in theirs if n not in mine]
-    return [*pairs, (left[0][0], left[1][0])] if len(left[0]) == len(left[1]) == 1 else pairs
-
-
-def _unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
-    """Key -> the only node that has it, None where several do."""
-    found: dict[H, int | None] = {}
-    for key, node in keyed:
-        found[key] = None if key in found else node
-    return found
-
-
-def _groups(keyed: Iterable[tuple[Hashable, T]]) -> dict[Hashable, list[T]]:
-    found = defaultdict[Hashable, list[T]](list)
-    for key, node in keyed:
-        found[key].append(node)
-    return found

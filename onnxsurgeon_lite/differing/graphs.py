@@ -1,6 +1,6 @@
 """The differences of two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,14 +19,24 @@ from onnxsurgeon_lite.differing.protos import (
     type_change,
 )
 from onnxsurgeon_lite.differing.result import Change, Difference, TensorDifference
+from onnxsurgeon_lite.differing.subjects import (
+    Initializer,
+    leaf_kind,
+    left_over,
+    named,
+    operator_text,
+    producer_text,
+    quoted,
+    tensor_kind,
+    unpaired,
+    zipped,
+)
 from onnxsurgeon_lite.differing.wiring import Wiring
 from onnxsurgeon_lite.graph import call_key
 from onnxsurgeon_lite.inspect import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.tensors import dtype_name
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
-Initializer = TensorProto | SparseTensorProto
 
 
 @dataclass
@@ -72,9 +82,9 @@ class GraphDiff:
         """Everything that differs, in bodies too."""
         first, second = self.scopes
         for position in self.alignment.removed:
-            yield _unpaired(first, position, "removed")
+            yield unpaired(first, position, "removed")
         for position in self.alignment.added:
-            yield _unpaired(second, position, "added")
+            yield unpaired(second, position, "added")
         pairs = sorted(self.alignment.nodes.items())
         for a, b in pairs:
             changes = tuple(self._node(a, b))
@@ -93,17 +103,17 @@ class GraphDiff:
         first, second = self.scopes
         node, other = first.index.nodes[a], second.index.nodes[b]
         if call_key(node) != call_key(other):
-            yield Change("operator", _operator(node), _operator(other))
+            yield Change("operator", operator_text(node), operator_text(other))
         if node.attribute or other.attribute:
             yield from self._attributes(node, other)
-        for slot, (name, value) in enumerate(_zipped(first.reads[a], second.reads[b])):
+        for slot, (name, value) in enumerate(zipped(first.reads[a], second.reads[b])):
             if not self.wiring.corresponds(name, value):
-                yield Change(f"input {slot}", _quoted(name), _quoted(value))
-        for slot, (name, value) in enumerate(_zipped(first.makes[a], second.makes[b])):
+                yield Change(f"input {slot}", quoted(name), quoted(value))
+        for slot, (name, value) in enumerate(zipped(first.makes[a], second.makes[b])):
             if bool(name) == bool(value):
                 self.context.rename("values", name, value)
             else:
-                yield Change(f"output {slot}", _quoted(name), _quoted(value))
+                yield Change(f"output {slot}", quoted(name), quoted(value))
         self.context.rename("nodes", node.name, other.name)
         yield from text_changes(node, other)
 
@@ -154,7 +164,9 @@ class GraphDiff:
         for name, other in self._paired(list(mine), list(theirs), kind):
             changes = self._value(mine.pop(name), theirs.pop(other))
             if kind == "output" and not self.wiring.corresponds(name, other):
-                changes.append(Change("comes from", *map(_producer, self.scopes, (name, other))))
+                changes.append(
+                    Change("comes from", *map(producer_text, self.scopes, (name, other)))
+                )
             self.context.rename(f"{kind}s", name, other)
             if changes:
                 yield Difference("changed", kind, self._subject(name), name, other, tuple(changes))
@@ -162,7 +174,7 @@ class GraphDiff:
         for left, status in ((mine, "removed"), (theirs, "added")):
             for name, info in left.items():
                 if name not in told:
-                    yield _named(status, kind, self._subject(name), name, type_text(info.type))
+                    yield named(status, kind, self._subject(name), name, type_text(info.type))
 
     def _paired(self, mine: list[str], theirs: list[str], kind: str) -> list[tuple[str, str]]:
         """By place in bodies; else by what matching found, then by name, then in order."""
@@ -196,11 +208,11 @@ class GraphDiff:
 
     def _initializers(self) -> Iterator[Difference]:
         mine, theirs = (dict(scope.index.initializers) for scope in self.scopes)
-        pairs = [*self.wiring.constants, *_left_over(mine, theirs, self.wiring.constants)]
+        pairs = [*self.wiring.constants, *left_over(self.scopes, self.wiring.constants)]
         for name, other in pairs:
             yield from self._initializer(name, mine[name], other, theirs[other])
         for name, other in self.wiring.replaced:
-            kinds = (_leaf_kind(s, n) for s, n in zip(self.scopes, (name, other), strict=True))
+            kinds = (leaf_kind(s, n) for s, n in zip(self.scopes, (name, other), strict=True))
             yield Difference(
                 "changed", "initializer", repr(name), name, other, (Change("kind", *kinds),)
             )
@@ -208,7 +220,9 @@ class GraphDiff:
         for tensors, gone, status in ((mine, told[0], "removed"), (theirs, told[1], "added")):
             for name, tensor in tensors.items():
                 if name not in gone:
-                    yield _named(status, "initializer", self._subject(name), name, _text(tensor))
+                    yield named(
+                        status, "initializer", self._subject(name), name, tensor_kind(tensor)
+                    )
 
     def _initializer(
         self, name: str, tensor: Initializer, other_name: str, other: Initializer
@@ -225,14 +239,14 @@ class GraphDiff:
             changes += self._tensor(tensor.values, other.values, "values")
             changes += self._tensor(tensor.indices, other.indices, "indices")
         else:
-            changes.append(Change("kind", _text(tensor), _text(other)))
-        kinds = _leaf_kind(first, name), _leaf_kind(second, other_name)
+            changes.append(Change("kind", tensor_kind(tensor), tensor_kind(other)))
+        kinds = leaf_kind(first, name), leaf_kind(second, other_name)
         if kinds[0] != kinds[1]:
             changes.append(Change("kind", *kinds))
         if contents is not None:
             changes.append(Change(str(contents)))
         if changes:
-            subject = f"{self._subject(name)} ({_text(tensor)})"
+            subject = f"{self._subject(name)} ({tensor_kind(tensor)})"
             yield Difference(
                 "changed", "initializer", subject, name, other_name, tuple(changes), contents
             )
@@ -281,75 +295,3 @@ class GraphDiff:
     def _subject(self, name: str) -> str:
         path = self.scopes[0].path
         return f"{name!r} in {path}" if path else repr(name)
-
-
-def _unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -> Difference:
-    reads = ", ".join(map(repr, scope.needs(position)))
-    makes = ", ".join(map(repr, filter(None, scope.makes[position])))
-    around = tuple(
-        Change(f"{what} {names}") for what, names in (("reads", reads), ("makes", makes)) if names
-    )
-    node = scope.node_id(position)
-    ids = (node, "") if status == "removed" else ("", node)
-    return Difference(status, "node", scope.describe(position), *ids, around)
-
-
-def _named(
-    status: str, kind: Literal["input", "output", "initializer"], subject: str, name: str, text: str
-) -> Difference:
-    if status == "removed":
-        return Difference("removed", kind, f"{subject} ({text})", before=name)
-    return Difference("added", kind, f"{subject} ({text})", after=name)
-
-
-def _left_over(
-    mine: dict[str, Initializer],
-    theirs: dict[str, Initializer],
-    paired: dict[tuple[str, str], None],
-) -> Iterator[tuple[str, str]]:
-    """Initializers that no paired node reads: those of one name, then those of one dtype and shape."""
-    known = {name for name, _ in paired}
-    free = [n for n in mine if n not in known]
-    taken = {other for _, other in paired}
-    others: dict[str, None] = dict.fromkeys(n for n in theirs if n not in taken)
-    by_kind: dict[str, list[str]] = {}
-    for name in [n for n in others if n not in mine]:
-        by_kind.setdefault(_text(theirs[name]), []).append(name)
-    for name in free:
-        if name in others:
-            yield name, name
-        elif by_kind.get(_text(mine[name])):
-            yield name, by_kind[_text(mine[name])].pop(0)
-
-
-def _zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for slot in range(max(len(names), len(others))):
-        yield (
-            names[slot] if slot < len(names) else "",
-            others[slot] if slot < len(others) else "",
-        )
-
-
-def _operator(node: NodeProto) -> str:
-    return "::".join(filter(None, (node.domain, node.op_type, node.overload)))
-
-
-def _producer(scope: Scope, name: str) -> str:
-    position = scope.index.producer.get(name)
-    return repr(name) if position is None else scope.describe(position)
-
-
-def _leaf_kind(scope: Scope, name: str) -> str:
-    if name not in scope.index.initializers:
-        return "input"
-    return "input with a default" if name in scope.index.inputs else "initializer"
-
-
-def _text(tensor: Initializer) -> str:
-    if isinstance(tensor, SparseTensorProto):
-        return f"sparse {list(tensor.dims)}"
-    return f"{dtype_name(tensor.data_type)} {list(tensor.dims)}"
-
-
-def _quoted(name: str) -> str:
-    return repr(name) if name else ""
