@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.bisection import BisectResult, bisect, write_reproducer
+    from onnxsurgeon_lite.building import Builder
     from onnxsurgeon_lite.checking import CheckResult, check
     from onnxsurgeon_lite.comparison import Comparison, Tolerance, compare
+    from onnxsurgeon_lite.differing import ModelDiff, diff
     from onnxsurgeon_lite.errors import SurgeonError
     from onnxsurgeon_lite.feeds import Recipe, make_feeds, read_feeds
     from onnxsurgeon_lite.graph import GraphIndex
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "bisection": ("BisectResult", "bisect", "write_reproducer"),
+    "building": ("Builder",),
     "checking": ("CheckResult", "check"),
     "comparison": ("Comparison", "Tolerance", "compare"),
+    "differing": ("ModelDiff", "diff"),
     "errors": ("SurgeonError",),
     "feeds": ("Recipe", "make_feeds", "read_feeds"),
     "graph": ("GraphIndex",),
@@ -45,12 +49,14 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "PASSES",
     "BisectResult",
+    "Builder",
     "CheckResult",
     "Comparison",
     "Expose",
     "Extract",
     "GraphIndex",
     "Model",
+    "ModelDiff",
     "Pass",
     "PassResult",
     "Recipe",
@@ -62,6 +68,7 @@ __all__ = [
     "bisect",
     "check",
     "compare",
+    "diff",
     "load",
     "make_feeds",
     "open_references",

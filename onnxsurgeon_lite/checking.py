@@ -4,7 +4,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.findings import Finding, find
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 
@@ -20,14 +21,20 @@ except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as er
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The checker's verdict; `problem` is its message, '' for a valid model."""
+    """The checker's verdict.
+
+    Attributes:
+        problem: its message, '' for a valid model.
+        findings: what is suspicious although the checker does not mind.
+    """
 
     valid: bool
     problem: str = ""
+    findings: tuple[Finding, ...] = ()
 
 
 def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
-    """Check a model against the ONNX specification.
+    """Check a model against the ONNX specification, and look for what is suspicious.
 
     Args:
         full: strict type and shape inference, too.
@@ -37,7 +44,9 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
         GraphError: a cycle, two producers of one value, a function that calls itself.
         RuntimeCrash, RuntimeTimeout: the checker died of the model, or took too long.
     """
-    GraphIndex.of(model).require_sound()
+    index = GraphIndex.of(model)
+    index.require_sound()
+    findings = tuple(find(index))
     proto, folder = model.for_runtime()
     command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
     try:
@@ -53,7 +62,14 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
         raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
     message = done.stderr.decode(errors="replace").strip()
     if done.returncode == 0:
-        return CheckResult(True)
+        return CheckResult(True, findings=findings)
     if done.returncode == 1 and message.startswith("invalid: "):
-        return CheckResult(False, message.removeprefix("invalid: "))
+        return CheckResult(False, message.removeprefix("invalid: "), findings)
     raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")
+
+
+def require_valid(model: Model) -> None:
+    """Raise `GraphError` with the checker's message unless it accepts the model."""
+    result = check(model)
+    if not result.valid:
+        raise GraphError(f"the model is not valid: {' '.join(result.problem.split())}")

@@ -46,7 +46,7 @@ def compare_sets(
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
-            _add(result.compared, name, value, reference.read(name), tolerance)
+            result.compared |= compare_value(name, value, reference.read(name), tolerance)
     if not result.compared:
         shown = ", ".join(map(repr, names[:5]))
         raise ReferenceSetError(
@@ -81,22 +81,25 @@ def compare_model(
     return result
 
 
-def _add(
-    compared: dict[str, Comparison],
+def compare_value(
     name: str,
     actual: Stored | None,
-    reference: Stored,
-    tolerance: Tolerance | None,
-) -> None:
+    reference: Stored | None,
+    tolerance: Tolerance | None = None,
+) -> dict[str, Comparison]:
+    """Compare a tensor, or each tensor of a sequence; an optional value that is absent equals only another."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
-        compared[name] = compare(actual, reference, tolerance)
-        return
-    actuals = actual if isinstance(actual, list) else []
-    references = reference if isinstance(reference, list) else [reference]
+        return {name: compare(actual, reference, tolerance)}
+    actuals, references = (
+        value if isinstance(value, list) else [] if value is None else [value]
+        for value in (actual, reference)
+    )
     missing = np.empty((0,), dtype=object)
     if not actuals and not references:
-        compared[name] = compare(missing, missing)
+        return {name: compare(missing, missing)}
+    compared = {}
     for i in range(max(len(actuals), len(references))):
         a = actuals[i] if i < len(actuals) else missing
         r = references[i] if i < len(references) else missing
         compared[f"{name}[{i}]"] = compare(a, r, tolerance)
+    return compared

@@ -9,7 +9,9 @@
     ├── AmbiguousNameError      the name fits several nodes or values
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
+    ├── BuildError              a text, array or builder that gives no model
     ├── OutputExistsError       a file would be overwritten
+    ├── SharedDataError         data that another model refers to would be changed
     ├── WriteError              the result could not be written
     ├── ReferenceSetError       reference tensors that cannot be read, or do not fit the model
     ├── FeedsError              feeds of a wrong name, dtype or shape
@@ -95,8 +97,16 @@ class OpenCutError(CutError):
         self.path = tuple(path)
 
 
+class BuildError(SurgeonError):
+    """A text, an array or a builder that gives no model."""
+
+
 class OutputExistsError(SurgeonError):
     """A file would be overwritten."""
+
+
+class SharedDataError(SurgeonError):
+    """Data that another model refers to would be changed."""
 
 
 class WriteError(SurgeonError):

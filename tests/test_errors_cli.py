@@ -34,6 +34,16 @@ VERBS = {
     "record": ["record", "MODEL", "-o", "recorded"],
     "compare": ["compare", "MODEL", "refs.npz"],
     "bisect": ["bisect", "MODEL", "--reference", "refs.npz"],
+    "diff": ["diff", "MODEL", "good.onnx"],
+    "diff the other way": ["diff", "good.onnx", "MODEL", "--run"],
+    "split": ["split", "MODEL", "--at", "h"],
+    "data ls": ["data", "ls", "MODEL"],
+    "data embed": ["data", "embed", "MODEL"],
+    "data external": ["data", "external", "MODEL"],
+    "data move": ["data", "move", "MODEL", "moved.data"],
+    "data gc": ["data", "gc", "MODEL"],
+    "data strip": ["data", "strip", "MODEL"],
+    "data unstrip": ["data", "unstrip", "MODEL", "good.onnx"],
 }
 
 
@@ -183,7 +193,8 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    "verb", ["check", "extract", "expose", "run", "record", "compare", "bisect"]
+    "verb",
+    ["check", "extract", "expose", "run", "record", "compare", "bisect", "diff", "split"],
 )
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_graph_is_told(kind, verb, folder):

@@ -59,8 +59,16 @@ def test_every_verb_has_an_example():
     from onnxsurgeon_lite.cli.app import app
 
     verbs = {command.name for command in app.registered_commands}
+    groups = {group.name: group.typer_instance for group in app.registered_groups}
+    verbs |= {
+        f"{name} {c.name or c.callback.__name__}"
+        for name, g in groups.items()
+        for c in g.registered_commands
+    }
 
-    shown = {match for command, _ in COMMANDS for match in re.findall(r"onnxdbg (\w+)", command)}
+    in_group = "|".join(groups)
+    pattern = rf"onnxdbg ((?:(?:{in_group}) )?\w+)"
+    shown = {match for command, _ in COMMANDS for match in re.findall(pattern, command)}
     assert verbs == shown
 
 

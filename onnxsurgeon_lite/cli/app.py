@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import cut, debug, look, run
+from onnxsurgeon_lite.cli import build, cut, debug, look, run
 from onnxsurgeon_lite.cli.boundary import Boundary
-from onnxsurgeon_lite.cli.options import CUT, DEBUG, LOOK, RUN
+from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 app = typer.Typer(
     name="onnxdbg",
@@ -39,11 +40,14 @@ def _onnxdbg(
 
 
 for panel, commands in (
-    (LOOK, (look.inspect, look.print_model, look.check)),
-    (CUT, (cut.extract, cut.expose)),
+    (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
+    (CUT, (cut.extract, cut.expose, cut.split)),
+    (CHANGE, (build.build,)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.rank, debug.demo)),
 ):
     for command in commands:
         name = command.__name__.removesuffix("_model")
         app.command(name, rich_help_panel=panel)(command)
+
+app.add_typer(data, name="data", rich_help_panel=CHANGE)

@@ -1,10 +1,11 @@
-"""Cut: extract, expose."""
+"""Cut: extract, expose, split."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,45 @@ def expose(
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
     _apply(Expose(tuple(values or ()), every), model, output, force)
+
+
+def split(
+    model: options.Model,
+    at: Annotated[list[str], typer.Option("--at", help="Values to split at, comma-separated.")],
+    output: options.Output = None,
+    feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    opt: options.Opt = "none",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
+    json: options.Json = False,
+) -> None:
+    """Split a model at values into parts, and run the parts, one after another, against the whole."""
+    from onnxsurgeon_lite import splitting
+    from onnxsurgeon_lite.bisection.reproducer import require_free
+    from onnxsurgeon_lite.feeds import given_or_made
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data, lines, parts
+    from onnxsurgeon_lite.report.progress import progress
+    from onnxsurgeon_lite.runtime.session import Runtime
+
+    folder = options.default_output(model, "split", output, force, suffix="")
+    require_free(folder, force)
+    index = GraphIndex.of(load(model))
+    found = splitting.split(index, at)
+    given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
+    lines.show_notes([*found.notes, *(f"made {line}" for line in made)])
+    how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
+    with progress(f"writing {folder}"), Runtime(how) as runtime:
+        found = splitting.write_parts(index, found, folder)
+        found = splitting.compare_chain(index, found, given, runtime)
+    (data.show_json if json else parts.show_split)(found)
+    if not found.match:
+        raise typer.Exit(MISMATCH)
 
 
 def _apply(

@@ -1,5 +1,6 @@
-"""Look: inspect, print, check."""
+"""Look: inspect, print, check, diff."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,7 +64,7 @@ def check(
     timeout: options.Timeout = None,
     json: options.Json = False,
 ) -> None:
-    """Check a model against the ONNX specification, without materialising weights."""
+    """Check a model against the ONNX specification, and find what is suspicious, without materialising weights."""
     from onnxsurgeon_lite import checking
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.report import data, lines
@@ -72,6 +73,48 @@ def check(
     if json:
         data.show_json(result)
     else:
-        lines.show_verdict(model, result.problem)
+        lines.show_verdict(model, result)
     if not result.valid:
+        raise typer.Exit(MISMATCH)
+
+
+def diff(
+    first: options.Model,
+    second: Annotated[Path, typer.Argument(help="Model to compare it with.", show_default=False)],
+    run: Annotated[bool, typer.Option("--run", help="Run both on the same feeds, too.")] = False,
+    feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    opt: options.Opt = "all",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    json: options.Json = False,
+) -> None:
+    """Compare two models by structure, whatever their values and nodes are called and however they are ordered."""
+    from onnxsurgeon_lite import differing
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data, differences
+    from onnxsurgeon_lite.report.progress import progress
+
+    allowed = options.tolerance(rtol, atol)
+    models = load(first), load(second)
+    with progress(f"comparing {first} with {second}"):
+        found = differing.diff(*models, allowed)
+    if run:
+        from onnxsurgeon_lite.feeds import given_or_made
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.report import lines
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        recipe = options.recipe(seed, dim, fill)
+        given, made = given_or_made(GraphIndex.of(models[0]), feeds, recipe)
+        lines.show_notes(f"made {line}" for line in made)
+        how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
+        with Runtime(how) as runtime:
+            found = differing.with_outputs(models, found, given, runtime, allowed)
+    (data.show_json if json else differences.show_diff)(found)
+    if not found.same:
         raise typer.Exit(MISMATCH)

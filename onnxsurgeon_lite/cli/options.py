@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
-LOOK, CUT, RUN, DEBUG = "Look", "Cut", "Run", "Debug"  # panels of the help page
+LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 
@@ -170,6 +170,19 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
                     "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
                 )
     return how
+
+
+def files(texts: list[str] | None) -> dict[str, Path]:
+    """Name -> file of `--initializer` options."""
+    return {name: Path(path) for name, path in _pairs("--initializer", texts)}
+
+
+def text_of(path: Path) -> str:
+    """A text file's contents."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {str(path)!r} as text: {error}") from error
 
 
 def byte_size(text: str) -> int:

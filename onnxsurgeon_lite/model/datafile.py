@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError
+from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError, UsageError
 
 _BLOCK = 1 << 22
 
@@ -73,21 +73,13 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
     Raises:
         ExternalDataError: the location is refused, or there is no such file.
     """
-    parts = PurePosixPath(location).parts
-    if (
-        not parts
-        or "\0" in location
-        or ".." in parts
-        or PurePosixPath(location).is_absolute()
-        or PureWindowsPath(location).drive
-        or location.startswith("*/")  # onnxruntime's marker for addresses in memory
-    ):
+    if not _is_inside(location):
         raise ExternalDataError(
             f"tensor {tensor!r} wants its data from {location!r}, outside the model's folder: refused",
             "put the file into that folder, and save the model again with its data there",
         )
     path = folder
-    for part in parts:
+    for part in PurePosixPath(location).parts:
         path = path / part
         try:
             mode = path.lstat().st_mode
@@ -106,3 +98,24 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
             f"the external data of tensor {tensor!r} is no regular file: {str(path)!r}"
         )
     return Path(os.path.abspath(path))
+
+
+def require_inside(location: str, model: str) -> None:
+    """Raise `UsageError` unless a location is a path below the folder of the model file of that name."""
+    if not _is_inside(location) or PurePosixPath(location) == PurePosixPath(model):
+        raise UsageError(
+            f"{location!r} cannot hold the data of {model!r}: it is no other file in its folder or below",
+            "give a path relative to the model, such as weights/model.data",
+        )
+
+
+def _is_inside(location: str) -> bool:
+    parts = PurePosixPath(location).parts
+    return not (
+        not parts
+        or "\0" in location
+        or ".." in parts
+        or PurePosixPath(location).is_absolute()
+        or PureWindowsPath(location).drive
+        or location.startswith("*/")  # onnxruntime's marker for addresses in memory
+    )

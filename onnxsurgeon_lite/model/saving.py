@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
-from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.files import Staging, copy_span, write_pieces
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer
@@ -27,7 +27,12 @@ class Written:
 
 
 def save(
-    model: Model, path: str | Path, external: bool | None = None, *, force: bool = False
+    model: Model,
+    path: str | Path,
+    external: bool | None = None,
+    *,
+    location: str = "",
+    force: bool = False,
 ) -> Written:
     """Write a model whose files can be moved together; an unedited one is written byte for byte as it was.
 
@@ -38,10 +43,12 @@ def save(
         external: None keeps the source's way (its data files are copied under their own names), unless a single
             file would pass protobuf's 2 GiB; True moves every large initializer into one `<name>.data`; False
             embeds everything, whatever the size.
+        location: with external=True, the data file's path relative to the model; `<name>.data` when empty.
         force: overwrite a data file that belongs to something else.
 
     Raises:
         OutputExistsError: a data file that belongs to something else would be overwritten.
+        UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
     """
@@ -50,13 +57,13 @@ def save(
         return _copy_source(model, path, force)
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    if external is None and _embedded_size(model, proto) > MAX_PROTOBUF:
+    if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
     with Staging() as staging:
         if external is None:
             data_files = _copy_data_files(model, proto, path, staging, force)
         elif external:
-            data_files = _gather(model, proto, path, staging, force)
+            data_files = _gather(model, proto, path, location, staging, force)
         else:
             data_files = []
         pieces = expand(proto.SerializeToString(), model.files)
@@ -92,11 +99,11 @@ def _copy_source(model: Model, path: Path, force: bool) -> Written:
     return Written(path, tuple(data_files))
 
 
-def _embedded_size(model: Model, proto: ModelProto) -> int:
-    """Bytes of the file if what is embedded stays so."""
-    spans = (model.span(tensor) for tensor in external_tensors(proto))
-    embedded = sum(length for file, _, length in spans if file.location is None)
-    return int(proto.ByteSize()) + embedded
+def embedded_size(model: Model, everything: bool = True) -> int:
+    """Bytes of the model's file with all its data inside, or with what is inside already."""
+    spans = (model.span(tensor) for tensor in external_tensors(model.proto))
+    inside = (length for file, _, length in spans if everything or file.location is None)
+    return int(model.proto.ByteSize()) + sum(inside)
 
 
 def _copy_data_files(
@@ -126,10 +133,12 @@ def _copy_data_files(
 
 
 def _gather(
-    model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
+    model: Model, proto: ModelProto, path: Path, location: str, staging: Staging, force: bool
 ) -> list[Path]:
-    """Write exactly the bytes of every large initializer, and of what was external, to one `<name>.data`."""
-    target = path.with_name(path.name.removesuffix(".onnx") + ".data")
+    """Write exactly the bytes of every large initializer, and of what was external, to one data file."""
+    location = location or path.name.removesuffix(".onnx") + ".data"
+    require_inside(location, path.name)
+    target = path.parent / location
     large = [t for t in walk.initializers(proto) if is_external(t) or len(t.raw_data) > LARGE]
     large += [
         t
@@ -144,6 +153,7 @@ def _gather(
         )
     written: dict[tuple[Path, int, int], int] = {}  # shared bytes are written once
     position = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
     with staging.open(target) as out:
         for tensor in large:
             if not is_external(tensor):
@@ -158,7 +168,7 @@ def _gather(
                 if offset == position:
                     copy_span(out, file, start, length)
                     position += length
-            refer(tensor, target.name, offset, length)
+            refer(tensor, location, offset, length)
     return [target]
 
 

@@ -1,9 +1,16 @@
 """Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import SurgeonError
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.checking import CheckResult
+
+_SHOWN = 8  # findings of a kind
 
 
 def out(text: str) -> None:
@@ -30,15 +37,23 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
-def show_verdict(path: object, problem: str) -> None:
-    """Whether a model is valid, and why not."""
-    if not problem:
+def show_verdict(path: object, result: "CheckResult") -> None:
+    """Whether a model is valid, and why not; then what is suspicious, some lines of a kind."""
+    if result.valid:
         out(f"{str(path)!r} is valid")
-        return
-    first, *rest = filter(None, map(str.strip, problem.splitlines()))
-    out(f"invalid: {_one_line(first)}")
-    for line in rest:
-        out(f"  {_one_line(line)}")
+    else:
+        first, *rest = filter(None, map(str.strip, result.problem.splitlines()))
+        out(f"invalid: {_one_line(first)}")
+        for line in rest:
+            out(f"  {_one_line(line)}")
+    shown = Counter[str]()
+    for finding in result.findings:
+        shown[finding.kind] += 1
+        if shown[finding.kind] <= _SHOWN:
+            out(f"{finding.kind}: {_one_line(finding.message)}")
+    for kind, count in shown.items():
+        if count > _SHOWN:
+            out(f"{kind}: {count - _SHOWN} more (all with --json)")
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:

@@ -1,0 +1,31 @@
+"""Build: a model from text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+
+
+def build(
+    text: Annotated[Path, typer.Argument(help="File in ONNX text syntax; a graph alone will do.")],
+    output: options.Output = None,
+    initializer: Annotated[
+        list[str] | None,
+        typer.Option("--initializer", help="Array for a name.", metavar="NAME=FILE.npy"),
+    ] = None,
+    force: options.Force = False,
+) -> None:
+    """Build a model from ONNX text syntax, and check it."""
+    from onnxsurgeon_lite import building
+    from onnxsurgeon_lite.checking import require_valid
+    from onnxsurgeon_lite.model import save
+    from onnxsurgeon_lite.report import lines
+
+    target = options.default_output(text, "build", output, force)
+    model = building.parse_text(options.text_of(text))
+    model = building.add_initializers(model, options.files(initializer))
+    require_valid(model)
+    written = save(model, target, force=force)
+    lines.show_written(written.path, written.data_files)

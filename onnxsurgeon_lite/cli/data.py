@@ -1,0 +1,142 @@
+"""Data: where a model's tensors are, and putting them elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+
+data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
+
+
+@data.command()
+def ls(
+    model: options.Model,
+    fingerprints: Annotated[
+        bool, typer.Option("--fingerprint/--no-fingerprint", help="Read the data for fingerprints.")
+    ] = True,
+    json: options.Json = False,
+) -> None:
+    """List the large tensors: file, offset, bytes, dtype, fingerprint."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data as reporting
+    from onnxsurgeon_lite.report import storage as tables
+    from onnxsurgeon_lite.report.progress import progress
+    from onnxsurgeon_lite.storage import list_data
+
+    with progress(f"reading the data of {model}"):
+        found = list(list_data(load(model), fingerprints))
+    (reporting.show_json if json else tables.show_data)(found)
+
+
+@data.command()
+def embed(
+    model: options.Model, output: options.Output = None, force: options.Force = False
+) -> None:
+    """Write a model with all its data inside."""
+    from onnxsurgeon_lite import storage
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    target = options.default_output(model, "embed", output, force)
+    with progress(f"writing {target}"):
+        written = storage.embed(load(model), target, force=force)
+    lines.show_written(written.path, written.data_files)
+
+
+@data.command()
+def external(
+    model: options.Model,
+    location: Annotated[
+        str,
+        typer.Option(
+            "--location", help="The data's path relative to the model; NAME.data if none."
+        ),
+    ] = "",
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Write a model with its data in one file beside it."""
+    from onnxsurgeon_lite.model import load, save
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    target = options.default_output(model, "external", output, force)
+    with progress(f"writing {target}"):
+        written = save(load(model), target, external=True, location=location, force=force)
+    lines.show_written(written.path, written.data_files)
+
+
+@data.command()
+def move(
+    model: options.Model,
+    location: Annotated[str, typer.Argument(help="The new path, relative to the model.")],
+    force: options.Force = False,
+) -> None:
+    """Move a model's data to another file, in place: the model refers to it there."""
+    from onnxsurgeon_lite import storage
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    with progress(f"moving the data of {model}"):
+        written, notes = storage.move(load(model), location, force=force)
+    lines.show_notes(notes)
+    lines.show_written(written.path, written.data_files)
+
+
+@data.command()
+def gc(model: options.Model) -> None:
+    """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
+    from onnxsurgeon_lite import storage
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    with progress(f"collecting the data of {model}"):
+        found = storage.collect(load(model))
+    for file in found.files:
+        lines.show_written(file)
+    lines.out(f"{found.before - found.after} bytes less")
+
+
+@data.command()
+def strip(
+    model: options.Model,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Write a model whose weights are noise of the same mean, deviation and range."""
+    from onnxsurgeon_lite import storage
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    target = options.default_output(model, "strip", output, force)
+    with progress(f"writing {target}"):
+        found = storage.strip(load(model), target, seed, force=force)
+    lines.show_notes(f"no floats, so kept as they are: {name!r}" for name in found.kept)
+    lines.out(f"stripped {found.changed} tensors")
+    lines.show_written(found.written.path, found.written.data_files)
+
+
+@data.command()
+def unstrip(
+    model: options.Model,
+    original: Annotated[Path, typer.Argument(help="The model that was stripped.")],
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Write a stripped model with the weights of the original."""
+    from onnxsurgeon_lite import storage
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    target = options.default_output(model, "unstrip", output, force)
+    with progress(f"writing {target}"):
+        written = storage.unstrip(load(model), load(original), target, force=force)
+    lines.show_written(written.path, written.data_files)

@@ -1,0 +1,92 @@
+"""How a difference says what it is about."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from onnx import NodeProto, SparseTensorProto, TensorProto
+
+from onnxsurgeon_lite.alignment import Scope
+from onnxsurgeon_lite.differing.result import Change, Difference
+from onnxsurgeon_lite.tensors import dtype_name
+
+Initializer = TensorProto | SparseTensorProto
+
+
+def unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -> Difference:
+    """A node that only one graph has, with the values around it."""
+    reads = ", ".join(map(repr, scope.needs(position)))
+    makes = ", ".join(map(repr, filter(None, scope.makes[position])))
+    around = tuple(
+        Change(f"{what} {names}") for what, names in (("reads", reads), ("makes", makes)) if names
+    )
+    node = scope.node_id(position)
+    ids = (node, "") if status == "removed" else ("", node)
+    return Difference(status, "node", scope.describe(position), *ids, around)
+
+
+def named(
+    status: str, kind: Literal["input", "output", "initializer"], subject: str, name: str, text: str
+) -> Difference:
+    """An input, output or initializer that only one graph has."""
+    if status == "removed":
+        return Difference("removed", kind, f"{subject} ({text})", before=name)
+    return Difference("added", kind, f"{subject} ({text})", after=name)
+
+
+def left_over(
+    scopes: tuple[Scope, Scope], paired: dict[tuple[str, str], None]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of initializers that no paired node reads: of one name, or without any reader and of one kind."""
+    first, second = (scope.index.initializers for scope in scopes)
+    free, others = (
+        dict.fromkeys(name for name in tensors if name not in known)
+        for tensors, known in ((first, {a for a, _ in paired}), (second, {b for _, b in paired}))
+    )
+    unread: dict[str, list[str]] = {}
+    for name in others:
+        if name not in free and name not in scopes[1].uses:
+            unread.setdefault(tensor_kind(second[name]), []).append(name)
+    for name in free:
+        if name in others:
+            yield name, name
+        elif name not in scopes[0].uses and unread.get(tensor_kind(first[name])):
+            yield name, unread[tensor_kind(first[name])].pop(0)
+
+
+def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Slot by slot; '' where one has fewer."""
+    for slot in range(max(len(names), len(others))):
+        yield (
+            names[slot] if slot < len(names) else "",
+            others[slot] if slot < len(others) else "",
+        )
+
+
+def operator_text(node: NodeProto) -> str:
+    """`domain::op_type`, with the overload."""
+    return "::".join(filter(None, (node.domain, node.op_type, node.overload)))
+
+
+def producer_text(scope: Scope, name: str) -> str:
+    """The node that a value comes from, or the value."""
+    position = scope.index.producer.get(name)
+    return repr(name) if position is None else scope.describe(position)
+
+
+def leaf_kind(scope: Scope, name: str) -> str:
+    """What a value is that no node makes."""
+    if name not in scope.index.initializers:
+        return "input"
+    return "input with a default" if name in scope.index.inputs else "initializer"
+
+
+def tensor_kind(tensor: Initializer) -> str:
+    """Dtype and shape."""
+    if isinstance(tensor, SparseTensorProto):
+        return f"sparse {list(tensor.dims)}"
+    return f"{dtype_name(tensor.data_type)} {list(tensor.dims)}"
+
+
+def quoted(name: str) -> str:
+    """The name, or nothing for an omitted value."""
+    return repr(name) if name else ""

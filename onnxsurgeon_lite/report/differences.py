@@ -1,0 +1,61 @@
+"""A diff for the terminal: a line for each difference."""
+
+from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.lines import out, show_notes
+from onnxsurgeon_lite.report.numbers import explain
+
+_LONGEST = 80  # characters of a text before or after a change
+_ALIKE = 4  # nodes of which only metadata changed have a line each, more of them have one together
+
+
+def show_diff(found: ModelDiff) -> None:
+    """Every difference, then how the outputs compare."""
+    show_notes(found.notes)
+    annotated = [difference for difference in found.differences if _only_texts(difference)]
+    hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
+    for difference in found.differences:
+        if id(difference) not in hidden:
+            out(shown(_line(difference)))
+    if hidden:
+        out(
+            f"changed metadata of {len(hidden)} nodes, such as {shown(annotated[0].subject)} (all with --json)"
+        )
+    for name, comparison in found.outputs.items():
+        if comparison.match:
+            out(shown(f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"))
+        for line in explain(name, comparison):
+            out(shown(line))
+    if found.same:
+        out("no difference")
+
+
+def _line(difference: Difference) -> str:
+    what = f"{difference.status} {difference.kind} {difference.subject}"
+    texts = [change for change in difference.changes if _is_text(change)]
+    parts = [change for change in difference.changes if len(texts) == 1 or not _is_text(change)]
+    changes = [_change(change) for change in parts]
+    if len(texts) > 1:
+        changes.append(f"{len(texts)} texts of metadata")
+    return f"{what}: {'; '.join(changes)}" if changes else what
+
+
+def _only_texts(difference: Difference) -> bool:
+    changed = (difference.status, difference.kind) == ("changed", "node")
+    return changed and all(map(_is_text, difference.changes))
+
+
+def _is_text(change: Change) -> bool:
+    return change.what == "doc string" or change.what.startswith("metadata ")
+
+
+def _change(change: Change) -> str:
+    before, after = _short(change.before), _short(change.after)
+    if before and after:
+        return f"{change.what} {before} -> {after}"
+    ending = "removed" if before else "added" if after else ""
+    return " ".join(filter(None, (change.what, before, after, ending)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,124 @@
+"""What `check` finds in models that the ONNX checker finds valid, and does not find in sound ones."""
+
+import numpy as np
+import onnx
+import pytest
+from conftest import FIXTURES
+from onnx import helper, numpy_helper
+from typer.testing import CliRunner
+
+from onnxsurgeon_lite import GraphIndex, check, load
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.findings import find
+from onnxsurgeon_lite.model import Model
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>\n'
+
+
+def found(text: str, *constants: onnx.TensorProto) -> list[str]:
+    proto = onnx.parser.parse_model(HEADER + text)
+    proto.graph.initializer.extend(constants)
+    return [f"{f.kind}: {f.message}" for f in find(GraphIndex.of(Model(proto)))]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "g (float[2] x) => (float[2] y) { a = Relu(x) b = Neg(a) y = Abs(x) }",
+            "unreachable: no output depends on Relu @0",
+        ),
+        (
+            "g (float[2] x) => (float[2] y) { a = custom.Thing(x) y = custom.Other(a) }",
+            "unknown type: the type of 'a', made by Thing @0, is unknown",
+        ),
+        (
+            "g (float[2] x) => (float[2] y, float[1] z) "
+            "{ y = Relu(x) k = Constant<value = float[1] {1}>() z = Neg(k) }",
+            "frozen output: output 'z' depends on no input: was it frozen by tracing?",
+        ),
+        (
+            "g (float[1,2] x, float[2] s) => (float[1,2] y) "
+            "{ y, m, v = BatchNormalization<training_mode = 1>(x, s, s, s, s) }",
+            "training mode: BatchNormalization @0 is in training mode: "
+            "was the model exported in train()?",
+        ),
+        (
+            "g (float[2] x) => (float[2] y) "
+            "{ t = Constant<value = bool {1}>() y = Dropout(x, , t) }",
+            "training mode: Dropout @1 is in training mode: was the model exported in train()?",
+        ),
+        (
+            "g (float[2] x) => (float[2] y) { [n] a = Relu(x) [n] y = Neg(a) }",
+            "duplicate name: 'n' is the name of nodes @0, @1",
+        ),
+    ],
+)
+def test_what_is_suspicious_is_found(text, message):
+    assert message in found(text)
+
+
+def test_a_value_defined_twice_is_told_with_both_definitions():
+    text = "g (float[2] x) => (float[2] y) { h = Relu(x) y = Neg(h) }"
+    constant = numpy_helper.from_array(np.ones(2, np.float32), "h")
+
+    (message,) = found(text, constant)
+
+    assert message == "duplicate name: value 'h' is an initializer, and made by Relu @0"
+
+
+def test_branches_may_use_the_same_names_but_not_those_outside():
+    text = """g (float[2] x, bool c) => (float[2] y) {
+        h = Relu(x)
+        y = If(c) <
+            then_branch = yes () => (float[2] p) { p = Add(h, x) },
+            else_branch = no () => (float[2] p) { p = Sub(h, x) }
+        >
+    }"""
+
+    assert found(text) == []
+    assert found(text.replace("(float[2] p) { p = Sub", "(float[2] h) { h = Sub")) == [
+        "duplicate name: value 'h' is made by Relu @0, and made by Sub @1/else_branch/@0"
+    ]
+
+
+def test_training_mode_is_found_in_bodies():
+    text = """g (float[2] x, bool c) => (float[2] y) {
+        t = Constant<value = bool {1}>()
+        y = If(c) <
+            then_branch = yes () => (float[2] p) { p = Dropout(x, , t) },
+            else_branch = no () => (float[2] q) { q = Neg(x) }
+        >
+    }"""
+
+    (message,) = found(text)
+
+    assert "Dropout @1/then_branch/@0" in message
+
+
+def test_dropout_and_an_input_with_a_default_are_fine():
+    text = "g (float[2] x, float[2] w) => (float[2] y) { h = Add(x, w) y = Dropout(h) }"
+
+    assert found(text, numpy_helper.from_array(np.ones(2, np.float32), "w")) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["whole_model", "whole_model_dynamo", "transformer_block", "control_flow", "low_precision"],
+)
+def test_nothing_is_found_in_a_sound_model(name):
+    assert check(load(FIXTURES / f"{name}.onnx")).findings == ()
+
+
+def test_many_findings_are_counted(tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], [f"h{i}"]) for i in range(20)]
+    nodes.append(helper.make_node("Relu", ["x"], ["y"]))
+    vector = helper.make_tensor_type_proto(1, [4])
+    ends = ([helper.make_value_info(name, vector)] for name in ("x", "y"))
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *ends)), tmp_path / "m.onnx")
+
+    done = CliRunner().invoke(app, ["check", str(tmp_path / "m.onnx")])
+
+    assert done.exit_code == 0
+    assert "unreachable: no output depends on Relu @7\n" in done.output
+    assert "unreachable: 12 more (all with --json)\n" in done.output

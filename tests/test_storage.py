@@ -1,0 +1,380 @@
+"""Data put elsewhere: the model stays what it was, files hold no byte too many, and nobody else's data is touched."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+from onnxsurgeon_lite import diff, load, run_model, save
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import (
+    OutputExistsError,
+    SharedDataError,
+    UsageError,
+    WriteError,
+)
+from onnxsurgeon_lite.storage import collect, embed, list_data, move, strip, unstrip
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+WEIGHT = np.random.default_rng(0).normal(0.5, 2, (16, 512)).astype(np.float32)
+X = np.ones((1, 16), np.float32)
+
+
+def proto() -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["m"]),
+            helper.make_node("Add", ["m", "b"], ["a"]),
+            helper.make_node("Gather", ["a", "order"], ["y"], axis=1),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 512])],
+        [
+            numpy_helper.from_array(WEIGHT, "w"),
+            numpy_helper.from_array(WEIGHT[0], "b"),
+            numpy_helper.from_array(np.arange(512)[::-1].copy(), "order"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A model with its data in `old.bin`, among bytes that nothing refers to."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    onnx.save(
+        proto(),
+        folder / "m.onnx",
+        save_as_external_data=True,
+        location="old.bin",
+        size_threshold=0,
+    )
+    model = onnx.load(folder / "m.onnx", load_external_data=False)
+    data = (folder / "old.bin").read_bytes()
+    (folder / "old.bin").write_bytes(b"?" * 777 + data + b"?" * 99)
+    for tensor in model.graph.initializer:
+        offset = next(entry for entry in tensor.external_data if entry.key == "offset")
+        offset.value = str(int(offset.value) + 777)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
+    return folder / "m.onnx"
+
+
+SIZE = WEIGHT.nbytes + WEIGHT[0].nbytes + 512 * 8
+
+
+def same_as_the_original(path: Path) -> bool:
+    onnx.save(proto(), path.parent / "original")
+    found = diff(load(path.parent / "original"), load(path))
+    (path.parent / "original").unlink()
+    return found.same
+
+
+def test_the_list_says_where_each_tensor_is_and_what_it_holds(path):
+    found = list(list_data(load(path)))
+
+    assert [t.name for t in found] == ["w", "b", "order"]
+    data = path.with_name("old.bin").read_bytes()
+    for tensor, array in zip(found, (WEIGHT, WEIGHT[0], np.arange(512)[::-1]), strict=True):
+        assert data[tensor.offset : tensor.offset + tensor.bytes] == array.tobytes()
+        digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+        assert tensor.fingerprint == digest
+
+
+def test_a_fingerprint_is_the_same_wherever_the_tensor_is(path, tmp_path):
+    embed(load(path), tmp_path / "inside.onnx")
+
+    inside = list(list_data(load(tmp_path / "inside.onnx")))
+
+    assert [t.fingerprint for t in inside] == [t.fingerprint for t in list_data(load(path))]
+    assert {t.file for t in inside} == {"inside.onnx"}
+
+
+def test_data_is_embedded_and_put_outside_again(path, tmp_path):
+    embed(load(path), tmp_path / "inside.onnx")
+    written = save(
+        load(tmp_path / "inside.onnx"), tmp_path / "out.onnx", external=True, location="d/w.bin"
+    )
+
+    assert written.data_files == (tmp_path / "d" / "w.bin",)
+    assert (tmp_path / "d" / "w.bin").stat().st_size == SIZE
+    for name in ("inside.onnx", "out.onnx"):
+        assert same_as_the_original(tmp_path / name)
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/w.bin", "m.onnx", "./m.onnx"])
+def test_data_goes_nowhere_but_below_the_model(path, location):
+    before = {p: p.read_bytes() for p in path.parent.iterdir()}
+
+    with pytest.raises(UsageError, match="cannot hold the data"):
+        move(load(path), location)
+
+    assert {p: p.read_bytes() for p in path.parent.iterdir()} == before
+
+
+def test_moved_data_is_only_at_the_new_place(path):
+    written, notes = move(load(path), "weights/new.bin")
+
+    assert sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*")) == [
+        "m.onnx",
+        "weights",
+        "weights/new.bin",
+    ]
+    assert written.data_files[0].stat().st_size == SIZE
+    assert notes == []
+    assert same_as_the_original(path)
+
+
+def test_moved_data_that_another_model_refers_to_stays(path):
+    shutil.copy(path, path.with_name("other.onnx"))
+
+    _, notes = move(load(path), "new.bin")
+
+    assert notes == [f"'old.bin' stays: {str(path.with_name('other.onnx'))!r} refers to it"]
+    assert same_as_the_original(path)
+    assert same_as_the_original(path.with_name("other.onnx"))
+
+
+def test_data_is_not_rewritten_where_another_model_refers_to_it(path):
+    shutil.copy(path, path.with_name("other.onnx"))
+
+    with pytest.raises(SharedDataError):
+        move(load(path), "old.bin")
+
+    assert same_as_the_original(path.with_name("other.onnx"))
+
+
+def test_data_is_not_moved_over_something_else(path):
+    path.with_name("mine").write_text("mine")
+
+    with pytest.raises(OutputExistsError):
+        move(load(path), "mine")
+
+    assert path.with_name("mine").read_text() == "mine"
+
+
+def test_collected_data_holds_what_is_referred_to_and_no_more(path):
+    found = collect(load(path))
+
+    assert (found.before, found.after) == (SIZE + 876, SIZE)
+    assert path.with_name("old.bin").stat().st_size == SIZE
+    assert same_as_the_original(path)
+
+
+def test_data_without_gaps_is_not_rewritten(path):
+    collect(load(path))
+    before = {p: p.stat().st_mtime_ns for p in path.parent.iterdir()}
+
+    found = collect(load(path))
+
+    assert found.files == ()
+    assert {p: p.stat().st_mtime_ns for p in path.parent.iterdir()} == before
+
+
+def test_shared_and_overlapping_data_stays_shared(path):
+    model = onnx.load(path, load_external_data=False)
+    entries = {entry.key: entry for entry in model.graph.initializer[1].external_data}
+    entries["offset"].value = str(777 + 2048)  # the second row of `w`
+    path.write_bytes(model.SerializeToString())
+
+    found = collect(load(path))
+
+    assert found.after == WEIGHT.nbytes + 512 * 8
+    after = load(path)
+    assert np.array_equal(after.array(after.proto.graph.initializer[1]), WEIGHT[1])
+
+
+def test_data_is_not_collected_while_another_model_refers_to_it(path):
+    shutil.copy(path, path.with_name("other.onnx"))
+    path.with_name("broken.onnx").write_bytes(b"no model")
+    before = {p: p.read_bytes() for p in path.parent.iterdir()}
+
+    with pytest.raises(SharedDataError, match=r"other\.onnx"):
+        collect(load(path))
+
+    assert {p: p.read_bytes() for p in path.parent.iterdir()} == before
+
+
+def test_a_model_in_a_folder_above_counts_too(path):
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        next(e for e in tensor.external_data if e.key == "location").value = "sub/old.bin"
+    (path.parent / "sub").mkdir()
+    path.with_name("old.bin").rename(path.parent / "sub" / "old.bin")
+    path.write_bytes(model.SerializeToString())
+    below = path.parent / "sub" / "below.onnx"
+    for tensor in model.graph.initializer:
+        next(e for e in tensor.external_data if e.key == "location").value = "old.bin"
+    below.write_bytes(model.SerializeToString())
+
+    with pytest.raises(SharedDataError, match=r"below\.onnx"):
+        collect(load(path))
+
+
+def test_more_than_protobuf_reads_is_not_embedded(tmp_path):
+    tensor = TensorProto(name="w", dims=[1 << 30], data_type=1, data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    model = proto()
+    model.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "w.bin").touch()
+    os.truncate(tmp_path / "w.bin", 4 << 30)
+
+    with pytest.raises(WriteError, match="protobuf reads no more"):
+        embed(load(tmp_path / "m.onnx"), tmp_path / "out.onnx")
+
+    assert not (tmp_path / "out.onnx").exists()
+
+
+# strip and unstrip
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_stripped_weights_are_noise_with_the_same_statistics(path, tmp_path, inside):
+    source = embed(load(path), tmp_path / "inside.onnx").path if inside else path
+
+    found = strip(load(source), tmp_path / "stripped.onnx", seed=1)
+
+    assert found.changed == 2
+    assert found.kept == ("order",)
+    stripped = load(tmp_path / "stripped.onnx")
+    w, _, order = map(stripped.array, stripped.proto.graph.initializer)
+    assert abs(np.corrcoef(w.ravel(), WEIGHT.ravel())[0, 1]) < 0.05
+    assert w.mean() == pytest.approx(WEIGHT.mean(), abs=0.1)
+    assert w.std() == pytest.approx(WEIGHT.std(), rel=0.05)
+    assert w.min() >= WEIGHT.min()
+    assert w.max() <= WEIGHT.max()
+    assert np.array_equal(order, np.arange(512)[::-1])
+    assert run_model(stripped, {"x": X})["y"].shape == (1, 512)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_noise_is_the_seeds(path, tmp_path):
+    digests = []
+    for seed in (1, 1, 2):
+        strip(load(path), tmp_path / "s.onnx", seed, force=True)
+        digests.append((tmp_path / "s.data").read_bytes())
+
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
+@pytest.mark.parametrize("kind", ["uniform", "constant", "skewed"])
+def test_any_float_and_any_distribution_is_stripped(tmp_path, dtype, kind):
+    rng = np.random.default_rng(0)
+    values = {
+        "uniform": rng.uniform(-1, 1, 5000),
+        "constant": np.full(5000, 0.5),
+        "skewed": np.minimum(rng.exponential(1, 5000), 8),
+    }[kind].astype(dtype)
+    model = proto()
+    model.graph.initializer.append(numpy_helper.from_array(values, "v"))
+    onnx.save(model, tmp_path / "m.onnx")
+
+    strip(load(tmp_path / "m.onnx"), tmp_path / "s.onnx")
+
+    stripped = load(tmp_path / "s.onnx")
+    noise = stripped.array(stripped.proto.graph.initializer[3])
+    before, after = values.astype(np.float64), noise.astype(np.float64)
+    assert after.mean() == pytest.approx(before.mean(), abs=0.05)
+    assert after.std() == pytest.approx(before.std(), rel=0.1, abs=1e-6)
+    assert before.min() <= after.min() <= after.max() <= before.max()
+
+
+def test_an_edited_stripped_model_gets_its_weights_back(path, tmp_path):
+    strip(load(path), tmp_path / "s.onnx")
+    model = load(tmp_path / "s.onnx")
+    model.proto.graph.node[1].op_type = "Sub"
+    model.proto.graph.node[0].input[1] = model.proto.graph.initializer[0].name = "renamed"
+    save(model, tmp_path / "edited.onnx")
+
+    unstrip(load(tmp_path / "edited.onnx"), load(path), tmp_path / "full.onnx")
+
+    (found,) = diff(load(path), load(tmp_path / "full.onnx")).differences
+    assert found.changes[0].what == "operator"
+
+
+def test_weights_come_back_from_the_original_alone(path, tmp_path):
+    strip(load(path), tmp_path / "s.onnx")
+    other = proto()
+    other.graph.initializer[0].CopyFrom(numpy_helper.from_array(WEIGHT + 1, "w"))
+    onnx.save(other, tmp_path / "other.onnx")
+
+    with pytest.raises(UsageError, match="'w' was stripped of"):
+        unstrip(load(tmp_path / "s.onnx"), load(tmp_path / "other.onnx"), tmp_path / "f.onnx")
+    with pytest.raises(UsageError, match="holds no stripped weights"):
+        unstrip(load(path), load(path), tmp_path / "f.onnx")
+
+
+@pytest.mark.parametrize(
+    "name", ["external.onnx", "low_precision.onnx", "transformer_block.onnx", "whole_model.onnx"]
+)
+def test_stripping_loses_nothing_but_weights(name, tmp_path):
+    strip(load(FIXTURES / name), tmp_path / "s.onnx")
+    unstrip(load(tmp_path / "s.onnx"), load(FIXTURES / name), tmp_path / "full.onnx")
+
+    assert diff(load(FIXTURES / name), load(tmp_path / "full.onnx")).same
+
+
+# scale, and the command
+
+
+def test_a_gigabyte_is_moved_within_little_memory(tmp_path):
+    tensor = TensorProto(name="w", dims=[1 << 28], data_type=1, data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    model = proto()
+    model.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    (tmp_path / "w.bin").touch()
+    os.truncate(tmp_path / "w.bin", 1 << 30)
+    code = (
+        "import sys\n"
+        "from onnxsurgeon_lite import load, storage\n"
+        "from onnxsurgeon_lite.storage import *\n"
+        "model = load(sys.argv[1])\n"
+        "move(model, 'new.bin'); collect(load(sys.argv[1])); list(list_data(load(sys.argv[1])))\n"
+        "print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.onnx")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(done.stdout) < 200_000
+    (tmp_path / "new.bin").unlink()
+
+
+def test_the_commands_say_what_they_did(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(app, ["data", *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "order" in said("ls", str(path))
+    assert "777" in said("ls", str(path), "--no-fingerprint", "--json")
+    assert said("gc", str(path)).endswith("old.bin'\n876 bytes less\n")
+    assert "wrote 'm.embed.onnx'\n" in said("embed", str(path))
+    assert "with its data in 'm.external.data'" in said(
+        "external", "m.embed.onnx", "-o", "m.external.onnx"
+    )
+    assert "note: no floats, so kept as they are: 'order'" in said("strip", str(path))
+    assert "wrote 'm.unstrip.onnx'" in said(
+        "unstrip", "m.strip.onnx", str(path), "-o", "m.unstrip.onnx"
+    )
