@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.bisection.against import ChangedInitializers, computed_references
 from onnxsurgeon_lite.bisection.bisecting import Search, bisect
 from onnxsurgeon_lite.bisection.finding import find
-from onnxsurgeon_lite.bisection.reproducer import Reproducer, write_reproducer
+from onnxsurgeon_lite.bisection.reproducer import Reproducer, strip_weights, write_reproducer
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, ValueReport
 from onnxsurgeon_lite.bisection.samples import bisect_samples
 
@@ -19,5 +19,6 @@ __all__ = [
     "bisect_samples",
     "computed_references",
     "find",
+    "strip_weights",
     "write_reproducer",
 ]

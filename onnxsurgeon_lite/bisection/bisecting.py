@@ -17,15 +17,15 @@ from onnxsurgeon_lite.bisection.randomness import replayed
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, Look, Verdict
 from onnxsurgeon_lite.bisection.shipping import blame, compare_with_written
 from onnxsurgeon_lite.bisection.space import Space
+from onnxsurgeon_lite.bisection.targets import targets_of
 from onnxsurgeon_lite.bisection.walking import Progress, Walk
 from onnxsurgeon_lite.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.errors import (
-    ReferenceSetError,
     RuntimeCrash,
     RuntimeFailure,
     RuntimeTimeout,
 )
-from onnxsurgeon_lite.feeds import Feeds, shape_text
+from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
@@ -88,9 +88,15 @@ def bisect(
     """
     search = search or Search()
     judge = AgainstReferences(references, search.tolerance)
-    return _Bisection(
+    job = _Bisection(
         *(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress, changed)
-    ).run()
+    )
+    try:
+        return job.run()
+    except KeyboardInterrupt as interrupt:
+        for line in job.so_far():
+            interrupt.add_note(line)
+        raise
 
 
 @dataclass
@@ -105,17 +111,21 @@ class _Bisection:
     search: Search
     progress: Progress
     changed: Container[str]
+    walk: Walk | None = None
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
     def run(self) -> BisectResult:
         """Look, search, explain; around a node that kills the runtime, if there is one."""
         self.space = Space(self.index)
-        self.targets = self._targets()
+        self.targets, notes = targets_of(self.space, self.judge)
+        self.result.notes += notes
         self.journal = self._journal()
         self.result.notes += self.judge.references.notes
         replay = replayed(self.index, self.targets, self.judge.references)
         for name in replay:
             self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
+        if replay:
+            self.shipped = None  # a run of the whole model draws other numbers
         crashed: list[Culprit] = []
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
@@ -123,7 +133,7 @@ class _Bisection:
             self.judge.outputs = dict.fromkeys(self.targets)
             self.result.culprits, self.result.cleared = [], []
             try:
-                walk = self._walk_over(self.space, self.observer, "written", replay)
+                walk = self.walk = self._walk_over(self.space, self.observer, "written", replay)
                 self._find_one(walk) if self.search.quick else self._find_all(walk)
                 break
             except (RuntimeCrash, RuntimeTimeout) as error:
@@ -142,6 +152,19 @@ class _Bisection:
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
         return self.result
+
+    def so_far(self) -> list[str]:
+        """What is known of a search that is cut short, in sentences."""
+        lines = [
+            f"origin: {c.op_type} {c.name!r} ({c.id}), value {c.value!r}: "
+            + ", ".join(finding.verdict for finding in c.findings)
+            for c in [*self.result.culprits, *self.result.cleared]
+        ]
+        if self.walk is not None:
+            lines.append(self.walk.range())
+        if self.search.journal is not None:
+            lines.append("go on with the same command and --resume")
+        return lines
 
     def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
         """The node that kills the runtime, or never ends.
@@ -196,11 +219,7 @@ class _Bisection:
 
     def _find_all(self, walk: Walk) -> None:
         """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
-            self.observer.by_node = False
-            written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
-            shipped = self._answer(asked) if asked is not None else None
+        written, shipped = self._unobserved(walk)
         looked_at = written
         if self.search.look == "node":
             self.observer.by_node = True
@@ -227,6 +246,20 @@ class _Bisection:
                 break
             because = "the outputs mismatch, but no value does while all are looked at"
             self._add_finding("observer effect", because)
+
+    def _unobserved(self, walk: Walk) -> tuple[dict[str, Value], dict[str, Value] | None]:
+        """The outputs as written, and as shipped, with nothing else looked at; both at the same time."""
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
+            self.observer.by_node = False
+            try:
+                written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+                shipped = self._answer(asked) if asked is not None else None
+            except BaseException:
+                if self.shipped is not None:
+                    self.shipped.restart()  # or its thread would be waited for
+                raise
+        return written, shipped
 
     def _looks(self, written: bool, shipped: bool) -> list[Look]:
         """The ways to look, in turn, until one shows an origin."""
@@ -285,10 +318,9 @@ class _Bisection:
                         seen.add(culprit.id)
                         examiner.explain(culprit, float64)
                         self._add(culprit)
-                if len(seen) >= _MOST:
-                    self.result.notes.append(
-                        f"stopped after {len(seen)} origins; there may be more"
-                    )
+                if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
+                    note = f"stopped after {len(seen)} origins; there may be more"
+                    self.result.notes.append(note)
                     break
         self._rank(walk)
         self._count(walk)
@@ -369,7 +401,7 @@ class _Bisection:
             observer.feed(self.feeds)
             everything = self.judge
             self.judge = everything.only(self.index.producer.keys())
-            walk = self._walk_over(space, observer, "shipped")
+            walk = self.walk = self._walk_over(space, observer, "shipped")
             self._find_origins(walk, self._examiner(walk), unobserved)
             self.judge = everything
         original = Observer(self.index, self.runtime)
@@ -405,45 +437,6 @@ class _Bisection:
                     array.astype(str).tobytes() if array.dtype == object else array.tobytes()
                 )
         return Journal.at(self.search.journal, question.hexdigest(), self.search.resume)
-
-    def _targets(self) -> list[str]:
-        """The outputs that have a reference; where none has, the last values that do."""
-        comparable = {i for i, name in enumerate(self.space.values) if self.judge.tells(name)}
-        place = self.judge.references.place
-        if not comparable:
-            raise ReferenceSetError(
-                f"{place!r} has no value that the model computes",
-                "was it recorded from this model? record again: onnxdbg record",
-            )
-        outputs = [name for name in self.index.outputs if name in self.space.number]
-        targets = [name for name in outputs if self.judge.tells(name)]
-        without = [name for name in outputs if not self.judge.tells(name)]
-        if without and targets:
-            shown = ", ".join(map(repr, without[:5]))
-            self.result.notes.append(f"no reference for output {shown}: not compared")
-        if not targets:
-            targets = self.space.names(sorted(comparable - self.space.ancestors(comparable)))
-            shown = ", ".join(map(repr, targets[:5]))
-            self.result.notes.append(f"no output has a reference: judged by {shown}")
-        for name in targets:
-            self._require_fitting(name)
-        return targets
-
-    def _require_fitting(self, name: str) -> None:
-        """Refuse a reference whose shape the model's declaration rules out."""
-        stored = self.judge.references.read(name)
-        kind = self.index.types.get(name)
-        if isinstance(stored, list) or kind is None or not kind.tensor_type.HasField("shape"):
-            return
-        dims = [d.dim_value for d in kind.tensor_type.shape.dim]
-        fits = len(dims) == stored.ndim and all(
-            not d or d == size for d, size in zip(dims, stored.shape, strict=True)
-        )
-        if not fits:
-            raise ReferenceSetError(
-                f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
-                f"was {self.judge.references.place} recorded from another model? record again: onnxdbg record",
-            )
 
 
 def _same(a: Value, b: Value) -> bool:

@@ -4,27 +4,32 @@
 run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
 """
 
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model, movable, save
+from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.files import write_text
 from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.passes.extract import submodel
-from onnxsurgeon_lite.references import make_folder, write_test_data
+from onnxsurgeon_lite.references import make_folder, open_references, write_test_data
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.tensors import type_of
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, Value
+from onnxsurgeon_lite.storage import strip
+from onnxsurgeon_lite.tensors import numpy_dtype, type_of
 
 _SCRIPT = '''\
 """Runs model.onnx on test_data_set_0; exit code 1 while its result is not the expected one."""
@@ -108,6 +113,64 @@ def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reprod
     made = Reproducer(folder, script if shows else plain, shows)
     write_text(folder / "report.md", _report(result, culprit, made))
     return made
+
+
+def strip_weights(made: Reproducer, result: BisectResult) -> str:
+    """Replace the weights in a reproducer by noise of the same statistics, if the failure survives that.
+
+    What is expected of other weights must come from elsewhere than the references: from float64 for a kernel that is
+    wrong, from the nodes as written for an optimiser. A crash needs no expectation.
+
+    Returns:
+        What was done, in a sentence; nothing is changed where the failure does not survive.
+    """
+    culprit = result.culprits[0]
+    leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
+    if leading not in ("kernel", "optimiser", "crash"):
+        return "the weights stay: other ones have no reference to differ from"
+    path, data = made.folder / "model.onnx", made.folder / "test_data_set_0"
+    with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
+        noise = Path(scratch) / "model.onnx"
+        strip(load(path), noise)
+        kept = open_references(data)
+        index = GraphIndex.of(load(noise))
+        inputs = {name: kept.read(name) for name in index.inputs if name in kept}
+        expected = _expected(index, inputs, leading)
+        if expected is None:
+            return "the weights stay: what other ones should give cannot be computed"
+        shutil.copytree(data, Path(scratch) / data.name)
+        write_text(Path(scratch) / "repro.py", (made.folder / "repro.py").read_text())
+        write_test_data(Path(scratch) / data.name, inputs, expected)
+        if not _shows(Path(scratch), leading == "crash"):
+            return "the weights stay: with noise in their place the failure is gone"
+        save(load(noise), path, movable(load(noise)), force=True)
+        write_test_data(data, inputs, expected)
+        for actual in data.glob("actual_*.pb"):
+            actual.unlink()
+    return "the weights are noise of the same statistics; the failure survived that"
+
+
+def _expected(
+    index: GraphIndex, inputs: Mapping[str, Stored], leading: str
+) -> dict[str, Stored] | None:
+    """What the outputs should be, computed otherwise than by what failed."""
+    if leading == "crash":
+        return {}
+    with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
+        observer = Observer(index, runtime)
+        if leading == "optimiser":
+            observer.feed(dict(inputs))
+            found = observer.fetch(list(index.outputs))
+            return {name: value for name, value in found.items() if value is not None}
+        expected: dict[str, Stored] = {}
+        with Float64(observer) as float64:
+            for name in index.outputs:
+                exact, _ = float64.evaluate(range(len(index.nodes)), inputs, name)
+                kind = index.type_of(name)
+                if exact is None or kind is None:
+                    return None
+                expected[name] = exact.astype(numpy_dtype(kind.tensor_type.elem_type))
+        return expected
 
 
 def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:

@@ -108,6 +108,20 @@ class Walk:
         needed.update(self._fed, self.healed)
         self.observer.forget([name for name in self.observer.kept if name not in needed])
 
+    def range(self) -> str:
+        """How far the search is, in a sentence."""
+        answers = self.journal.answers.get((self.look, *self.healed), {})
+        place = self.space.number
+        bad = min(
+            (name for name, good in answers.items() if not good), key=place.__getitem__, default=""
+        )
+        before = [n for n, good in answers.items() if good and (not bad or place[n] < place[bad])]
+        last = max(before, key=place.__getitem__, default="")
+        parts = [f"{self.compared} of {len(self.comparable)} values compared"]
+        parts += [f"good up to {last!r}"] if last else []
+        parts += [f"the first bad one is {bad!r}"] if bad else []
+        return ", ".join(parts)
+
     def replay(self, recorded: Mapping[str, Stored]) -> None:
         """Have these values as they were recorded, whatever would be computed."""
         for name, value in recorded.items():

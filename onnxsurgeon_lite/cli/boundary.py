@@ -30,8 +30,10 @@ class Boundary(TyperGroup):
         except SurgeonError as error:
             lines.show_error(error)
             raise typer.Exit(FAILED) from error
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             lines.note("interrupted")
+            for text in getattr(interrupt, "__notes__", ()):
+                lines.note(f"  {text}")  # how far the work was
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _close_stdout()  # whoever read the result has gone

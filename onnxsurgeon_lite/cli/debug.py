@@ -82,6 +82,12 @@ def bisect(
         bool,
         typer.Option("--resume", help="Go on from the journal of a search that was cut short."),
     ] = False,
+    strip: Annotated[
+        bool,
+        typer.Option(
+            "--strip-weights", help="Noise for weights in the reproducer, if it still fails."
+        ),
+    ] = False,
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
@@ -138,7 +144,7 @@ def bisect(
                 result = bisection.bisect(
                     *(loaded, stored, given, runtime, shipped, search, tell, changed)
                 )
-    _show(result, loaded, folder, json)
+    _show(result, loaded, folder, strip, json)
 
 
 def _asked(
@@ -204,12 +210,14 @@ def _other_side(
         yield stack.enter_context(computed_references(index, feeds, runtime, shipped))
 
 
-def _show(result: "BisectResult", model: "Model", folder: Path, json: bool) -> None:
-    from onnxsurgeon_lite.bisection import write_reproducer
+def _show(result: "BisectResult", model: "Model", folder: Path, strip: bool, json: bool) -> None:
+    from onnxsurgeon_lite.bisection import strip_weights, write_reproducer
     from onnxsurgeon_lite.report import data, numbers
 
     made = write_reproducer(model, result, folder) if result.culprits else None
     result.reproducer = made.folder if made else None
+    if made is not None and strip:
+        result.notes.append(strip_weights(made, result))
     if json:
         data.show_json(result.contract())
     else:
