@@ -99,11 +99,15 @@ class Expected:
     def alone(self, observer: Observer, name: str) -> Value:
         """What a value's node computes when all that enters it, through quantisers, is as it should be."""
         index = self.index
-        borders = (self.known.keys() | self.feeds.keys()) - {name}
+        borders = self.feeds.keys() | {
+            other
+            for other in self.known
+            if other != name and index.nodes[index.producer[other]].op_type not in _QUANTISERS
+        }
         positions = sorted(index.ancestors([name], stop=borders))
         reads = {read for position in positions for read in index.reads[position]}
         inputs: dict[str, Value] = {n: self.feeds[n] for n in reads & self.feeds.keys()}
-        inputs |= {n: self.read(n) for n in reads & self.known.keys() if n != name}
+        inputs |= {n: self.read(n) for n in reads & borders if n not in self.feeds}
         try:
             return observer.alone(positions, inputs, [name])[name]
         except RuntimeFailure:

@@ -142,6 +142,8 @@ def wrong_constant(model: ModelProto) -> Iterator[tuple[str, ModelProto]]:
             if slot and name in constants and np.prod(constants[name].dims) > 1:
                 wrong = _copy(model)
                 array = numpy_helper.to_array(constants[name])
+                if np.abs(array).max() > 1e30:
+                    continue  # a mask
                 wrong.graph.initializer.append(
                     numpy_helper.from_array((array * 1.05 + 0.01).astype(array.dtype), "planted")
                 )
@@ -217,3 +219,21 @@ FAULTS: dict[str, Fault] = {
     "axis": wrong_axis,
     "cast": wrong_cast,
 }
+
+
+def every_node(model: ModelProto, step: int) -> Iterator[tuple[str, ModelProto]]:
+    """Each `step`-th node in turn computes something else of the same inputs and the same shape."""
+    other = {"Relu": "Abs", "Add": "Sub", "GlobalAveragePool": "GlobalMaxPool"}
+    for position in range(0, len(model.graph.node), step):
+        node = model.graph.node[position]
+        wrong = _copy(model)
+        if node.op_type in other:
+            wrong.graph.node[position].op_type = other[node.op_type]
+        elif node.op_type in ("Conv", "Gemm"):
+            weight = numpy_helper.to_array(_constants(model)[node.input[1]])
+            planted = numpy_helper.from_array((weight * 1.05).astype(weight.dtype), "planted")
+            wrong.graph.initializer.append(planted)
+            wrong.graph.node[position].input[1] = "planted"
+        else:
+            continue  # what only changes the shape has no other way to do it
+        yield node.output[0], wrong

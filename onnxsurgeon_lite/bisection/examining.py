@@ -67,7 +67,7 @@ class Examiner:
         place = {name: i for i, name in enumerate(self.judge.references)}
         if culprit.value not in place or self.space.index.model.path is None:
             return []
-        start = max((place[name] for name in culprit.inputs if name in place), default=-1)
+        start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         between = list(place)[start + 1 : place[culprit.value]]
         index = self.space.index
         return [name for name in between if name not in index][:_LACKING]
