@@ -244,6 +244,9 @@ def test_names_never_become_paths(strange):
         "strange.onnx",
         "wrong.onnx",
         "culprit/model.onnx",
+        "culprit/report.md",
+        "culprit/repro.py",
+        "culprit/test_data_set_0/actual_0.pb",
         "culprit/test_data_set_0/input_0.pb",
         "culprit/test_data_set_0/output_0.pb",
     }
@@ -252,13 +255,14 @@ def test_names_never_become_paths(strange):
 
 def test_the_reproducer_of_a_strange_name_shows_the_mismatch(strange):
     done = invoke("bisect", "wrong.onnx", "--reference", "refs", "-o", "the culprit", code=1)
-    command = done.stdout.partition("reproduce: onnxdbg ")[2].strip()
-    shell = " ".join(COMMAND) + " " + command
+    command = done.stdout.partition("reproduce: python ")[2].strip()
+    shell = f"{sys.executable} {command}"
     again = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    with_ours = invoke("compare", "the culprit/model.onnx", "the culprit/test_data_set_0", code=1)
 
     assert "'/abs'" in done.stdout
-    assert again.returncode == 1, again.stderr
-    assert "'/abs'" in again.stdout
+    assert (again.returncode, again.stdout) == (1, "MISMATCH\n"), again.stderr
+    assert "'/abs'" in with_ours.stdout
 
 
 # --- what is written where ---

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -177,9 +178,11 @@ def _samples(
     from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
     from onnxsurgeon_lite.references import count_samples, open_references
 
-    samples = []
-    for number in range(count_samples(reference)):
+    samples, count = [], count_samples(reference)
+    for number in range(count):
         stored = open_references(reference, required_inputs(index), list(index.outputs), number)
+        if count > 1:
+            stored = replace(stored, notes=())  # all are taken
         given = read_feeds(index, feeds, number) if feeds else feeds_from(index, stored)
         samples.append((stored, given))
     return samples

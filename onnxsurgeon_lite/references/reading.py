@@ -112,7 +112,9 @@ def _open_folder(
     samples = sorted(path.glob("test_data_set_*"), key=_number)
     if samples:
         chosen = samples[min(sample, len(samples) - 1)]
-        return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs))
+        note = f"{str(path)!r} has {len(samples)} samples: {chosen.name!r} was taken"
+        notes = (note,) if len(samples) > 1 else ()
+        return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
     arrays = {
         file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")
     }
