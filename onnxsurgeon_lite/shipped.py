@@ -32,28 +32,47 @@ def optimised_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
         path = Path(folder) / "optimised.onnx"
         runtime.open(original.model, optimised=path)
         model = load(path)
-        found = GraphIndex.of(model)
-        read_back = list(_read_back(original, found))
-        model.proto.graph.node.extend(read_back)
-        yield GraphIndex.of(model) if read_back else found
+        _pass_through(original, GraphIndex.of(model))
+        yield GraphIndex.of(model)
 
 
-def _read_back(original: GraphIndex, optimised: GraphIndex) -> Iterator[NodeProto]:
-    """A node for each value of the original that lives on in blocked layout alone."""
-    blocked = [
-        (node, name)
+def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
+    """Give back each value that lives on in blocked layout alone: out of that layout under its own name, and in again.
+
+    Both ways only move data, so what is computed stays the same to the last bit; and the value is a place where the
+    graph can be cut, and a reference put in.
+    """
+    blocked = {
+        node.output[0]: name
         for node in optimised.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
         if (name := _stands_for(original, node)) is not None and name not in optimised.producer
-    ]
-    original.learn_types(name for _, name in blocked)
-    for node, name in blocked:
-        kind = original.types.get(name)
-        dims = list(kind.tensor_type.shape.dim) if kind is not None else []
-        if len(dims) == 4 and dims[1].dim_value:
-            read = helper.make_node("ReorderOutput", [node.output[0]], [name], domain=_BLOCKED)
-            read.attribute.append(helper.make_attribute("channels", dims[1].dim_value))
-            yield read
+    }
+    original.learn_types(blocked.values())
+    graph = optimised.graph
+    nodes, again = list(graph.node), dict[str, str]()
+    del graph.node[:]
+    for node in nodes:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = again.get(name, name)
+        graph.node.append(node)
+        token = node.output[0] if node.output else ""
+        channels = _channels(original, blocked.get(token, ""))
+        if channels:
+            out = graph.node.add(op_type="ReorderOutput", input=[token], output=[blocked[token]])
+            out.domain = _BLOCKED
+            out.attribute.append(helper.make_attribute("channels", channels))
+            again[token] = f"{token}\x01again"
+            back = graph.node.add(op_type="ReorderInput", input=[blocked[token]])
+            back.domain = _BLOCKED
+            back.output.append(again[token])
+
+
+def _channels(original: GraphIndex, name: str) -> int:
+    """The channels of a feature map; 0 where they are not known."""
+    kind = original.types.get(name)
+    dims = list(kind.tensor_type.shape.dim) if kind is not None else []
+    return int(dims[1].dim_value) if len(dims) == 4 else 0
 
 
 def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:

@@ -20,6 +20,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -370,6 +371,33 @@ def make_gpt2(folder: Path) -> None:
     _plant_and_record(folder, {"input_ids": tokens.numpy()})
 
 
+def make_resnet(folder: Path) -> None:
+    """ResNet-50 in its default size with random weights, a faulty copy, and references for every value."""
+    import torch
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    torch.manual_seed(0)
+    module = ResNetForImageClassification(ResNetConfig()).eval()
+    for norm in (m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)):
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5)  # untrained, the signal dies on its way
+    image = torch.randn(1, 3, 224, 224)
+    _export(module, "logits", image, "pixel_values", folder / "good.onnx")
+    _plant_and_record(folder, {"pixel_values": image.numpy()})
+
+
+def make_vit(folder: Path) -> None:
+    """ViT-B/16 with random weights, a faulty copy, and references for every value."""
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification
+
+    torch.manual_seed(0)
+    config = ViTConfig(attn_implementation="eager", initializer_range=0.05)
+    module = ViTForImageClassification(config).eval()
+    image = torch.randn(1, 3, 224, 224)
+    _export(module, "logits", image, "pixel_values", folder / "good.onnx")
+    _plant_and_record(folder, {"pixel_values": image.numpy()})
+
+
 def _export(module, result: str, sample, name: str, path: Path) -> None:
     """With the TorchScript exporter, or with the other one where that one cannot."""
     import torch
@@ -407,13 +435,38 @@ def _plant_and_record(folder: Path, feeds: dict[str, np.ndarray]) -> None:
     values = dict(zip(names, session.run(names, feeds), strict=True))
     np.savez(folder / "references.npz", **values, **feeds)
 
+    np.savez(folder / "feeds.npz", **feeds)
+
     del model.graph.output[len(declared) :]
-    norms = [node for node in model.graph.node if node.op_type == "LayerNormalization"]
-    node = norms[len(norms) // 2]
-    next(a for a in node.attribute if a.name == "epsilon").f = 0.05
+    (folder / "planted.txt").write_text(_plant(model))
     onnx.save(model, folder / "faulty.onnx")
-    (folder / "planted.txt").write_text(node.output[0])
+    _save_for_polygraphy(folder)
     (folder / "good.onnx").unlink()
+
+
+def _plant(model: onnx.ModelProto) -> str:
+    """Make the normalization in the middle wrong, or the convolution where there is none; the value it gives."""
+    norms = [node for node in model.graph.node if node.op_type == "LayerNormalization"]
+    if norms:
+        node = norms[len(norms) // 2]
+        next(a for a in node.attribute if a.name == "epsilon").f = 0.05
+        return node.output[0]
+    convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
+    node = convolutions[len(convolutions) // 2]
+    weight = next(t for t in model.graph.initializer if t.name == node.input[1])
+    planted = numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.05), "planted")
+    model.graph.initializer.append(planted)
+    node.input[1] = "planted"
+    return node.output[0]
+
+
+def _save_for_polygraphy(folder: Path) -> None:
+    """What its users compare with: every value of the good model, saved by polygraphy itself."""
+    loader = folder / "loader.py"
+    loader.write_text(_LOADER)
+    argv = [POLYGRAPHY, "run", folder / "good.onnx", "--onnxrt", "--onnx-outputs", "mark", "all"]
+    argv += ["--data-loader-script", loader, "--save-outputs", folder / "outputs.json"]
+    subprocess.run(list(map(str, argv)), check=True)
 
 
 MAKERS: dict[str, tuple[int, Callable[..., None], tuple[int, ...]]] = {
@@ -422,8 +475,10 @@ MAKERS: dict[str, tuple[int, Callable[..., None], tuple[int, ...]]] = {
     "external": (64 * BLOCK_BYTES, make_external, (64,)),
     "huge": (40 * BLOCK_BYTES, make_single, (40,)),
     "chain": (6_000_000, make_chain, ()),
-    "dpt": (1_800_000_000, make_dpt, ()),
-    "gpt2": (1_500_000_000, make_gpt2, ()),
+    "dpt": (3_500_000_000, make_dpt, ()),
+    "gpt2": (2_500_000_000, make_gpt2, ()),
+    "resnet": (900_000_000, make_resnet, ()),
+    "vit": (2_000_000_000, make_vit, ()),
 }
 
 
@@ -436,16 +491,16 @@ def make_model(root: Path, name: str) -> None:
     """Make a model that is not there yet, in a process of its own: exporters are large, and print."""
     folder = model_folder(root, name)
     err.print(f"making model '{name}' ...")
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    process = multiprocessing.get_context("spawn").Process(target=_make, args=(name, partial))
+    unfinished = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    process = multiprocessing.get_context("spawn").Process(target=_make, args=(name, unfinished))
     process.start()
     process.join()
     if process.exitcode:
-        log = (partial / "log.txt").read_text(errors="replace")
+        log = (unfinished / "log.txt").read_text(errors="replace")
         raise BenchError(f"model {name!r} could not be made: {log[-1500:].strip()}")
-    partial.rename(folder)
+    unfinished.rename(folder)
 
 
 def _make(name: str, folder: Path) -> None:
@@ -500,6 +555,14 @@ import numpy as np, onnxruntime as ort
 session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 feeds = {value.name: np.ones(value.shape, np.float32) for value in session.get_inputs()}
 assert all(np.isfinite(array).all() for array in session.run(None, feeds))
+"""
+_LOADER = """
+from pathlib import Path
+import numpy as np
+
+def load_data():
+    with np.load(Path(__file__).with_name("feeds.npz")) as feeds:
+        yield dict(feeds)
 """
 _TWO_COMMANDS = '''
 import typer
@@ -633,10 +696,42 @@ def bisection(name: str, *targets: Target) -> Callable[[Path, Path], list[Contes
         model, references = folder / "faulty.onnx", folder / "references.npz"
         planted = (folder / "planted.txt").read_text()
         argv = [ONNXDBG, "bisect", model, "--reference", references, "-o", target, "--force"]
+        argv += ["--look", "written", "--quick"]
         ours = Command(f"bisect-{name}", argv, target, exit_code=1)
         script = [PYTHON, SCRIPTS / "mark_all.py", model, references]
         peer = Peer(Command("mark_all.py", script, exit_code=1), targets)
         return [Contest(ours, (peer,), lambda log: require_named(planted, log))]
+
+    return contests
+
+
+def triage(name: str) -> Callable[[Path, Path], list[Contest]]:
+    """Three ways to look for a planted node, against opening a session and running once."""
+
+    def contests(root: Path, out: Path) -> list[Contest]:
+        folder, target = model_folder(root, name), out / "ours"
+        model, references = folder / "faulty.onnx", folder / "references.npz"
+        planted = (folder / "planted.txt").read_text()
+        argv = [ONNXDBG, "bisect", model, "--reference", references, "-o", target, "--force"]
+        plain = Command("session, run", python(_SESSION_AND_RUN, model, folder / "feeds.npz"))
+        saved = [POLYGRAPHY, "run", model, "--onnxrt", "--onnx-outputs", "mark", "all"]
+        saved += ["--data-loader-script", folder / "loader.py"]
+        saved += ["--load-outputs", folder / "outputs.json"]
+        polygraphy = Peer(
+            Command("polygraphy", saved, exit_code=1), (Target("time", 1 / 20),), True
+        )
+
+        def contest(how: str, words: list[str], memory: float, time: float, *more: Peer) -> Contest:
+            ours = Command(f"{how}-{name}", [*argv, *words], target, exit_code=1)
+            targets = (Target("time", time), Target("memory", memory))
+            check = (lambda log: None) if how == "shipped" else partial(require_named, planted)
+            return Contest(ours, (Peer(plain, targets), *more), check)
+
+        return [
+            contest("quick", ["--quick", "--look", "written"], 1.15, 1.6, polygraphy),
+            contest("triage", [], 1.15, 4.0),
+            contest("shipped", ["--look", "shipped"], 1.5, 5.0),
+        ]
 
     return contests
 
@@ -682,6 +777,15 @@ ROWS: dict[str, Row] = {
         100_000_000,
         bisection("gpt2", Target("time", 0.3), Target("memory", 0.4)),
     ),
+    **{
+        f"triage-{name}": Row(
+            f"one wrong node in {name}: quick, in full, as shipped",
+            (name,),
+            100_000_000,
+            triage(name),
+        )
+        for name in ("resnet", "vit", "gpt2", "dpt")
+    },
     "help": Row("the help page", (), 1_000_000, help_page),
 }
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,7 @@ from onnxsurgeon_lite.tensors import type_of
 BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
+_BLAMED = 3  # culprits for which the optimiser is looked for
 _RANKED = 8  # origins whose effect on the outputs is measured
 
 
@@ -238,6 +239,8 @@ class _Bisection:
         for look in looks:
             self.result.look = look
             if look == "shipped":
+                if not wrong_written:
+                    self._add_finding("optimiser", "with optimisation off the outputs agree")
                 self._look_as_shipped(shipped or {})
             else:
                 self.observer.by_node = look == "node"
@@ -405,23 +408,46 @@ class _Bisection:
             self._find_origins(walk, self._examiner(walk), unobserved)
             self.judge = everything
         original = Observer(self.index, self.runtime)
-        for culprit in [*self.result.culprits, *self.result.cleared]:
+        found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
+        self.result.cleared = []
+        for culprit in found:
+            culprit.lacking = []  # the optimised graph lacks most values
             inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
             actual = self.result.tensors[culprit.value][1]
-            culprit.lacking = []  # the optimised graph lacks most values
-            compare_with_written(culprit, original, self.judge, inputs, actual)
-            found = blame(original, self.shipped, self.judge, culprit, inputs, self.feeds)
-            if found:
-                without = f"without {', '.join(found)} it agrees"
-                culprit.findings = [
-                    Finding(f.verdict, f"{f.because}; {without}") if f.verdict == "optimiser" else f
-                    for f in culprit.findings
-                ]
-        self._add_finding("optimiser", "with optimisation off the outputs agree")
-        for culprit in self.result.culprits[:]:
-            if culprit.harmless:
-                self.result.culprits.remove(culprit)
-                self.result.cleared.append(culprit)
+            if compare_with_written(culprit, original, self.judge, inputs, actual):
+                culprit = self._narrowed(culprit, inputs)
+            elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
+                self._blame(culprit, original, self.shipped, inputs)
+            self._add(culprit)
+
+    def _narrowed(self, culprit: Culprit, inputs: Mapping[str, Value]) -> Culprit:
+        """The original node to blame in a region of the optimised graph, fed with the region's own inputs."""
+        observer = Observer(self.index, self.runtime)
+        for name, value in inputs.items():
+            if value is not None:
+                observer.put(name, value, type_of(value))
+        walk = self._walk_over(self.space, observer, "written")
+        number = self.space.number
+        found = walk.one(number[culprit.value], [number[n] for n in inputs if n in number])
+        examiner = self._examiner(walk)
+        node = examiner.culprit(found.bad, found.region)
+        with Float64(observer) as float64:
+            examiner.explain(node, float64)
+        node.covers, node.healed = culprit.covers, culprit.healed
+        self._count(walk)
+        observer.forget(list(observer.kept))
+        return node
+
+    def _blame(
+        self, culprit: Culprit, original: Observer, shipped: Runtime, inputs: Mapping[str, Value]
+    ) -> None:
+        """Name the optimisers without which the culprit's value agrees."""
+        found = blame(original, shipped, self.judge, culprit, inputs, self.feeds)
+        without = f"; without {', '.join(found)} it agrees" if found else ""
+        culprit.findings = [
+            replace(f, because=f.because + without) if f.verdict == "optimiser" else f
+            for f in culprit.findings
+        ]
 
     def _journal(self) -> Journal:
         if self.search.journal is None:

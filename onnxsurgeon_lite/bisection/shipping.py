@@ -30,18 +30,22 @@ def compare_with_written(
     judge: AgainstReferences,
     inputs: Mapping[str, Value],
     actual: Value,
-) -> None:
-    """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs."""
+) -> bool:
+    """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs.
+
+    Returns:
+        Whether they mismatch as well: then the fault is in one of them.
+    """
     index = original.index
     covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
     culprit.covers = [f"@{position}" for position in covered]
     ends = [name for name in culprit.inputs if name in index]
     if not covered or len(ends) < len(culprit.inputs):
-        return
+        return False
     try:
         written = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
     except RuntimeFailure:
-        return
+        return False
     result = written[culprit.value]
     if judge.good(culprit.value, result):
         which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
@@ -50,6 +54,8 @@ def compare_with_written(
         culprit.findings.append(Finding("optimiser", because))
         _explain_rounding(culprit, original, inputs, actual, result)
         culprit.findings.sort(key=lambda finding: get_args(Verdict).index(finding.verdict))
+        return False
+    return True
 
 
 def _explain_rounding(
