@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxsurgeon_lite.search import first_bad, spread
+from onnxsurgeon_lite.search import first_bad, origins, smallest, spread
 
 
 def chain(length):
@@ -111,3 +111,97 @@ def test_a_wave_asks_at_narrow_places():
 
     assert {item for item in wave if item > 90}
     assert len(wave) <= 12
+
+
+class Faults:
+    """A graph whose items are computed: bad where planted, or where a parent is bad and the item does not mask it."""
+
+    def __init__(self, parents, planted, masking):
+        self.parents, self.planted, self.masking = parents, planted, masking
+        self.healed, self.probes = set(), []
+
+    def probe(self, wave):
+        self.probes.append(list(wave))
+        good = []
+        for item, above in enumerate(self.parents):
+            handed = item not in self.masking and any(not good[p] for p in above)
+            good.append(item in self.healed or not (item in self.planted or handed))
+        return {item: good[item] for item in wave}
+
+    def heal(self, items):
+        self.healed.update(items)
+        return []
+
+    def found(self, comparable, width=8):
+        waves = origins(
+            comparable, self.parents.__getitem__, self.probe, self.heal, lambda _: width
+        )
+        return [origin for wave in waves for origin in wave]
+
+
+@st.composite
+def faulty_graphs(draw):
+    size = draw(st.integers(2, 40))
+    parents = [
+        draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else []
+        for i in range(size)
+    ]
+    items = st.sets(st.integers(0, size - 1))
+    return Faults(parents, draw(items), draw(items)), draw(st.integers(1, 9))
+
+
+@settings(deadline=None)
+@given(faulty_graphs())
+def test_every_planted_fault_is_an_origin_and_nothing_else(graph_and_width):
+    graph, width = graph_and_width
+
+    found = graph.found(range(len(graph.parents)), width)
+
+    assert sorted(origin.bad for origin in found) == sorted(graph.planted)
+    assert not any(origin.region for origin in found)
+
+
+@settings(deadline=None)
+@given(faulty_graphs(), st.data())
+def test_with_partial_references_a_region_holds_each_origin(graph_and_width, data):
+    graph, width = graph_and_width
+    everything = st.sets(st.integers(0, len(graph.parents) - 1))
+    comparable = data.draw(everything)
+
+    for origin in graph.found(comparable, width):
+        assert not origin.region & comparable
+        assert ({origin.bad} | origin.region) & graph.planted
+
+
+def test_an_agreeing_graph_is_asked_about_once():
+    graph = Faults([[i - 1] if i else [] for i in range(50)], set(), set())
+
+    assert not graph.found(range(50), width=10)
+    assert sum(map(len, graph.probes)) == 50
+
+
+def test_nothing_below_what_cannot_be_healed_is_called_an_origin():
+    graph = Faults([[i - 1] if i else [] for i in range(9)], {3, 6}, set())
+    graph.heal = lambda items: items
+
+    assert [origin.bad for origin in graph.found(range(9))] == [3]
+
+
+@given(st.sets(st.integers(0, 30), min_size=1), st.integers(0, 4))
+def test_the_smallest_subset_holds_and_nothing_in_it_can_be_left_out(items, needed):
+    wanted = set(sorted(items)[:needed])
+    asked = []
+
+    def holds(subset):
+        asked.append(subset)
+        return wanted <= set(subset)
+
+    found = smallest(sorted(items), holds)
+
+    if wanted:
+        assert set(found) == wanted
+    assert len(asked) <= 4 * len(items) * max(1, needed) + 8
+
+
+def test_a_subset_that_never_holds_is_empty():
+    assert smallest([1, 2, 3], lambda _: False) == []

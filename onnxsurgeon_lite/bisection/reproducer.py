@@ -79,8 +79,10 @@ class Reproducer:
     shows: bool
 
 
-def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reproducer:
-    """Write the first culprit's folder, and run its `repro.py`.
+def write_reproducer(
+    model: Model, result: BisectResult, folder: Path, verify: bool = True
+) -> Reproducer:
+    """Write the first culprit's folder, and run its `repro.py`, unless that is not to be verified.
 
     Inputs are the references' own where they have them in the model's dtype and the culprit fails on them, else
     this run's.
@@ -105,7 +107,7 @@ def write_reproducer(model: Model, result: BisectResult, folder: Path) -> Reprod
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
     write_test_data(folder / "test_data_set_0", given, outputs, actuals)
     write_text(folder / "repro.py", _script(result, culprit, outputs))
-    shows = _shows(folder, crash=any(f.verdict == "crash" for f in culprit.findings))
+    shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
     script = ["python", str(folder / "repro.py")]
     plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
     if result.look != "shipped":

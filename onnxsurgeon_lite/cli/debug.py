@@ -145,7 +145,7 @@ def bisect(
                 result = bisection.bisect(
                     *(loaded, stored, given, runtime, shipped, search, tell, changed)
                 )
-    _show(result, loaded, folder, strip, json)
+    _show(result, loaded, folder, quick, strip, json)
 
 
 def _asked(
@@ -213,11 +213,13 @@ def _other_side(
         yield stack.enter_context(computed_references(index, feeds, runtime, shipped))
 
 
-def _show(result: "BisectResult", model: "Model", folder: Path, strip: bool, json: bool) -> None:
+def _show(
+    result: "BisectResult", model: "Model", folder: Path, quick: bool, strip: bool, json: bool
+) -> None:
     from onnxsurgeon_lite.bisection import strip_weights, write_reproducer
     from onnxsurgeon_lite.report import data, numbers
 
-    made = write_reproducer(model, result, folder) if result.culprits else None
+    made = write_reproducer(model, result, folder, not quick) if result.culprits else None
     result.reproducer = made.folder if made else None
     if made is not None and strip:
         result.notes.append(strip_weights(made, result))
