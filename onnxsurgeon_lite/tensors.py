@@ -59,6 +59,11 @@ def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
         raise SurgeonError(f"numpy's {dtype} is no ONNX dtype") from error
 
 
+def is_float(dtype: np.dtype[np.generic]) -> bool:
+    """Whether a real floating-point dtype, those of ml_dtypes included."""
+    return dtype.kind == "f" or "float" in dtype.name
+
+
 def type_of(value: Array | list[Array]) -> TypeProto:
     """The type of a tensor without its shape, or of a sequence of such tensors."""
     if not isinstance(value, list):

@@ -9,6 +9,7 @@ from onnx import ModelProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load, open_references, save_tensors
 from onnxsurgeon_lite.bisection import Search, bisect, find
+from onnxsurgeon_lite.bisection.verdicts import Evidence, judge
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
@@ -504,3 +505,85 @@ def test_a_journal_is_resumed_with_the_same_answer(tmp_path, runtime):
 
         assert [c.id for c in again.culprits] == [c.id for c in whole.culprits]
         assert [c.findings for c in again.culprits] == [c.findings for c in whole.culprits]
+
+
+def test_a_right_node_that_blows_up_small_errors_is_an_amplification(tmp_path, runtime):
+    right = parsed(
+        "net (float[16] x) => (float[16] y) { a = Mul (x, w) b = Sub (a, x) y = Tanh (b) }",
+        w=np.float32([1.001]),
+    )
+    case = Case(tmp_path, right, runtime, {"x": 1 + np.abs(random(16))})
+
+    result = case.bisect(altered(right, w=np.float32([1.00105])))
+
+    assert [culprit.value for culprit in result.culprits] == ["b"]
+    assert verdicts(result.culprits[0])[0] == "amplification"
+    assert result.culprits[0].values[-1].introduced.match
+
+
+def test_errors_that_add_up_over_many_nodes_are_gradual(tmp_path, runtime):
+    lines = [f"h{i} = Mul ({f'h{i - 1}' if i else 'x'}, w)" for i in range(40)]
+    text = f"net (float[8] x) => (float[8] h39) {{ {chr(10).join(lines)} }}"
+    right = parsed(text, w=np.float32([0.99]))
+    case = Case(tmp_path, right, runtime)
+    drift = {f"h{i}": case.values[f"h{i}"] * np.float32(1 + 5e-6 * (i + 1)) for i in range(40)}
+
+    result = case.bisect(right, references=case.references(**drift))
+
+    assert result.culprits
+    assert all(verdicts(culprit) == ["gradual"] for culprit in result.culprits)
+
+
+def test_a_kernel_that_leaves_the_definition_is_told_from_a_wrong_node():
+    exact = np.float32([1, 2, 3, 4])
+    evidence = Evidence(
+        nodes=[helper.make_node("Tanh", ["x"], ["y"])],
+        actual=exact * np.float32(1.01),
+        reference=exact,
+        tolerance=None,
+        inputs={"x": (exact, exact)},
+        local=exact * np.float32(1.01),
+        exact_local=exact.astype(np.float64),
+        exact=exact.astype(np.float64),
+    )
+
+    assert [finding.verdict for finding in judge(evidence)] == ["kernel"]
+
+
+def test_sequences_and_numbers_below_a_byte_are_compared_too(tmp_path, runtime):
+    right = parsed(
+        """net (float[4] x) => (float[4] y) {
+            q = QuantizeLinear <output_dtype = 22> (x, scale)
+            d = DequantizeLinear (q, scale)
+            parts = SplitToSequence (d, two)
+            first = SequenceAt (parts, zero)
+            second = SequenceAt (parts, one)
+            y = Concat <axis = 0> (second, first)
+        }""",
+        scale=np.float32(0.5),
+        two=np.int64([2, 2]),
+        zero=np.int64(0),
+        one=np.int64(1),
+    )
+    case = Case(tmp_path, right, runtime, {"x": np.float32([1, -1, 2, 0.5])})
+
+    coarse = case.bisect(altered(right, scale=np.float32(0.25)))
+    swapped = case.bisect(altered(right, two=np.int64([1, 3])))
+
+    assert {culprit.value for culprit in coarse.culprits} == {"q", "d"}
+    assert str(case.values["q"].dtype) == "int4"
+    assert swapped.culprits[0].value == "parts"
+
+
+def test_a_search_keeps_to_its_budget(tmp_path, runtime):
+    right = transformerish()
+    case = Case(tmp_path, right, runtime)
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    wrong.graph.node[-3].op_type = "Abs"
+
+    roomy = case.bisect(wrong)
+    narrow = case.bisect(wrong, memory=600)
+
+    assert [c.id for c in narrow.culprits] == [c.id for c in roomy.culprits]
+    assert narrow.sessions > roomy.sessions

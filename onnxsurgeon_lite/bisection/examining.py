@@ -19,7 +19,7 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.scopes import scope_of
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.tensors import Array, is_float
 
 _Value = TypeVar("_Value", Stored, Value)
 
@@ -204,7 +204,7 @@ def _rounding(
 
 def _nearly(actual: Array, reference: Array) -> bool:
     """Whether the error is small enough to be rounding at all."""
-    if actual.shape != reference.shape or actual.dtype.kind in "iuc":
+    if actual.shape != reference.shape or not is_float(actual.dtype):
         return False
     a: Wide = actual.astype(np.float64)
     r: Wide = reference.astype(np.float64)
@@ -218,7 +218,7 @@ def _eps(array: Array) -> float:
 
 
 def _shaken(value: Value, eps: float, rng: np.random.Generator) -> Value:
-    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUSiubc":
+    if not isinstance(value, np.ndarray) or not is_float(value.dtype):
         return value
     wide: Wide = value.astype(np.float64)
     return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
