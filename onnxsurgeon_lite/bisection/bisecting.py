@@ -40,6 +40,8 @@ BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
 _BLAMED = 3  # culprits for which the optimiser is looked for
+_SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
+_NOISE = 4.0  # errors within this many times the noise are noise
 _RANKED = 8  # origins whose effect on the outputs is measured
 
 
@@ -236,6 +238,7 @@ class _Bisection:
             return
         if shipped is not None and not wrong_shipped:
             self.result.notes.append("with the runtime's optimisation on, the outputs agree")
+        self._check_threads(wrong_shipped, shipped)
         for look in looks:
             self.result.look = look
             if look == "shipped":
@@ -286,6 +289,28 @@ class _Bisection:
             shown = ", ".join(map(repr, differing[:3]))
             self._add_finding("random", f"two runs on the same inputs differ at {shown}")
         return first
+
+    def _check_threads(self, wrong: Sequence[str], shipped: Mapping[str, Value] | None) -> None:
+        """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
+        slight = [name for name in wrong if _is_slight(self.judge.outputs[name])]
+        if self.shipped is None or shipped is None or not slight or len(slight) < len(wrong):
+            return
+        options = self.shipped.options
+        self.shipped.options = replace(options, threads=1 if options.threads != 1 else 2)
+        try:
+            other = run(self.index, self.feeds, self.shipped, slight)
+        finally:
+            self.shipped.options = options
+        for name in slight:
+            reference = self.judge.references.read(name)
+            noise, error = (
+                _distance(shipped[name], other[name]),
+                _distance(shipped[name], reference),
+            )
+            if not error <= _NOISE * noise:
+                return
+        because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
+        self._add_finding("rounding", because)
 
     def _answer(self, asked: "Future[dict[str, Value]]") -> dict[str, Value] | None:
         """What the shipped run gave; nothing where the runtime dies of it, which is a finding."""
@@ -414,7 +439,12 @@ class _Bisection:
             culprit.lacking = []  # the optimised graph lacks most values
             inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
             actual = self.result.tensors[culprit.value][1]
-            if compare_with_written(culprit, original, self.judge, inputs, actual):
+            told = compare_with_written(culprit, original, self.judge, inputs, actual)
+            if told == "another value":
+                note = f"in the optimised graph {culprit.value!r} is another value: not compared"
+                self.result.notes.append(note)
+                continue
+            if told == "mismatches":
                 culprit = self._narrowed(culprit, inputs)
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
                 self._blame(culprit, original, self.shipped, inputs)
@@ -474,6 +504,21 @@ def _same(a: Value, b: Value) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
+
+
+def _is_slight(comparison: Comparison | None) -> bool:
+    """Whether the error is of a size that rounding can have."""
+    if comparison is None or comparison.reason != "values" or comparison.worst is None:
+        return False
+    return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
+
+
+def _distance(a: Value, b: Value) -> float:
+    """The largest difference of two tensors of numbers."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return float("nan")
+    difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return float(difference.max(initial=0.0))
 
 
 def _overflows(cast: Stored, reference: Stored) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,23 +30,27 @@ def compare_with_written(
     judge: AgainstReferences,
     inputs: Mapping[str, Value],
     actual: Value,
-) -> bool:
+) -> Literal["agrees", "mismatches", "another value", "unknown"]:
     """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs.
 
     Returns:
-        Whether they mismatch as well: then the fault is in one of them.
+        Whether that agrees with the reference. If not, the fault is in one of them; a name that the optimised graph
+        has for another value is told by its shape or dtype.
     """
     index = original.index
     covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
     culprit.covers = [f"@{position}" for position in covered]
     ends = [name for name in culprit.inputs if name in index]
     if not covered or len(ends) < len(culprit.inputs):
-        return False
+        return "unknown"
     try:
         written = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
     except RuntimeFailure:
-        return False
+        return "unknown"
     result = written[culprit.value]
+    if isinstance(actual, np.ndarray) and isinstance(result, np.ndarray):
+        if (actual.shape, actual.dtype) != (result.shape, result.dtype):
+            return "another value"
     if judge.good(culprit.value, result):
         which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
         because = f"on the same inputs the original nodes ({which}) as written give the reference"
@@ -54,8 +58,8 @@ def compare_with_written(
         culprit.findings.append(Finding("optimiser", because))
         _explain_rounding(culprit, original, inputs, actual, result)
         culprit.findings.sort(key=lambda finding: get_args(Verdict).index(finding.verdict))
-        return False
-    return True
+        return "agrees"
+    return "mismatches"
 
 
 def _explain_rounding(
