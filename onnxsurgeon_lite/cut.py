@@ -58,22 +58,17 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
 def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
     """The smallest set of further values that closes the cut: a minimum vertex cut.
 
-    It separates the outputs from what lies upstream of the inputs given and from the graph's other inputs. Of several
-    smallest sets, the one farthest from the outputs that holds nothing upstream of an input where that can be.
+    It separates the outputs from the graph's inputs, the given inputs being cut already. Of several smallest sets,
+    the one with the fewest values upstream of a given input, and of those the one farthest from the outputs.
     """
     _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
     needed = _computed_from(index, leaves, needed_by.keys() - set(inputs))
     upstream = _upstream(index, inputs)
-    if not upstream.isdisjoint(outputs):
-        upstream = set()
-    region = needed - upstream
-    border = {name for name in needed & upstream if not region.isdisjoint(_results(index, name))}
-    free = region.intersection(leaves)
 
     def capacity(name: str) -> int:
-        return _UNLIMITED if name in outputs else _ONE + (name in border)
+        return _UNLIMITED if name in outputs else _ONE + (name in upstream)
 
-    return _minimum_vertex_cut(index, border | free, region | border, set(outputs), capacity)
+    return _minimum_vertex_cut(index, needed.intersection(leaves), needed, set(outputs), capacity)
 
 
 def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
