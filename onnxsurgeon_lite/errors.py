@@ -9,6 +9,7 @@
     ├── AmbiguousNameError      the name fits several nodes or values
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
+    ├── ShapeError              a dimension cannot be changed: what is in the way
     ├── OutputExistsError       a file would be overwritten
     ├── WriteError              the result could not be written
     ├── ReferenceSetError       reference tensors that cannot be read, or do not fit the model
@@ -93,6 +94,10 @@ class OpenCutError(CutError):
         super().__init__(message, hint)
         self.missing = tuple(missing)
         self.path = tuple(path)
+
+
+class ShapeError(SurgeonError):
+    """A dimension cannot be changed, or its change cannot be proved right; the message says what is in the way."""
 
 
 class OutputExistsError(SurgeonError):

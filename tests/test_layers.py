@@ -17,6 +17,7 @@ FLOORS = (
     ("comparison", "model", "scopes"),
     ("graph", "references"),
     ("runtime", "cut", "select", "feeds", "checking"),
+    ("resizing",),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),
     ("report",),
