@@ -97,6 +97,8 @@ def _expand(visit: Visit) -> None:
             effect.append(one)
             entries.append(1)
         else:
+            if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
+                visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
             effect.append(literal)
             entries.append(visit.plan.settled(literal))
     if effect != shape:

@@ -163,15 +163,23 @@ class Visit:
         filled = tensor_state(kind, sizes, self.trials, data)
         self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
 
-    def demand(self, slot: int, axis: int, size: Size) -> None:
-        """Have an operand that does not follow get a size along an axis: at its source, or by an Expand here."""
+    def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
+        """Have an operand that does not follow get a size along an axis: at its source, or by an Expand here.
+
+        Args:
+            broadcasts: the node expands an operand of size 1 by itself.
+
+        Raises:
+            ShapeError: the operand cannot follow.
+        """
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
             self.context.wanted.setdefault((self.scope.path, source), {})[axis] = size
             raise Again
         sizes = self.sizes(slot)
-        if size[0] > 1:
+        repeats = size[0] > 1
+        if repeats:
             self._require_repeating(name, axis)
         if sizes is None:
             raise self.blocked(f"the size of {name!r} is unknown")
@@ -182,12 +190,12 @@ class Visit:
                 slot,
                 axis,
                 len(sizes),
-                self.plan.settled(size),
-                size[0] > 1,
+                1 if repeats and broadcasts else self.plan.settled(size),
+                repeats,
                 f"{name!r} does not follow, and here it must be as long as what does",
             )
         )
-        sizes[axis] = size
+        sizes[axis] = constant(1, self.trials) if repeats and broadcasts else size
         state = self.read(slot)
         kind = state.types[0].tensor_type.elem_type if state is not None else 0
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
@@ -261,4 +269,4 @@ class Visit:
                 size = shapes[slot][axis]
                 strict = not from_right or size[0] != 1
                 if leader and not varies(size) and size[0] == leader[0] and strict:
-                    self.demand(slot, axis, leader)
+                    self.demand(slot, axis, leader, broadcasts=from_right)
