@@ -19,7 +19,7 @@ FLOORS = (
     ("runtime", "cut", "select", "feeds", "checking"),
     ("resizing",),
     ("passes", "observe", "running", "inspect"),
-    ("bisection", "recording", "comparing"),
+    ("bisection", "recording", "comparing", "proving"),
     ("report",),
     ("cli",),
 )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
-LOOK, CUT, RUN, DEBUG = "Look", "Cut", "Run", "Debug"  # panels of the help page
+LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from onnx import TensorShapeProto
 
-from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
 from onnxsurgeon_lite.feeds import required_inputs, shape_text
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -21,11 +21,13 @@ class Rebatch:
         to: a number for a fixed size, a name for an open one.
         inputs: those that have the batch; all, when none is given.
         axis: which of their dimensions it is.
+        second: an export of the same network at another size; its constants show what follows, too.
     """
 
     to: int | str = "N"
     inputs: tuple[str, ...] = ()
     axis: int = 0
+    second: Model | None = None
     name: ClassVar[str] = "rebatch"
 
     def apply(self, model: Model) -> PassResult:
@@ -35,12 +37,13 @@ class Rebatch:
             ShapeError: a node is in the way, or the inputs have no batch in common.
             UnknownNameError: the model has no such input.
         """
-        return SetShape(self.shapes(GraphIndex.of(model))).apply(model)
+        return SetShape(self.shapes(GraphIndex.of(model)), self.second).apply(model)
 
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
         """The shapes that the inputs get."""
         for name in self.inputs:
-            index.require_input(name)
+            if name not in index.inputs:
+                raise UnknownNameError(name, "the model", index.inputs, kind="input")
         names = self.inputs or tuple(required_inputs(index))
         found = {name: self._dimension(index, name) for name in names}
         if len(set(found.values())) > 1:

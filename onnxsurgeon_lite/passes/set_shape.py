@@ -8,6 +8,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.resizing import symbols_for, trace
+from onnxsurgeon_lite.resizing.exports import differences
 from onnxsurgeon_lite.resizing.rewriting import carry_out
 
 
@@ -20,9 +21,11 @@ class SetShape:
 
     Attributes:
         shapes: input -> its shape, a number for a fixed size, a name for an open one.
+        second: an export of the same network at other sizes; its constants show what follows, too.
     """
 
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    second: Model | None = None
     name: ClassVar[str] = "set-shape"
 
     def apply(self, model: Model) -> PassResult:
@@ -37,6 +40,7 @@ class SetShape:
         if not any(symbol.changes for symbol in symbols):
             return PassResult(model, changed=False)
         result = model.copy()
-        plan = trace(result, symbols)
+        told = {} if self.second is None else differences(model, self.second, symbols)
+        plan = trace(result, symbols, told)
         notes = carry_out(result, plan)
         return PassResult(result, changed=True, notes=(*notes, *plan.kept))

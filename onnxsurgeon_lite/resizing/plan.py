@@ -11,6 +11,14 @@ Entry = int | Size
 """An element of a shape: a number (0 and -1 as Reshape reads them), or a size that the model must compute."""
 
 
+_BEFORE = 2  # trials with other sizes than those asked for: the model's own, and one that shows what follows
+
+
+def after(size: Size) -> Size:
+    """A size at the trials in which every dimension that gets a fixed size has it."""
+    return size[_BEFORE:]
+
+
 @dataclass(frozen=True)
 class Symbol:
     """A dimension of inputs.
@@ -102,11 +110,11 @@ class Plan:
 
     def settled(self, size: Size) -> Entry:
         """The number that a size is after the change; the size itself where it stays open."""
-        return size if varies(size[1:]) else size[-1]
+        return size if varies(after(size)) else size[-1]
 
     def symbol_of(self, size: Size) -> Symbol | None:
         """The open dimension that has just this size."""
-        return next((s for s in self.symbols if s.sizes == size and varies(size[1:])), None)
+        return next((s for s in self.symbols if s.sizes == size and varies(after(size))), None)
 
     def text(self, size: Size) -> str:
         """A size as a message shows it: `17`, `N`, `4*N`, `?`."""

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.resizing.plan import Entry, Plan, Refill, Scope, Stretch
+from onnxsurgeon_lite.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.resizing.sizes import Size, product, ratio, varies
 
 _HEAD = -1  # before the first node
@@ -147,10 +147,10 @@ class _Rewriting:
     def _size(self, scope: Scope, position: int, size: Size) -> str:
         """The name of a value of one element that is this size at run time."""
         main = self.plan.scopes[0]
-        opened = [symbol for symbol in self.plan.symbols if varies(symbol.sizes[1:])]
+        opened = [symbol for symbol in self.plan.symbols if varies(after(symbol.sizes))]
         for count in (1, 2, 3):
             for group in combinations(opened, count):
-                times = ratio(size[1:], product([symbol.sizes[1:] for symbol in group]))
+                times = ratio(after(size), after(product([symbol.sizes for symbol in group])))
                 if times is None:
                     continue
                 factors = [
@@ -168,7 +168,7 @@ class _Rewriting:
         for name in scope.graph.node[position].input:
             state = scope.find(name)
             for axis, other in enumerate((state and state.sizes()) or ()):
-                if other is not None and other[1:] == size[1:]:
+                if other is not None and after(other) == after(size):
                     return self._dimension(scope, position, name, axis, f"{name}.size")
         raise ShapeError(
             f"{scope.describe(position)} needs a size that nothing it reads has",
@@ -212,8 +212,9 @@ class _Rewriting:
         axis: int | None = None,
     ) -> str:
         name = self._unused(base)
-        attributes = {} if axis is None else {"axis": axis}
-        node = helper.make_node(op, inputs, [name], name, **attributes)
+        node = helper.make_node(op, inputs, [name], name)
+        if axis is not None:
+            node.attribute.append(helper.make_attribute("axis", axis))
         self.inserted[id(scope), position].append(node)
         self.uses.update(inputs)
         return name
@@ -320,8 +321,8 @@ def _operand(refill: Refill) -> str:
 def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
     """Other elements for a small integer tensor; everything else of it stays."""
     dtype = tensors.numpy_dtype(tensor.data_type)
-    limit = np.iinfo(dtype).max
-    array = np.array([min(n, limit) for n in numbers], dtype)
+    limit = 2 ** (8 * dtype.itemsize - 1) - 1  # the end of a Slice is the largest number there is
+    array = np.array([min(n, limit) for n in numbers], dtype).reshape(tensor.dims)
     for name in ("int32_data", "int64_data"):
         tensor.ClearField(name)
     tensor.raw_data = tensors.encode(array)

@@ -14,8 +14,8 @@ from onnxsurgeon_lite.resizing.sizes import Size
 ShapeRequest = Mapping[str, Sequence[int | str]]
 """Input -> its shape: a number for a fixed size, a name for an open one."""
 
-_STEPS = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
-_TRIALS = 4  # the model's own size, and three others
+_STEPS = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
+_TRIALS = 5  # the model's own size, one that shows what follows, and three as it will be
 _SYMBOLIC = (
     64  # what a dimension that is open already is taken to be: what networks halve can be halved
 )
@@ -98,11 +98,12 @@ def _target(
 
 def _symbol(number: int, dimension: _Dimension) -> Symbol:
     own, target = dimension.own, dimension.target
+    first = (_TRIALS - 1) * number % len(_STEPS)
+    step = _STEPS[first]
     sizes: Size
     if isinstance(target, int):
-        sizes = (target if own is None else own, *(target,) * (_TRIALS - 1))
+        sizes = (target,) * _TRIALS if own is None else (own, own * step, *(target,) * 3)
     else:
-        first = 3 * number % len(_STEPS)
         base = own or _SYMBOLIC
         sizes = (base, *(base * step for step in _STEPS[first : first + _TRIALS - 1]))
     name = target if isinstance(target, str) else ""

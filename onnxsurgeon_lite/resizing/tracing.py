@@ -25,13 +25,16 @@ from onnxsurgeon_lite.resizing.inference import (
 from onnxsurgeon_lite.resizing.plan import Plan, Scope, Symbol
 from onnxsurgeon_lite.resizing.rules import RULES
 from onnxsurgeon_lite.resizing.sizes import Size, constant
-from onnxsurgeon_lite.resizing.visit import Again, Context, Visit, Wanted
+from onnxsurgeon_lite.resizing.visit import Again, Context, Told, Visit, Wanted
 
 _MOST_ROUNDS = 1000
 
 
-def trace(model: Model, symbols: Sequence[Symbol]) -> Plan:
+def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> Plan:
     """Follow the symbols through the main graph and the bodies of If and Loop.
+
+    Args:
+        told: what operands of the main graph are known to hold at each trial (see `exports`).
 
     Raises:
         ShapeError: a node is in the way.
@@ -40,7 +43,7 @@ def trace(model: Model, symbols: Sequence[Symbol]) -> Plan:
     check_functions(model.proto)
     wanted: Wanted = {}
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), wanted)
+        tracer = _Tracer(model, list(symbols), wanted, told or {})
         try:
             tracer.main()
         except Again:
@@ -50,11 +53,11 @@ def trace(model: Model, symbols: Sequence[Symbol]) -> Plan:
 
 
 class _Tracer:
-    def __init__(self, model: Model, symbols: list[Symbol], wanted: Wanted) -> None:
+    def __init__(self, model: Model, symbols: list[Symbol], wanted: Wanted, told: Told) -> None:
         self.model = model
         self.trials = len(symbols[0].sizes)
         inference = Inference(model.proto, self.trials)
-        self.context = Context(model, self.trials, Plan(symbols), wanted, inference)
+        self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
 
     def main(self) -> None:
         index = GraphIndex.of(self.model)
@@ -122,6 +125,7 @@ class _Tracer:
         visit = Visit(self.context, scope, position, node, reads)
         if standard and node.op_type in RULES:
             RULES[node.op_type](visit)
+        visit.be_told()
         states = visit.states()
         return [
             self._declared(scope, name, state, reads)

@@ -17,6 +17,9 @@ from onnxsurgeon_lite.resizing.sizes import Axis, Size, constant, varies
 Wanted = dict[tuple[str, str], dict[int, Size]]
 """(path of the graph, value) -> axis -> the size that a consumer needs."""
 
+Told = dict[tuple[int, int], list[Size]]
+"""(node of the main graph, slot) -> the elements of the operand."""
+
 _CARRIED = ("Identity", "Cast")
 _SOURCES = ("Expand", "ConstantOfShape", "Tile")
 
@@ -33,6 +36,7 @@ class Context:
     trials: int
     plan: Plan
     wanted: Wanted
+    told: Told
     inference: Inference
 
 
@@ -162,6 +166,14 @@ class Visit:
         kind = tensors.data_type_of_numpy(dtype)
         filled = tensor_state(kind, sizes, self.trials, data)
         self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
+
+    def be_told(self) -> None:
+        """Have shape operands hold what is known from elsewhere, where no rule knew."""
+        for slot in range(len(self.node.input)):
+            effect = self.context.told.get((self.position, slot)) if not self.scope.path else None
+            if effect is not None and slot not in self.overrides:
+                entries = [self.plan.settled(size) for size in effect]
+                self.refill(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
         """Have an operand that does not follow get a size along an axis: at its source, or by an Expand here.

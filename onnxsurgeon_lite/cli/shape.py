@@ -1,0 +1,132 @@
+"""Edits of shapes: set-shape, rebatch, pad-outputs, batch-outputs, name-outputs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.child import Child
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes import PassResult
+
+_Seed = Annotated[int, typer.Option("--seed", help="Seed of the feeds that it is proved with.")]
+
+
+def set_shape(
+    model: options.Model,
+    shapes: Annotated[
+        list[str], typer.Argument(help="Shapes of inputs: x=N,3,H,W.", show_default=False)
+    ],
+    output: options.Output = None,
+    seed: _Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
+) -> None:
+    """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running."""
+    with Child() as child:
+        from onnxsurgeon_lite import proving
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.passes import SetShape
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        target = options.default_output(model, SetShape.name, output, force)
+        step = SetShape(dict(map(_shape, shapes)))
+        source = load(model)
+        how = options.runtime_options("none", "cpu", 0, timeout, ops_library, lean=True)
+        recipe = options.recipe(seed, dim, fill)
+        with progress("proving by running"), Runtime(how, child) as runtime:
+            result = step.apply(source)
+            proof = proving.prove(source, result.model, step.shapes, runtime, recipe)
+    _write(result, target, force, proof)
+
+
+def rebatch(
+    model: options.Model,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="With --two-exports: the second export.", show_default=False),
+    ] = None,
+    to: Annotated[
+        str, typer.Option("--to", help="A number for a fixed size, a name for an open one.")
+    ] = "N",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", help="Inputs that have the batch, comma-separated; all."),
+    ] = None,
+    axis: Annotated[
+        int, typer.Option("--axis", min=0, help="Which dimension of the inputs it is.")
+    ] = 0,
+    two_exports: Annotated[
+        bool,
+        typer.Option(
+            "--two-exports", help="See what follows by comparing with an export at another size."
+        ),
+    ] = False,
+    output: options.Output = None,
+    seed: _Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
+) -> None:
+    """Give the batch another size, or open it, all the way through. Proved by running, sample by sample."""
+    if two_exports != (other is not None):
+        raise UsageError(
+            "--two-exports takes two models, other uses one",
+            "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
+        )
+    with Child() as child:
+        from onnxsurgeon_lite import proving
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.names import split
+        from onnxsurgeon_lite.passes import Rebatch
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        target = options.default_output(model, Rebatch.name, output, force)
+        source = load(model)
+        index = GraphIndex.of(source)
+        size = int(to) if to.isdecimal() else to
+        second = None if other is None else load(other)
+        step = Rebatch(size, tuple(split(inputs or (), index.inputs)), axis, second)
+        how = options.runtime_options("none", "cpu", 0, timeout, ops_library, lean=True)
+        recipe = options.recipe(seed, dim, fill)
+        with progress("proving by running"), Runtime(how, child) as runtime:
+            result = step.apply(source)
+            shapes = step.shapes(index)
+            proof = proving.prove(source, result.model, shapes, runtime, recipe, axis)
+            if second is not None:
+                proof += proving.prove_with(second, result.model, runtime, recipe)
+    _write(result, target, force, proof)
+
+
+def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
+    name, equals, shape = text.rpartition("=")
+    sizes = [size.strip() for size in shape.split(",")]
+    if not equals or not all(sizes):
+        raise UsageError(f"{text!r} gives no input and shape", "write x=N,3,H,W")
+    return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
+
+
+def _write(result: "PassResult", target: Path, force: bool, proof: Iterable[str] = ()) -> None:
+    """Say what was done, save, say so."""
+    from onnxsurgeon_lite.model import save
+    from onnxsurgeon_lite.report import lines
+
+    lines.show_notes(result.notes)
+    if not result.changed:
+        lines.show_notes(["nothing had to change"])
+    for line in proof:
+        lines.out(line)
+    written = save(result.model, target, force=force)
+    lines.show_written(written.path, written.data_files)
