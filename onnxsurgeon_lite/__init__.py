@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.feeds import Recipe, make_feeds, read_feeds
     from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import Model, load, save
-    from onnxsurgeon_lite.passes import PASSES, Expose, Extract, Pass, PassResult
+    from onnxsurgeon_lite.passes import (
+        PASSES,
+        BatchOutputs,
+        Expose,
+        Extract,
+        NameOutputs,
+        PadOutputs,
+        Pass,
+        PassResult,
+        Rebatch,
+        SetShape,
+    )
+    from onnxsurgeon_lite.proving import prove
     from onnxsurgeon_lite.recording import record
     from onnxsurgeon_lite.references import ReferenceSet, open_references, save_tensors
     from onnxsurgeon_lite.running import run
@@ -34,7 +46,19 @@ _HOMES = {
     "feeds": ("Recipe", "make_feeds", "read_feeds"),
     "graph": ("GraphIndex",),
     "model": ("Model", "load", "save"),
-    "passes": ("PASSES", "Expose", "Extract", "Pass", "PassResult"),
+    "passes": (
+        "PASSES",
+        "BatchOutputs",
+        "Expose",
+        "Extract",
+        "NameOutputs",
+        "PadOutputs",
+        "Pass",
+        "PassResult",
+        "Rebatch",
+        "SetShape",
+    ),
+    "proving": ("prove",),
     "recording": ("record",),
     "references": ("ReferenceSet", "open_references", "save_tensors"),
     "running": ("run",),
@@ -44,6 +68,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PASSES",
+    "BatchOutputs",
     "BisectResult",
     "CheckResult",
     "Comparison",
@@ -51,12 +76,16 @@ __all__ = [
     "Extract",
     "GraphIndex",
     "Model",
+    "NameOutputs",
+    "PadOutputs",
     "Pass",
     "PassResult",
+    "Rebatch",
     "Recipe",
     "ReferenceSet",
     "Runtime",
     "RuntimeOptions",
+    "SetShape",
     "SurgeonError",
     "Tolerance",
     "bisect",
@@ -65,6 +94,7 @@ __all__ = [
     "load",
     "make_feeds",
     "open_references",
+    "prove",
     "read_feeds",
     "record",
     "run",

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.resizing import Plan, ShapeRequest, Symbol, symbols_for, trace
+from onnxsurgeon_lite.resizing.exports import differences
 from onnxsurgeon_lite.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import Array
@@ -37,15 +38,17 @@ def prove(
     runtime: Runtime,
     recipe: Recipe,
     axis: int = 0,
+    second: Model | None = None,
 ) -> list[str]:
     """Run both on made feeds: the changed model at several sizes, the original at its own.
 
-    Dimension `axis` is a batch, of which the original computes as many samples at a time as it was made for. Where another
-    dimension changes, the original is compared at its own size, and at twice that size the changed model must run.
+    Dimension `axis` is a batch, of which the original computes as many samples at a time as it was made for. Where
+    another dimension changes, the original is compared at its own size, and the changed model must run at twice that.
 
     Args:
         shapes: what `changed` was asked to have.
         axis: which dimension of an input holds samples.
+        second: an export of the same network at other sizes, with which the changed model must agree too.
         runtime: with optimisation off, so that both compute the same nodes.
 
     Returns:
@@ -56,8 +59,11 @@ def prove(
         RuntimeFailure: the original does not run.
     """
     symbols = symbols_for(GraphIndex.of(original), shapes)
-    proof = _Proof(original, changed, trace(original, symbols), runtime, recipe, axis)
-    return proof.run([symbol for symbol in symbols if symbol.changes])
+    told = {} if second is None else differences(original, second, symbols)
+    plan = trace(original, symbols, told)
+    proof = _Proof(original, changed, plan, runtime, recipe, axis)
+    lines = proof.run([symbol for symbol in symbols if symbol.changes])
+    return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))
 
 
 @dataclass
@@ -218,12 +224,8 @@ class _Proof:
         ]
 
 
-def prove_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
-    """Run an export at another size and the changed model on the same made feeds.
-
-    Raises:
-        ShapeError: an output differs.
-    """
+def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
+    """Run an export at another size and the changed model on the same made feeds."""
     index = GraphIndex.of(second)
     feeds, _ = make_feeds(index, recipe)
     results = []

@@ -49,6 +49,9 @@ for panel, commands in (
         app.command(name, rich_help_panel=panel)(command)
 
 edit = typer.Typer(name="edit", no_args_is_help=True, help="Change a model.")
-for command in (shape.set_shape, shape.rebatch):
-    edit.command(command.__name__.replace("_", "-"))(command)
+edit.command("set-shape")(shape.set_shape)
+edit.command("rebatch")(shape.rebatch)
+edit.command("pad-outputs")(shape.pad_outputs)
+edit.command("batch-outputs")(shape.batch_outputs)
+edit.command("name-outputs")(shape.name_outputs)
 app.add_typer(edit, rich_help_panel=CHANGE)

@@ -104,9 +104,7 @@ def rebatch(
         with progress("proving by running"), Runtime(how, child) as runtime:
             result = step.apply(source)
             shapes = step.shapes(index)
-            proof = proving.prove(source, result.model, shapes, runtime, recipe, axis)
-            if second is not None:
-                proof += proving.prove_with(second, result.model, runtime, recipe)
+            proof = proving.prove(source, result.model, shapes, runtime, recipe, axis, second)
     _write(result, target, force, proof)
 
 
@@ -130,3 +128,98 @@ def _write(result: "PassResult", target: Path, force: bool, proof: Iterable[str]
         lines.out(line)
     written = save(result.model, target, force=force)
     lines.show_written(written.path, written.data_files)
+
+
+_Max = Annotated[
+    int, typer.Option("--max", min=1, help="Detections to hold of an image.", show_default=False)
+]
+_Fill = Annotated[
+    list[str] | None,
+    typer.Option("--fill", help="What an output is padded with; 0.", metavar="NAME=NUMBER"),
+]
+_Count = Annotated[str, typer.Option("--count", help="Output that says how many count.")]
+
+
+def pad_outputs(
+    model: options.Model,
+    most: _Max,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option("--outputs", help="Outputs to pad, comma-separated; the ragged ones."),
+    ] = None,
+    fill: _Fill = None,
+    count: _Count = "num_detections",
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Pad the ragged outputs of one image to a fixed length: boxes of n x 4 to 100 x 4."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.names import split
+    from onnxsurgeon_lite.passes import PadOutputs
+
+    target = options.default_output(model, PadOutputs.name, output, force)
+    source = load(model)
+    names = split(outputs or (), {info.name for info in source.proto.graph.output})
+    step = PadOutputs(most, tuple(names), dict(map(_fill, fill or ())), count)
+    _write(step.apply(source), target, force)
+
+
+def batch_outputs(
+    model: options.Model,
+    most: _Max,
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default."
+        ),
+    ] = None,
+    fill: _Fill = None,
+    count: _Count = "num_detections",
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Stack the ragged outputs of several images, padded: boxes of n x 4 and m x 4 to 2 x 100 x 4."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.passes import BatchOutputs
+
+    target = options.default_output(model, BatchOutputs.name, output, force)
+    step = BatchOutputs(most, dict(map(_group, groups or ())), dict(map(_fill, fill or ())), count)
+    _write(step.apply(load(model)), target, force)
+
+
+def name_outputs(
+    model: options.Model,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Names of one image's outputs, comma-separated; numbered where there are more images.",
+            show_default=False,
+        ),
+    ],
+    output: options.Output = None,
+    force: options.Force = False,
+) -> None:
+    """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.names import split
+    from onnxsurgeon_lite.passes import NameOutputs
+
+    target = options.default_output(model, NameOutputs.name, output, force)
+    _write(NameOutputs(tuple(split(names))).apply(load(model)), target, force)
+
+
+def _group(text: str) -> tuple[str, tuple[str, ...]]:
+    from onnxsurgeon_lite.names import split
+
+    name, equals, outputs = text.partition("=")
+    if not equals or not name or not outputs:
+        raise UsageError(f"{text!r} gives no group", "write boxes=OUTPUT,OUTPUT")
+    return name, tuple(split([outputs]))
+
+
+def _fill(text: str) -> tuple[str, float]:
+    name, equals, number = text.rpartition("=")
+    try:
+        return name, float(number if equals else "")
+    except ValueError as error:
+        raise UsageError(f"--fill {text!r} gives no number", "write --fill labels=-1") from error

@@ -77,7 +77,7 @@ def _value_of(node: NodeProto) -> TensorProto | None:
 
 
 def _following(own: int, other: int, differing: dict[Symbol, int], where: str) -> Size:
-    """The size that is `own` in the first export and `other` in the second: a multiple of a dimension, and an offset."""
+    """The size that is `own` in one export and `other` in the other: a multiple of a dimension, and an offset."""
     trials = len(next(iter(differing)).sizes)
     if own == other:
         return constant(own, trials)

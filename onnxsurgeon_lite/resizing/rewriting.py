@@ -264,13 +264,13 @@ class _Rewriting:
     def _tensor(self, scope: Scope, name: str) -> TensorProto | None:
         """The constant of that name, an initializer or a Constant node's, that can be changed in place."""
         graph = self._home(scope, name)
-        for tensor in graph.initializer if graph is not None else ():
-            if tensor.name == name:
-                return tensor
-        for node in graph.node if graph is not None else ():
+        if graph is None:
+            return None
+        held = [tensor for tensor in graph.initializer if tensor.name == name]
+        for node in graph.node:
             if node.op_type == "Constant" and node.output[0] == name:
-                return next((a.t for a in node.attribute if a.name == "value"), None)
-        return None
+                held += [a.t for a in node.attribute if a.name == "value"]
+        return held[0] if held else None
 
     def _place_nodes(self, scope: Scope) -> None:
         nodes = list(scope.graph.node)

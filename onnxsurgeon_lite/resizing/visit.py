@@ -171,9 +171,13 @@ class Visit:
         """Have shape operands hold what is known from elsewhere, where no rule knew."""
         for slot in range(len(self.node.input)):
             effect = self.context.told.get((self.position, slot)) if not self.scope.path else None
-            if effect is not None and slot not in self.overrides:
-                entries = [self.plan.settled(size) for size in effect]
-                self.refill(slot, entries, effect, "it differs between the exports")
+            if effect is None or slot in self.overrides:
+                continue
+            state = self.read(slot)
+            if state is not None and len(state.sizes() or ()) != 1:
+                raise self.blocked(f"operand {slot} differs between the exports and is no shape")
+            entries = [self.plan.settled(size) for size in effect]
+            self.refill(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
         """Have an operand that does not follow get a size along an axis: at its source, or by an Expand here.
