@@ -130,7 +130,7 @@ class _Proof:
     def _feeds(self, index: GraphIndex, case: _Case) -> Feeds:
         names = {s.name: case.sizes[_key(s)] for s in self.plan.symbols if _key(s) in case.sizes}
         opened = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
-        dims = {name: size for name, size in names.items() if name in opened}
+        dims = {name: size for name, size in names.items() if name and name in opened}
         made, _ = make_feeds(
             index, Recipe(self.recipe.seed, {**self.recipe.dims, **dims}, self.recipe.fills)
         )

@@ -25,7 +25,8 @@ def detector(images: int, opset: int = 17, names=lambda part, image: f"{part}.{i
     rng = np.random.default_rng(0)
     for part, shape in shapes.items():
         array = rng.integers(1, 90, shape).astype(np.int64 if part == "labels" else np.float32)
-        values.append(onnx.numpy_helper.from_array(array, f"all_{part}"))
+        if part != "scores":
+            values.append(onnx.numpy_helper.from_array(array, f"all_{part}"))
     values.append(onnx.numpy_helper.from_array(np.zeros((), np.float32), "zero"))
     for image in range(images):
         x = f"x{image}"
@@ -37,6 +38,8 @@ def detector(images: int, opset: int = 17, names=lambda part, image: f"{part}.{i
             nodes.append(helper.make_node("Compress", [source, f"found{image}"], [name], axis=0))
             dims = [f"n{image}", *shape[1:]]
             outputs.append(helper.make_tensor_value_info(name, dtypes[part], dims))
+    if opset == 9:  # with the IR version of that time every initializer is an input too
+        inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in values]
     graph = helper.make_graph(nodes, "detector", inputs, outputs, values)
     return helper.make_model(
         graph, ir_version=8 if opset > 9 else 3, opset_imports=[helper.make_opsetid("", opset)]

@@ -135,7 +135,7 @@ def _fill_tensor(kind: TypeProto, fill: float, name: str) -> Array:
     dtype = tensors.numpy_dtype(kind.tensor_type.elem_type)
     if dtype.kind == "O":
         raise ShapeError(f"output {name!r} holds strings, which cannot be padded", "leave it out")
-    scalar: Array = np.full((1,), fill).astype(dtype)
+    scalar = np.asarray(fill).reshape(1).astype(dtype)
     if dtype.kind in "iub" and float(scalar.item()) != fill:
         raise UsageError(
             f"output {name!r} is {tensors.dtype_name(kind.tensor_type.elem_type)}, "
@@ -201,6 +201,5 @@ def require_length(most: int) -> None:
 
 def is_ragged(index: GraphIndex, name: str) -> bool:
     """Whether an output's dimension 0 is open."""
-    kind = index.type_of(name)
-    dims = kind.tensor_type.shape.dim if kind is not None else ()
+    dims = (index.type_of(name) or TypeProto()).tensor_type.shape.dim
     return bool(dims) and not dims[0].HasField("dim_value")

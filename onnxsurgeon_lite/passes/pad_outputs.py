@@ -71,9 +71,9 @@ class PadOutputs:
         appender = Appender(result)
         appender.length(ragged.get(names[0], names[0]), self.most, self.count)
         for info in graph.output:
-            name = owner.get(info.name)
-            if name is None:
+            if info.name not in owner:
                 continue
+            name = owner[info.name]
             graph.value_info.add(name=info.name, type=kinds[name])
             target = name if name in ragged else appender.unused(f"{name}.padded")
             fill = self.fill.get(name, 0.0)

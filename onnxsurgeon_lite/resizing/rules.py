@@ -31,6 +31,7 @@ def _reshape(visit: Visit) -> None:
         return
     visit.axes = wanted
     effect = [product(axis) for axis in wanted]
+    visit.note_kept(1, own, effect)
     if all(at is not None and at == [s[t] for s in effect] for t, at in enumerate(present)):
         return
     settled = [visit.plan.settled(size) for size in effect]
