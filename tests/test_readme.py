@@ -55,19 +55,23 @@ def pattern(expected: str) -> str:
     return re.escape(squeezed(expected)).replace(r"\.\.\.", r"[\s\S]*?")
 
 
-def test_every_verb_has_an_example():
+def every_command():
     from onnxsurgeon_lite.cli.app import app
 
-    verbs = {command.name for command in app.registered_commands}
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    return [command for group in groups for command in group.registered_commands]
 
-    shown = {match for command, _ in COMMANDS for match in re.findall(r"onnxdbg (\w+)", command)}
+
+def test_every_verb_has_an_example():
+    verbs = {command.name for command in every_command()}
+
+    found = re.compile(r"onnxdbg (?:edit )?([\w-]+)")
+    shown = {match for command, _ in COMMANDS for match in found.findall(command)}
     assert verbs == shown
 
 
 def test_every_command_has_help():
-    from onnxsurgeon_lite.cli.app import app
-
-    assert all(command.callback.__doc__ for command in app.registered_commands)
+    assert all(command.callback.__doc__ for command in every_command())
 
 
 def test_the_package_alone_can_show_itself():

@@ -37,7 +37,7 @@ def _reshape(visit: Visit) -> None:
     settled = [visit.plan.settled(size) for size in effect]
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
     entries = _literals(own, settled, zeros)
-    visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)} now")
+    visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
 
 
 def _resolved(

@@ -169,12 +169,14 @@ class Visit:
 
     def note_kept(self, slot: int, own: Sequence[int], effect: Sequence[Size]) -> None:
         """Say which elements equal a size that changes, and are something else."""
-        changing = {s.own: s.name or "it" for s in self.plan.symbols if s.changes and s.own != 1}
+        changing = {
+            s.own: s.name or "what changes" for s in self.plan.symbols if s.changes and s.own != 1
+        }
         for place, (number, size) in enumerate(zip(own, effect, strict=True)):
             if number in changing and not varies(size):
                 self.plan.kept.append(
                     f"the {number} at [{place}] of {self.node.input[slot]!r} stays at "
-                    f"{self.scope.describe(self.position)}: {changing[number]} is elsewhere in its input"
+                    f"{self.scope.describe(self.position)}: it is not {changing[number]}"
                 )
 
     def be_told(self) -> None:
