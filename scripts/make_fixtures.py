@@ -28,10 +28,6 @@ directory and fails when what is kept differs from what the script makes.
     Weights kept in a second file.
 ``low_precision.onnx``
     bfloat16, float8 and int4 weights, the last with an odd number of elements.
-``frozen_batch.onnx``
-    Two samples and two heads: reshapes in which one 2 is the batch and the other is not.
-``detector.onnx``
-    What is found on three images, a ragged tensor each; the outputs of the first alone have names.
 """
 
 import argparse
@@ -695,6 +691,7 @@ def low_precision() -> onnx.ModelProto:
 
 
 def frozen_batch() -> onnx.ModelProto:
+    """Two samples and two heads: reshapes in which one 2 is the batch and the other is not."""
     node = helper.make_node
     graph = helper.make_graph(
         [
@@ -714,7 +711,7 @@ def frozen_batch() -> onnx.ModelProto:
 
 
 def detector() -> onnx.ModelProto:
-    """Boxes, labels and scores of the candidates whose score is above zero."""
+    """What is found on three images, ragged tensors; the outputs of the first alone have names."""
     node = helper.make_node
     found: Arrays = {
         "candidate_boxes": np.arange(20, dtype=np.float32).reshape(5, 4),

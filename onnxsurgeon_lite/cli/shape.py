@@ -44,7 +44,11 @@ def set_shape(
         recipe = options.recipe(seed, dim, fill)
         with progress("proving by running"), Runtime(how, child) as runtime:
             result = step.apply(source)
-            proof = proving.prove(source, result.model, step.shapes, runtime, recipe)
+            proof = (
+                proving.prove(source, result.model, step.shapes, runtime, recipe)
+                if result.changed
+                else []
+            )
     _write(result, target, force, proof)
 
 
@@ -104,7 +108,11 @@ def rebatch(
         with progress("proving by running"), Runtime(how, child) as runtime:
             result = step.apply(source)
             shapes = step.shapes(index)
-            proof = proving.prove(source, result.model, shapes, runtime, recipe, axis, second)
+            proof = (
+                proving.prove(source, result.model, shapes, runtime, recipe, axis, second)
+                if result.changed
+                else []
+            )
     _write(result, target, force, proof)
 
 

@@ -138,9 +138,7 @@ class _Rewriting:
     def _first_position(self, scope: Scope, position: int, key: tuple[object, ...]) -> int:
         """Where several nodes read the same shape, it must stand before the first in the file."""
         same = [
-            r.position
-            for r in self.plan.refills
-            if (id(r.scope), _operand(r), r.entries) == key or r.position == position
+            r.position for r in self.plan.refills if (id(r.scope), _operand(r), r.entries) == key
         ]
         return min([position, *same])
 
@@ -191,7 +189,7 @@ class _Rewriting:
 
     def _constant(self, scope: Scope, position: int, numbers: list[int], base: str) -> str:
         key = (id(scope), *numbers)
-        if key in self.computed and position != _HEAD:
+        if key in self.computed:
             return self.computed[key]
         name = self._unused(base)
         tensor = tensors.from_array(np.array(numbers, np.int64), name)

@@ -43,6 +43,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
     renamed: dict[str, int | str] = {}
     for name, shape in request.items():
         for dim, target in zip(_dims(index, name, shape), shape, strict=True):
+            _require_sensible(target)
             if dim.dim_param:
                 renamed[dim.dim_param] = target
     for name, info in index.inputs.items():
@@ -66,6 +67,16 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
             dimension.changes |= changes
             dimension.places.append((name, axis))
     return [_symbol(number, d) for number, d in enumerate(dimensions.values())]
+
+
+def _require_sensible(target: int | str) -> None:
+    """Refuse a size below 1, and a name that may have been meant as one; '' leaves a dimension as it is."""
+    numeric = str(target).lstrip("-+.")[:1].isdigit()
+    if numeric and not (isinstance(target, int) and target > 0):
+        raise ShapeError(
+            f"{target!r} is neither a size nor a name",
+            "write a number above 0, or a name such as N",
+        )
 
 
 def _dims(

@@ -57,10 +57,13 @@ class _Tracer:
         self.model = model
         self.trials = len(symbols[0].sizes)
         inference = Inference(model.proto, self.trials)
+        self.declared: dict[str, ValueInfoProto] = {}
         self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
 
     def main(self) -> None:
+        """Trace the main graph, and the bodies that it holds."""
         index = GraphIndex.of(self.model)
+        self.declared = index.declarations
         scope = Scope(index.graph, "")
         places = {place: s.sizes for s in self.context.plan.symbols for place in s.places}
         for info in index.graph.input:
@@ -136,7 +139,7 @@ class _Tracer:
         """A state that inference does not know, from its declaration: axes keep their place in custom operators."""
         if sizes_of(state.types) is not None or scope.path:
             return state
-        declared = self.declarations(scope).get(name)
+        declared = self.declared.get(name)
         if declared is None or not declared.type.tensor_type.HasField("shape"):
             return state
         first = next((read for read in reads.values() if read.follows), None)
@@ -149,10 +152,6 @@ class _Tracer:
             same = size is not None and size[0] == dim.dim_value
             sizes.append(size if size and same else constant(dim.dim_value, self.trials))
         return tensor_state(declared.type.tensor_type.elem_type, sizes, self.trials)
-
-    def declarations(self, scope: Scope) -> dict[str, ValueInfoProto]:
-        """The graph's declared values."""
-        return {info.name: info for info in (*scope.graph.value_info, *scope.graph.output)}
 
     def _if(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
         branches = [self._body(scope, position, name, body, {}) for name, body in walk.bodies(node)]
