@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -341,3 +341,146 @@ def test_a_custom_operator_keeps_the_place_of_its_axes(model_of):
     result = Rebatch("N").apply(model)
 
     assert constant(result.model, "shape") == [-1, 2, 3]
+
+
+def random_model(data, batch: int) -> onnx.ModelProto:
+    """Reshapes with frozen shapes, transposes and additions, in any order; the batch may end up inside an axis."""
+    axes = [
+        [batch],
+        [2],
+        [3],
+        [2],
+    ]  # row-major factors of each axis; the batch is the first list that changes place
+    nodes, constants = [], []
+    value = "x"
+
+    def add(op, inputs, **attributes):
+        nonlocal value
+        name = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op, [value, *inputs], [name], **attributes))
+        value = name
+
+    def reshape():
+        name = f"s{len(nodes)}"
+        shape = [int(np.prod(axis)) for axis in axes]
+        if data.draw(st.booleans()):
+            shape[data.draw(st.integers(0, len(shape) - 1))] = -1
+        constants.append(numpy_helper.from_array(np.array(shape), name))
+        add("Reshape", [name])
+
+    for _ in range(data.draw(st.integers(1, 6))):
+        match data.draw(st.sampled_from(["merge", "split", "transpose", "relu"])):
+            case "merge" if len(axes) > 1:
+                place = data.draw(st.integers(0, len(axes) - 2))
+                axes[place : place + 2] = [axes[place] + axes[place + 1]]
+                reshape()
+            case "split":
+                place = data.draw(st.integers(0, len(axes) - 1))
+                axes[place : place + 1] = [[factor] for factor in axes[place]]
+                reshape()
+            case "transpose":
+                order = data.draw(st.permutations(range(len(axes))))
+                axes = [axes[i] for i in order]
+                add("Transpose", [], perm=list(order))
+            case _:
+                add("Relu", [])
+    shape = [int(np.prod(axis)) for axis in axes]
+    graph = helper.make_graph(
+        nodes,
+        "random",
+        [helper.make_tensor_value_info("x", 1, [batch, 2, 3, 2])],
+        [helper.make_tensor_value_info(value, 1, shape)],
+        constants,
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@given(st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_random_reshapes_follow_a_batch_beside_equal_sizes(model_of, runtime, data):
+    model = model_of(random_model(data, batch=2))
+
+    step = Rebatch(data.draw(st.sampled_from(["N", 1, 5])))
+    result = step.apply(model)
+
+    prove(model, result.model, step.shapes(GraphIndex.of(model)), runtime, Recipe())
+
+
+def test_the_body_of_a_loop_is_reached(model_of, runtime):
+    model = model_of("""
+        looped (float[1,6] x) => (float[1,6] y) <int64 times = {3}, bool always = {1}> {
+            y = Loop(times, always, x) <body = b (int64 i, bool c, float[1,6] s) => (bool c2, float[1,6] t) {
+                c2 = Identity(c)
+                split = Constant <value = int64[3] {1,2,3}> ()
+                flat = Constant <value = int64[2] {1,6}> ()
+                h = Reshape(s, split)
+                g = Softmax(h)
+                t = Reshape(g, flat)
+            }>
+        }
+    """)
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("@0/body/@" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(("opset", "ir_version"), [(9, 3), (9, 4), (11, 6), (13, 7)])
+def test_sizes_are_computed_in_every_opset(model_of, runtime, opset, ir_version):
+    arrays = {"shape": np.array([1, 1]), "token": np.ones((1, 1), np.float32)}
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    inputs = [helper.make_tensor_value_info("x", 1, [1, 3])]
+    if ir_version == 3:
+        inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in constants]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Expand", ["token", "shape"], ["t"]),
+            helper.make_node("Concat", ["t", "x"], ["y"], axis=1),
+        ],
+        "old",
+        inputs,
+        [helper.make_tensor_value_info("y", 1, [1, 4])],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    model = model_of(helper.make_model(graph, ir_version=ir_version, opset_imports=opsets))
+
+    changed(runtime, model, Rebatch("N"))
+
+
+def test_a_slice_of_the_whole_batch_follows_and_its_first_sample_does_not(model_of, runtime):
+    text = """
+        sliced (float[2,4] x) => (float[{size},4] y)
+        <int64[1] from = {{0}}, int64[1] to = {{{size}}}, int64[1] axis = {{0}}> {{
+            y = Slice(x, from, to, axis)
+        }}
+    """
+
+    whole = changed(runtime, model_of(text.format(size=2)), Rebatch("N"))
+
+    assert constant(whole.model, "to") == [np.iinfo(np.int64).max]
+    with pytest.raises(ShapeError, match="not proved"):
+        changed(runtime, model_of(text.format(size=1)), Rebatch("N"))
+
+
+def test_an_input_that_must_have_the_batch_too_is_named(model_of):
+    model = model_of("""
+        masked (float[2,4] x, float[2,4] mask) => (float[2,4] y) { y = Mul(x, mask) }
+    """)
+
+    with pytest.raises(ShapeError, match="'mask' must follow too: it comes from input 'mask'"):
+        Rebatch("N", ("x",)).apply(model)
+
+
+def test_a_constant_inside_a_function_is_not_reached_and_that_is_seen(model_of, runtime):
+    model = model_of("""
+        <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        calls (float[2,6] x) => (float[2,2,3] y) { y = local.split(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        split (a) => (b) { s = Constant <value = int64[3] {2,2,3}> () b = Reshape(a, s) }
+    """)
+
+    with pytest.raises(ShapeError, match="not proved: .*does not run"):
+        changed(runtime, model, Rebatch("N"))

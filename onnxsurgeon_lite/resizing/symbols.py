@@ -1,7 +1,9 @@
 """From the shapes that a user asks for to the sizes that dimensions are tried at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
+from math import isqrt
 
 from onnx import TensorShapeProto
 
@@ -14,7 +16,6 @@ from onnxsurgeon_lite.resizing.sizes import Size
 ShapeRequest = Mapping[str, Sequence[int | str]]
 """Input -> its shape: a number for a fixed size, a name for an open one."""
 
-_STEPS = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71)
 _TRIALS = 5  # the model's own size, one that shows what follows, and three as it will be
 _SYMBOLIC = (
     64  # what a dimension that is open already is taken to be: what networks halve can be halved
@@ -109,13 +110,17 @@ def _target(
 
 def _symbol(number: int, dimension: _Dimension) -> Symbol:
     own, target = dimension.own, dimension.target
-    first = (_TRIALS - 1) * number % len(_STEPS)
-    step = _STEPS[first]
+    steps = list(islice(_primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
     sizes: Size
     if isinstance(target, int):
-        sizes = (target,) * _TRIALS if own is None else (own, own * step, *(target,) * 3)
+        sizes = (target,) * _TRIALS if own is None else (own, own * steps[0], *(target,) * 3)
     else:
         base = own or _SYMBOLIC
-        sizes = (base, *(base * step for step in _STEPS[first : first + _TRIALS - 1]))
+        sizes = (base, *(base * step for step in steps))
     name = target if isinstance(target, str) else ""
     return Symbol(name, own, sizes, tuple(dimension.places), dimension.changes)
+
+
+def _primes() -> Iterator[int]:
+    """Every dimension grows by factors of its own, so that none is taken for another or for a product of others."""
+    return (n for n in count(2) if all(n % divisor for divisor in range(2, isqrt(n) + 1)))

@@ -110,9 +110,7 @@ class Visit:
         """The node is in the way."""
         error = ShapeError(
             f"{self.scope.describe(self.position)} is in the way: {what}",
-            "look at it with onnxdbg inspect --node; it may need another size by design"
-            if self.node.domain in ("", "ai.onnx")
-            else "constants inside functions are not reached: inline them first",
+            "look at it with onnxdbg inspect --node; it may need its size by design",
         )
         if detail:
             error.add_note(detail.splitlines()[0].partition("[ShapeInferenceError] ")[2] or detail)
