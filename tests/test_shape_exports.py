@@ -174,3 +174,21 @@ def test_an_image_size_that_position_embeddings_fix_is_refused(runtime, tmp_path
 
     with pytest.raises(ShapeError, match="Add 'node_add' .* is in the way"):
         SetShape({"x": (1, 3, "H", "W")}).apply(model)
+
+
+def test_image_sizes_that_an_upsampling_fixes_are_learned_from_a_second_export(runtime, tmp_path):
+    def segformer_at(height: int, width: int, name: str):
+        return exported(lambda: (segformer()[0], (3, height, width)), True, 1, tmp_path / name)
+
+    model = segformer_at(64, 64, "a.onnx")
+    shapes = {"x": (1, 3, "H", "W")}
+    with pytest.raises(ShapeError, match="Concat .* its size is fixed on the way"):
+        SetShape(shapes).apply(model)
+
+    second = segformer_at(128, 192, "b.onnx")
+    told = SetShape(shapes, second).apply(model).model
+    lines = prove(model, told, shapes, runtime, Recipe(), second=second)
+
+    assert lines[-1].startswith("agrees with ")
+    with pytest.raises(ShapeError, match="may follow more than one dimension"):
+        SetShape(shapes, segformer_at(128, 128, "c.onnx")).apply(model)

@@ -14,13 +14,22 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import PassResult
 
 _Seed = Annotated[int, typer.Option("--seed", help="Seed of the feeds that it is proved with.")]
+_TwoExports = Annotated[
+    bool,
+    typer.Option("--two-exports", help="Learn what follows from an export at another size."),
+]
 
 
 def set_shape(
     model: options.Model,
     shapes: Annotated[
-        list[str], typer.Argument(help="Shapes of inputs: x=N,3,H,W.", show_default=False)
+        list[str],
+        typer.Argument(
+            help="Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.",
+            show_default=False,
+        ),
     ],
+    two_exports: _TwoExports = False,
     output: options.Output = None,
     seed: _Seed = 0,
     dim: options.Dims = None,
@@ -38,14 +47,15 @@ def set_shape(
         from onnxsurgeon_lite.runtime.session import Runtime
 
         target = options.default_output(model, SetShape.name, output, force)
-        step = SetShape(dict(map(_shape, shapes)))
+        second = load(shapes.pop(0)) if two_exports else None
+        step = SetShape(dict(map(_shape, shapes)), second)
         source = load(model)
         how = options.runtime_options("none", "cpu", 0, timeout, ops_library, lean=True)
         recipe = options.recipe(seed, dim, fill)
         with progress("proving by running"), Runtime(how, child) as runtime:
             result = step.apply(source)
             proof = (
-                proving.prove(source, result.model, step.shapes, runtime, recipe)
+                proving.prove(source, result.model, step.shapes, runtime, recipe, second=second)
                 if result.changed
                 else []
             )
@@ -68,12 +78,7 @@ def rebatch(
     axis: Annotated[
         int, typer.Option("--axis", min=0, help="Which dimension of the inputs it is.")
     ] = 0,
-    two_exports: Annotated[
-        bool,
-        typer.Option(
-            "--two-exports", help="See what follows by comparing with an export at another size."
-        ),
-    ] = False,
+    two_exports: _TwoExports = False,
     output: options.Output = None,
     seed: _Seed = 0,
     dim: options.Dims = None,

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import combinations
+from math import prod
 
 from onnx import NodeProto, TensorProto
 
@@ -12,7 +14,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.resizing.inference import MOST_ELEMENTS
 from onnxsurgeon_lite.resizing.plan import Symbol
-from onnxsurgeon_lite.resizing.sizes import Size, constant
+from onnxsurgeon_lite.resizing.sizes import Size, constant, product
 from onnxsurgeon_lite.resizing.visit import Told
 
 
@@ -43,10 +45,9 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Told:
             if numbers is None or others is None or len(numbers) != len(others):
                 continue
             if numbers != others and -1 not in (*numbers, *others):
-                told[position, slot] = [
-                    _following(a, b, differing, one.describe(position))
-                    for a, b in zip(numbers, others, strict=True)
-                ]
+                told[position, slot] = _all_following(
+                    numbers, others, differing, one.describe(position)
+                )
     return told
 
 
@@ -76,18 +77,38 @@ def _value_of(node: NodeProto) -> TensorProto | None:
     return values[0] if values else None
 
 
-def _following(own: int, other: int, differing: dict[Symbol, int], where: str) -> Size:
-    """The size that is `own` in one export and `other` in the other: a multiple of a dimension, and an offset."""
-    trials = len(next(iter(differing)).sizes)
+def _all_following(
+    numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
+) -> list[Size] | ShapeError:
+    """The sizes of an operand's elements, or the reason for a refusal if nothing else tells them."""
+    sizes = []
+    for own, other in zip(numbers, others, strict=True):
+        found = _following(own, other, differing)
+        if len(found) != 1:
+            what = "follow more than one dimension" if found else "be no multiple of a dimension"
+            return ShapeError(
+                f"{where} has {own} in one export and {other} in the other, which may {what}",
+                "export the second with every dimension changed by another factor",
+            )
+        sizes += found
+    return sizes
+
+
+def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
+    """What is `own` in one export and `other` in the other: a multiple of dimensions, or else one and an offset."""
     if own == other:
-        return constant(own, trials)
-    lines = []
-    for symbol, size in differing.items():
-        slope = Fraction(other - own, size - (symbol.own or 0))
-        offset = own - slope * (symbol.own or 0)
-        numbers = [slope * n + offset for n in symbol.sizes]
-        if all(number.denominator == 1 for number in numbers):
-            lines.append((offset != 0, tuple(int(number) for number in numbers)))
-    if not lines:
-        raise ShapeError(f"{where} has {own} in one export and {other} in the other: no multiple")
-    return min(lines)[1]
+        return {constant(own, len(next(iter(differing)).sizes))}
+    multiples: set[Size] = set()
+    lines: set[Size] = set()
+    for count in range(1, len(differing) + 1):
+        for group in combinations(differing, count):
+            sizes = product([symbol.sizes for symbol in group])
+            there = prod(differing[symbol] for symbol in group)
+            if there == sizes[0]:
+                continue
+            slope = Fraction(other - own, there - sizes[0])
+            offset = own - slope * sizes[0]
+            numbers = [slope * size + offset for size in sizes]
+            if all(number.denominator == 1 for number in numbers) and (count == 1 or not offset):
+                (lines if offset else multiples).add(tuple(int(number) for number in numbers))
+    return multiples or lines

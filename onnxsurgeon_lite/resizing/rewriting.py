@@ -250,25 +250,24 @@ class _Rewriting:
                 self.uses.subtract(node.input)
                 pending += node.input
 
-    def _home(self, scope: Scope, name: str) -> GraphProto | None:
-        """The graph that a constant belongs to."""
+    def _home(self, scope: Scope, name: str) -> Scope | None:
+        """The scope that a value belongs to."""
         inside: Scope | None = scope
-        while inside is not None:
-            if name in inside.states:
-                return inside.graph
+        while inside is not None and name not in inside.states:
             inside = inside.outer
-        return None
+        return inside
 
     def _tensor(self, scope: Scope, name: str) -> TensorProto | None:
         """The constant of that name, an initializer or a Constant node's, that can be changed in place."""
-        graph = self._home(scope, name)
-        if graph is None:
+        home = self._home(scope, name)
+        if home is None:
             return None
-        held = [tensor for tensor in graph.initializer if tensor.name == name]
-        for node in graph.node:
-            if node.op_type == "Constant" and node.output[0] == name:
-                held += [a.t for a in node.attribute if a.name == "value"]
-        return held[0] if held else None
+        position = home.producers.get(name)
+        if position is None:
+            return next((t for t in home.graph.initializer if t.name == name), None)
+        node = home.graph.node[position]
+        values = [a.t for a in node.attribute if a.name == "value"]
+        return values[0] if node.op_type == "Constant" and values else None
 
     def _place_nodes(self, scope: Scope) -> None:
         nodes = list(scope.graph.node)

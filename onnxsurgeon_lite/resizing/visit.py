@@ -17,8 +17,8 @@ from onnxsurgeon_lite.resizing.sizes import Axis, Size, constant, varies
 Wanted = dict[tuple[str, str], dict[int, Size]]
 """(path of the graph, value) -> axis -> the size that a consumer needs."""
 
-Told = dict[tuple[int, int], list[Size]]
-"""(node of the main graph, slot) -> the elements of the operand."""
+Told = dict[tuple[int, int], list[Size] | ShapeError]
+"""(node of the main graph, slot) -> the elements of the operand, or why they are not known."""
 
 _CARRIED = ("Identity", "Cast")
 _SOURCES = ("Expand", "ConstantOfShape", "Tile")
@@ -185,6 +185,8 @@ class Visit:
             effect = self.context.told.get((self.position, slot)) if not self.scope.path else None
             if effect is None or slot in self.overrides:
                 continue
+            if isinstance(effect, ShapeError):
+                raise effect
             state = self.read(slot)
             if state is not None and len(state.sizes() or ()) != 1:
                 raise self.blocked(f"operand {slot} differs between the exports and is no shape")
@@ -241,6 +243,12 @@ class Visit:
 
     def _require_repeating(self, name: str, axis: int) -> None:
         """Refuse an operand that an input determines, or a constant that holds more than one slice again and again."""
+        state = self.reads.get(name)
+        if state is not None and state.follows:
+            raise self.blocked(
+                f"{name!r} must follow, and its size is fixed on the way; an export at another size "
+                "may tell how (--two-exports)"
+            )
         given = self._inputs_of(name)
         if given:
             raise self.blocked(f"{name!r} must follow too: it comes from input {given[0]!r}")
