@@ -181,3 +181,27 @@ def test_low_precision_outputs_are_padded(model_of):
     padded = PadOutputs(3, ("half",), {"half": -1}).apply(model_of(proto)).model
 
     assert run_model(padded, {"x0": FEW["two"]})["half"].tolist() == [3, 2, -1]
+
+
+@pytest.mark.parametrize(
+    "step", [PadOutputs(3), BatchOutputs(3), NameOutputs(PARTS), NameOutputs(tuple("abcdefgh"))]
+)
+def test_an_edit_of_outputs_keeps_its_input_and_everything_else(model_of, step):
+    proto = detector(2)
+    proto.metadata_props.add(key="author", value="me")
+    proto.graph.doc_string = "kept"
+    proto.graph.node[0].metadata_props.add(key="scope", value="head")
+    model = model_of(proto)
+    before = model.proto.SerializeToString()
+
+    result = step.apply(model)
+
+    after = result.model.proto
+    assert model.proto.SerializeToString() == before
+    assert result.changed == (after != model.proto)
+    assert after.metadata_props == proto.metadata_props
+    assert after.graph.doc_string == "kept"
+    assert after.graph.node[0] == proto.graph.node[0]
+    assert after.graph.initializer == model.proto.graph.initializer
+    assert after.graph.input == proto.graph.input
+    assert check(result.model, full=True).valid

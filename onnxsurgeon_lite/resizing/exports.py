@@ -81,7 +81,7 @@ def _all_following(
     numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
 ) -> list[Size] | ShapeError:
     """The sizes of an operand's elements, or the reason for a refusal if nothing else tells them."""
-    sizes = []
+    sizes: list[Size] = []
     for own, other in zip(numbers, others, strict=True):
         found = _following(own, other, differing)
         if len(found) != 1:
