@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.feeds import Recipe, make_feeds, read_feeds
     from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import Model, load, save
-    from onnxsurgeon_lite.passes import PASSES, Expose, Extract, Pass, PassResult
+    from onnxsurgeon_lite.passes import (
+        PASSES,
+        BatchOutputs,
+        Expose,
+        Extract,
+        NameOutputs,
+        PadOutputs,
+        Pass,
+        PassResult,
+        Rebatch,
+        SetShape,
+    )
+    from onnxsurgeon_lite.proving import prove
     from onnxsurgeon_lite.recording import record
     from onnxsurgeon_lite.references import ReferenceSet, open_references, save_tensors
     from onnxsurgeon_lite.running import run
@@ -38,7 +50,19 @@ _HOMES = {
     "feeds": ("Recipe", "make_feeds", "read_feeds"),
     "graph": ("GraphIndex",),
     "model": ("Model", "load", "save"),
-    "passes": ("PASSES", "Expose", "Extract", "Pass", "PassResult"),
+    "passes": (
+        "PASSES",
+        "BatchOutputs",
+        "Expose",
+        "Extract",
+        "NameOutputs",
+        "PadOutputs",
+        "Pass",
+        "PassResult",
+        "Rebatch",
+        "SetShape",
+    ),
+    "proving": ("prove",),
     "recording": ("record",),
     "references": ("ReferenceSet", "open_references", "save_tensors"),
     "running": ("run",),
@@ -48,6 +72,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "PASSES",
+    "BatchOutputs",
     "BisectResult",
     "Builder",
     "CheckResult",
@@ -57,12 +82,16 @@ __all__ = [
     "GraphIndex",
     "Model",
     "ModelDiff",
+    "NameOutputs",
+    "PadOutputs",
     "Pass",
     "PassResult",
+    "Rebatch",
     "Recipe",
     "ReferenceSet",
     "Runtime",
     "RuntimeOptions",
+    "SetShape",
     "SurgeonError",
     "Tolerance",
     "bisect",
@@ -72,6 +101,7 @@ __all__ = [
     "load",
     "make_feeds",
     "open_references",
+    "prove",
     "read_feeds",
     "record",
     "run",

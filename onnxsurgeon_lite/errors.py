@@ -10,6 +10,7 @@
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
     ├── BuildError              a text, array or builder that gives no model
+    ├── ShapeError              a dimension cannot be changed: what is in the way
     ├── OutputExistsError       a file would be overwritten
     ├── SharedDataError         data that another model refers to would be changed
     ├── WriteError              the result could not be written
@@ -99,6 +100,10 @@ class OpenCutError(CutError):
 
 class BuildError(SurgeonError):
     """A text, an array or a builder that gives no model."""
+
+
+class ShapeError(SurgeonError):
+    """A dimension cannot be changed, or its change cannot be proved right; the message says what is in the way."""
 
 
 class OutputExistsError(SurgeonError):

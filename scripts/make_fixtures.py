@@ -689,6 +689,57 @@ def low_precision() -> onnx.ModelProto:
 
 # --- writing and checking ----------------------------------------------------------------------
 
+
+def frozen_batch() -> onnx.ModelProto:
+    """Two samples and two heads: reshapes in which one 2 is the batch and the other is not."""
+    node = helper.make_node
+    graph = helper.make_graph(
+        [
+            node("Reshape", ["x", "heads"], ["split"], name="split_heads"),
+            node("Transpose", ["split"], ["keys"], name="keys", perm=[0, 1, 3, 2]),
+            node("MatMul", ["split", "keys"], ["products"], name="products"),
+            node("Softmax", ["products"], ["weights"], name="softmax", axis=-1),
+            node("MatMul", ["weights", "split"], ["mixed"], name="mixed"),
+            node("Reshape", ["mixed", "flat"], ["y"], name="join_heads"),
+        ],
+        "frozen_batch",
+        [value("x", (2, 4, 6))],
+        [value("y", (2, 4, 6))],
+        initializer=tensors({"heads": np.array([2, 2, 4, 3]), "flat": np.array([2, 4, 6])}),
+    )
+    return make_model(graph, opset=17, ir_version=8)
+
+
+def detector() -> onnx.ModelProto:
+    """What is found on three images, ragged tensors; the outputs of the first alone have names."""
+    node = helper.make_node
+    found: Arrays = {
+        "candidate_boxes": np.arange(20, dtype=np.float32).reshape(5, 4),
+        "candidate_labels": np.arange(1, 6),
+        "zero": np.array(0, np.float32),
+        **{f"image{i}": np.array(i) for i in range(3)},
+    }
+    nodes, outputs = [], []
+    for i in range(3):
+        names = ["boxes", "labels", "scores"] if i == 0 else [str(30 + 3 * i + j) for j in range(3)]
+        nodes += [
+            node("Gather", ["logits", f"image{i}"], [f"logits{i}"], axis=0),
+            node("Greater", [f"logits{i}", "zero"], [f"above{i}"]),
+        ]
+        sources = ("candidate_boxes", "candidate_labels", f"logits{i}")
+        for source, name in zip(sources, names, strict=True):
+            nodes.append(node("Compress", [source, f"above{i}"], [name], axis=0))
+        outputs += [
+            value(names[0], (f"n{i}", 4)),
+            value(names[1], (f"n{i}",), TensorProto.INT64),
+            value(names[2], (f"n{i}",)),
+        ]
+    graph = helper.make_graph(
+        nodes, "detector", [value("logits", (3, 5))], outputs, initializer=tensors(found)
+    )
+    return make_model(graph, opset=17, ir_version=8)
+
+
 MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "whole_model.onnx": whole_model,
     "whole_model_torchscript.onnx": export_torchscript,
@@ -700,6 +751,8 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "control_flow.onnx": control_flow,
     "custom_op.onnx": custom_op,
     "low_precision.onnx": low_precision,
+    "frozen_batch.onnx": frozen_batch,
+    "detector.onnx": detector,
 }
 
 

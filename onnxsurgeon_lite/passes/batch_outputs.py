@@ -1,0 +1,157 @@
+"""The ragged outputs of several images as one padded batch."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from onnx import TensorProto, TypeProto, helper
+
+from onnxsurgeon_lite.errors import ShapeError, UsageError
+from onnxsurgeon_lite.feeds import shape_text
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.outputs import (
+    COUNT,
+    Appender,
+    padded_type,
+    ragged_type,
+    require_length,
+    require_output,
+)
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+_NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d+)")
+
+
+@dataclass(frozen=True)
+class BatchOutputs:
+    """Stack the outputs of several images, each padded to one length, and say in an output how many count.
+
+    `boxes.0 [n, 4]`, `boxes.1 [m, 4]` become `boxes [2, most, 4]`; a single output becomes a batch of one. More
+    detections than fit are cut off at the end. Other outputs stay.
+
+    Attributes:
+        most: the length.
+        groups: new output -> the outputs of each image, in order; by default those numbered `boxes.0`, `boxes.1`.
+        fill: what to pad with, by new output; 0 for others.
+        count: the name of the output that holds the numbers of detections, `int64 [images]`.
+    """
+
+    most: int
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fill: Mapping[str, float] = field(default_factory=dict)
+    count: str = COUNT
+    name: ClassVar[str] = "batch-outputs"
+
+    def apply(self, model: Model) -> PassResult:
+        """Batch the outputs.
+
+        Raises:
+            UnknownNameError: the model has no such output.
+            ShapeError: outputs of a group do not fit together, or no group was found.
+            UsageError: the groups differ in length, or a name is taken.
+        """
+        index = GraphIndex.of(model)
+        require_length(self.most)
+        groups = self._groups(index)
+        kinds = {group: _common_type(index, names) for group, names in groups.items()}
+
+        result = model.copy()
+        graph = result.proto.graph
+        appender = Appender(result)
+        first = next(iter(groups.values()))
+        counts = [
+            appender.length(name, self.most, appender.unused(f"{name}.count")) for name in first
+        ]
+        appender.add("Concat", counts, self.count, axis=0)
+        for group, names in groups.items():
+            self._stack(appender, group, names, kinds[group])
+        gone = {name for names in groups.values() for name in names}
+        ragged = [info for info in graph.output if info.name in gone]
+        kept = [info for info in graph.output if info.name not in gone]
+        del graph.output[:]
+        graph.value_info.extend(info for info in ragged if info.name in index.producer)
+        for group, names in groups.items():
+            kind = padded_type(kinds[group], [len(names), self.most])
+            graph.output.append(helper.make_value_info(group, kind))
+        graph.output.append(
+            helper.make_tensor_value_info(self.count, TensorProto.INT64, [len(first)])
+        )
+        graph.output.extend(kept)
+        notes = [f"{group!r} is {', '.join(map(repr, names))}" for group, names in groups.items()]
+        return PassResult(result, True, (*notes, f"{self.count!r} counts {', '.join(first)}"))
+
+    def _groups(self, index: GraphIndex) -> dict[str, tuple[str, ...]]:
+        groups = dict(self.groups) or _numbered(index)
+        if not groups:
+            raise ShapeError(
+                "no outputs are numbered like boxes.0, boxes.1",
+                "give groups: boxes=OUTPUT,OUTPUT; or name the outputs first: onnxdbg edit name-outputs",
+            )
+        for names in groups.values():
+            for name in names:
+                require_output(index, name)
+        lengths = {group: len(names) for group, names in groups.items()}
+        if len(set(lengths.values())) > 1 or 0 in lengths.values():
+            shown = ", ".join(f"{group!r} {length}" for group, length in lengths.items())
+            raise UsageError(
+                f"the groups have different numbers of images: {shown}",
+                "list one output of each image in every group",
+            )
+        for name in (*groups, self.count):
+            if name in index:
+                raise UsageError(
+                    f"there is a value {name!r} already", "choose another name: NEW=OUTPUT,OUTPUT"
+                )
+        for name in self.fill:
+            if name not in groups:
+                raise UsageError(
+                    f"--fill names no group: {name!r}", f"the groups are {', '.join(groups)}"
+                )
+        return groups
+
+    def _stack(
+        self, appender: Appender, group: str, names: tuple[str, ...], kind: TypeProto
+    ) -> None:
+        images = []
+        for name in names:
+            target = appender.unused(f"{name}.padded")
+            padded = appender.padded(name, kind, self.most, self.fill.get(group, 0.0), target)
+            images.append(appender.unsqueezed(padded, f"{name}.image"))
+        appender.add("Concat", images, group, axis=0)
+
+
+def _numbered(index: GraphIndex) -> dict[str, tuple[str, ...]]:
+    """The outputs named `<group>.<image>` (or `_`), those of an image in the order of their numbers."""
+    found: dict[str, dict[int, str]] = defaultdict(dict)
+    for name in index.outputs:
+        match = _NUMBERED.fullmatch(name)
+        if match is not None:
+            found[match["group"]][int(match["image"])] = name
+    return {group: tuple(images[i] for i in sorted(images)) for group, images in found.items()}
+
+
+def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
+    """The type that the outputs of a group have, dimension 0 apart; what they differ in is open."""
+    kinds = [ragged_type(index, name) for name in names]
+    common = TypeProto()
+    common.CopyFrom(kinds[0])
+    for name, kind in zip(names, kinds, strict=True):
+        same = kind.tensor_type.elem_type == common.tensor_type.elem_type
+        if not same or len(kind.tensor_type.shape.dim) != len(common.tensor_type.shape.dim):
+            raise ShapeError(
+                f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
+                "the outputs of a group must have one dtype and rank",
+            )
+        dims = list(zip(common.tensor_type.shape.dim, kind.tensor_type.shape.dim, strict=True))
+        for known, dim in dims[1:]:
+            if known != dim and known.HasField("dim_value") and dim.HasField("dim_value"):
+                raise ShapeError(
+                    f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
+                    "they may differ in dimension 0 alone",
+                )
+            if known != dim:
+                known.Clear()
+    return common

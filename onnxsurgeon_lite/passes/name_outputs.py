@@ -1,0 +1,55 @@
+"""Names for all outputs at once."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.outputs import rename_values
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class NameOutputs:
+    """Name the outputs in their order: one name for each, or the names of one image's, again for each image.
+
+    With `boxes, labels, scores` and nine outputs they are `boxes.0, labels.0, scores.0, boxes.1` and so on.
+    """
+
+    names: tuple[str, ...]
+    name: ClassVar[str] = "name-outputs"
+
+    def apply(self, model: Model) -> PassResult:
+        """Rename the outputs, and their values wherever they are used.
+
+        Raises:
+            UsageError: the number of outputs is no multiple of the number of names, or a name is taken.
+        """
+        index = GraphIndex.of(model)
+        names = self._names(len(index.outputs))
+        renamed = {o: n for o, n in zip(index.outputs, names, strict=True) if o != n}
+        for old, new in renamed.items():
+            if old not in index.producer:
+                raise UsageError(f"output {old!r} is an input or a constant too: it keeps its name")
+            if new in index and new not in renamed:
+                raise UsageError(f"there is a value {new!r} already", "choose another name")
+        if not renamed:
+            return PassResult(model, changed=False)
+        result = model.copy()
+        rename_values(result.proto.graph, renamed)
+        notes = tuple(f"output {old!r} is {new!r}" for old, new in renamed.items())
+        return PassResult(result, changed=True, notes=notes)
+
+    def _names(self, count: int) -> list[str]:
+        if len(set(self.names)) < len(self.names):
+            raise UsageError("a name is given twice", "give each output of an image its own")
+        if not self.names or count % len(self.names):
+            raise UsageError(
+                f"{count} outputs are no multiple of {len(self.names)} names",
+                "give the names of one image's outputs, in their order",
+            )
+        if count == len(self.names):
+            return list(self.names)
+        images = range(count // len(self.names))
+        return [f"{name}.{image}" for image in images for name in self.names]

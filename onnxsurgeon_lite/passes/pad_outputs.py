@@ -1,0 +1,83 @@
+"""Ragged outputs of one image, padded to a fixed length."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from onnx import TensorProto, helper
+
+from onnxsurgeon_lite.errors import ShapeError, UsageError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.outputs import (
+    COUNT,
+    Appender,
+    detach_outputs,
+    is_ragged,
+    padded_type,
+    ragged_type,
+    require_length,
+    require_output,
+)
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class PadOutputs:
+    """Give outputs whose dimension 0 is the number of detections a fixed length, and say in an output how many count.
+
+    More detections than fit are cut off at the end. The values keep their names as outputs; inside, the unpadded ones
+    are called `<name>.ragged`.
+
+    Attributes:
+        most: the length.
+        outputs: those to pad; by default every one whose dimension 0 is open.
+        fill: what to pad with, by output; 0 for others.
+        count: the name of the output that holds the number of detections, `int64 [1]`.
+    """
+
+    most: int
+    outputs: tuple[str, ...] = ()
+    fill: Mapping[str, float] = field(default_factory=dict)
+    count: str = COUNT
+    name: ClassVar[str] = "pad-outputs"
+
+    def apply(self, model: Model) -> PassResult:
+        """Pad the outputs.
+
+        Raises:
+            UnknownNameError: the model has no such output.
+            ShapeError: an output has no dimension 0, or none is ragged.
+            UsageError: the length is no positive number, the count's name is taken, or a fill does not fit.
+        """
+        index = GraphIndex.of(model)
+        for name in (*self.outputs, *self.fill):
+            require_output(index, name)
+        require_length(self.most)
+        names = self.outputs or tuple(filter(lambda name: is_ragged(index, name), index.outputs))
+        if not names:
+            raise ShapeError(
+                "no output is ragged: each has a fixed dimension 0, or none",
+                "name those to pad with --outputs",
+            )
+        if self.count in index:
+            raise UsageError(f"there is a value {self.count!r} already", "choose another --count")
+        kinds = {name: ragged_type(index, name) for name in names}
+
+        result = model.copy()
+        graph = result.proto.graph
+        ragged = detach_outputs(result, names, "ragged")
+        owner = {ragged.get(name, name): name for name in names}
+        appender = Appender(result)
+        appender.length(ragged.get(names[0], names[0]), self.most, self.count)
+        for info in graph.output:
+            if info.name not in owner:
+                continue
+            name = owner[info.name]
+            graph.value_info.add(name=info.name, type=kinds[name])
+            target = name if name in ragged else appender.unused(f"{name}.padded")
+            fill = self.fill.get(name, 0.0)
+            info.name = appender.padded(info.name, kinds[name], self.most, fill, target)
+            info.type.CopyFrom(padded_type(kinds[name], [self.most]))
+        graph.output.append(helper.make_tensor_value_info(self.count, TensorProto.INT64, [1]))
+        return PassResult(result, True, (f"{self.count!r} counts {names[0]!r}",))

@@ -1,0 +1,76 @@
+"""Another batch size, all the way through."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import TensorShapeProto
+
+from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
+from onnxsurgeon_lite.feeds import required_inputs, shape_text
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.set_shape import SetShape
+
+
+@dataclass(frozen=True)
+class Rebatch:
+    """Give one dimension of several inputs, their batch, another size or a name; see `SetShape`.
+
+    Attributes:
+        to: a number for a fixed size, a name for an open one.
+        inputs: those that have the batch; all, when none is given.
+        axis: which of their dimensions it is.
+        second: an export of the same network at another size; its constants show what follows, too.
+    """
+
+    to: int | str = "N"
+    inputs: tuple[str, ...] = ()
+    axis: int = 0
+    second: Model | None = None
+    name: ClassVar[str] = "rebatch"
+
+    def apply(self, model: Model) -> PassResult:
+        """Change the declarations and the constants.
+
+        Raises:
+            ShapeError: a node is in the way, or the inputs have no batch in common.
+            UnknownNameError: the model has no such input.
+        """
+        return SetShape(self.shapes(GraphIndex.of(model)), self.second).apply(model)
+
+    def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
+        """The shapes that the inputs get."""
+        for name in self.inputs:
+            if name not in index.inputs:
+                raise UnknownNameError(name, "the model", index.inputs, kind="input")
+        names = self.inputs or tuple(required_inputs(index))
+        found = {name: self._dimension(index, name) for name in names}
+        if len(set(found.values())) > 1:
+            shown = ", ".join(f"{name!r} {size}" for name, size in found.items())
+            raise ShapeError(
+                f"the inputs differ in dimension {self.axis}: {shown}",
+                "name those that have the batch with --inputs",
+            )
+        return {name: self._shape(index, name) for name in names}
+
+    def _dimension(self, index: GraphIndex, name: str) -> int | str:
+        kind = index.inputs[name].type
+        dims = kind.tensor_type.shape.dim
+        if self.axis >= len(dims):
+            raise ShapeError(
+                f"input {name!r} is {shape_text(kind)} and has no dimension {self.axis}",
+                "name those that have the batch with --inputs",
+            )
+        return _size(dims[self.axis])
+
+    def _shape(self, index: GraphIndex, name: str) -> tuple[int | str, ...]:
+        dims = index.inputs[name].type.tensor_type.shape.dim
+        sizes = [_size(dim) for dim in dims]
+        sizes[self.axis] = self.to
+        return tuple(sizes)
+
+
+def _size(dim: TensorShapeProto.Dimension) -> int | str:
+    fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+    return int(dim.dim_value) if fixed else str(dim.dim_param)

@@ -1,0 +1,46 @@
+"""Other sizes for dimensions of the inputs, all the way through."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.resizing import symbols_for, trace
+from onnxsurgeon_lite.resizing.exports import differences
+from onnxsurgeon_lite.resizing.rewriting import carry_out
+
+
+@dataclass(frozen=True)
+class SetShape:
+    """Give inputs other shapes, and the constants inside that follow their dimensions the values that they must have.
+
+    Bodies of If and Loop are reached; other bodies and functions are not. What is changed is derived, not yet
+    proved: `proving.prove` runs it.
+
+    Attributes:
+        shapes: input -> its shape, a number for a fixed size, a name for an open one.
+        second: an export of the same network at other sizes; its constants show what follows, too.
+    """
+
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    second: Model | None = None
+    name: ClassVar[str] = "set-shape"
+
+    def apply(self, model: Model) -> PassResult:
+        """Change the declarations and the constants.
+
+        Raises:
+            ShapeError: a node is in the way, or a shape does not fit its input.
+            UnknownNameError: the model has no such input.
+            GraphError: the graph has a cycle, or a function calls itself.
+        """
+        symbols = symbols_for(GraphIndex.of(model), self.shapes)
+        if not any(symbol.changes for symbol in symbols):
+            return PassResult(model, changed=False)
+        result = model.copy()
+        told = {} if self.second is None else differences(model, self.second, symbols)
+        plan = trace(result, symbols, told)
+        notes = carry_out(result, plan)
+        return PassResult(result, changed=True, notes=(*notes, *plan.kept))

@@ -1,0 +1,137 @@
+"""Sizes of a dimension at several trials at once, and the factors that it is made of.
+
+A trial sets every dimension that is to change to some size; the first is the model's own. A size that is not the same
+at all trials follows what was changed. An axis is a row-major product of factors: reshaping distributes them anew
+without mixing them, so it is known which axis a batch went to, and its place in that axis.
+"""
+
+import math
+from collections import deque
+from collections.abc import Container, Sequence
+from fractions import Fraction
+
+Size = tuple[int, ...]
+"""One number for each trial."""
+Axis = tuple[Size, ...]
+"""Factors, the outermost first."""
+
+
+def constant(size: int, trials: int) -> Size:
+    """The size that is the same at every trial."""
+    return (size,) * trials
+
+
+def varies(size: Size) -> bool:
+    """Whether a size differs between trials."""
+    return any(number != size[0] for number in size)
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    """The product at each trial, of one size at least."""
+    return tuple(map(math.prod, zip(*sizes, strict=True)))
+
+
+def ratio(size: Size, other: Size) -> Fraction | None:
+    """The number that `size` is times `other` at every trial, if there is one."""
+    ratios = {Fraction(a, b) if b else None for a, b in zip(size, other, strict=True)}
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+def refold(
+    axes: Sequence[Axis], target: Sequence[int], free: int | None, whole: Container[Size] = ()
+) -> list[Axis] | None:
+    """The axes that a reshape to `target`, its sizes at the first trial, distributes the factors to.
+
+    Args:
+        free: the place of -1 in the target, which takes what could go elsewhere too.
+        whole: sizes that must not be split.
+
+    Returns:
+        None where the target's borders cut through a factor that cannot be split.
+    """
+    return _Refolding(axes, target, free, whole).axes()
+
+
+class _Refolding:
+    def __init__(
+        self, axes: Sequence[Axis], target: Sequence[int], free: int | None, whole: Container[Size]
+    ) -> None:
+        self.queue = deque(factor for axis in axes for factor in axis)
+        self.target = target
+        self.free = free
+        self.whole = whole
+        self.trials = len(axes[0][0]) if axes else 1
+        self.found: list[list[Size]] = [[] for _ in target]
+
+    def axes(self) -> list[Axis] | None:
+        """The new axes; None where they do not fit."""
+        if 0 in self.target or any(0 in factor for factor in self.queue):
+            return None
+        place = 0
+        while place < len(self.target):
+            ones = place
+            while ones < len(self.target) and self.target[ones] == 1:
+                ones += 1
+            spare = self._place_ones(list(range(place, ones)))
+            place = ones
+            if place == len(self.target):
+                if spare and place:
+                    self.found[place - 1] += spare
+                break
+            if spare and place and self.free == place - 1:
+                self.found[place - 1] += spare
+            else:
+                self.found[place] += spare
+            if not self._fill(place):
+                return None
+            place += 1
+        if self.found:
+            self.found[-1] += [factor for factor in self.queue if varies(factor)]
+        return [tuple(axis) or (constant(1, self.trials),) for axis in self.found]
+
+    def _place_ones(self, places: list[int]) -> list[Size]:
+        """Give the factors of size 1 that come next to the entries of size 1 that come next; what is left over."""
+        ones = []
+        while self.queue and self.queue[0][0] == 1:
+            ones.append(self.queue.popleft())
+        if len(ones) != len(places):
+            ones = [factor for factor in ones if varies(factor)]
+        if len(ones) == 1 and self.free in places:
+            self.found[self.free].append(ones[0])
+            return []
+        for place, factor in zip(places, ones, strict=False):
+            self.found[place].append(factor)
+        return ones[len(places) :]
+
+    def _fill(self, place: int) -> bool:
+        """Take factors until their product is the entry's size."""
+        left = self.target[place]
+        while left > 1:
+            if not self.queue:
+                return False
+            factor = self.queue.popleft()
+            if left % factor[0] == 0:
+                self.found[place].append(factor)
+                left //= factor[0]
+            elif not self._split(factor, math.gcd(left, factor[0])):
+                return False
+        return left == 1
+
+    def _split(self, factor: Size, outer: int) -> bool:
+        """Put a factor back in two parts, the first of size `outer` if it can be, or merged with the next."""
+        if varies(factor):
+            rest = constant(factor[0], self.trials)
+            share = ratio(factor, rest) is None and all(n % factor[0] == 0 for n in factor)
+            if not share or factor in self.whole:
+                return False
+            unit = tuple(number // factor[0] for number in factor)
+            self.queue.extendleft((rest, unit))
+            return True
+        if outer > 1:
+            inner = constant(factor[0] // outer, self.trials)
+            self.queue.extendleft((inner, constant(outer, self.trials)))
+            return True
+        if not self.queue or varies(self.queue[0]):
+            return False
+        self.queue.appendleft(product([factor, self.queue.popleft()]))
+        return True

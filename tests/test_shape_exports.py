@@ -1,0 +1,194 @@
+"""Static exports of real architectures, given another batch and compared sample by sample with the export."""
+
+import warnings
+
+import pytest
+import torch
+import transformers
+
+from onnxsurgeon_lite import load, prove
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.feeds import Recipe
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.passes import Rebatch, SetShape
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+SEEN = {"initializer_range": 0.2}  # with the default, samples hardly differ
+
+
+class Output(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, name: str) -> None:
+        super().__init__()
+        self.model = model
+        self.name = name
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return getattr(self.model(given), self.name)
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(8, 6, 2, batch_first=True, bidirectional=True)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.lstm(given)[0]
+
+
+class FoldedHeads(torch.nn.Module):
+    """Attention that merges the batch and the heads into one dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(8, 8)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        batch = int(given.shape[0])
+        heads = self.project(given).view(batch, -1, 2, 4).transpose(1, 2).reshape(batch * 2, -1, 4)
+        mixed = torch.softmax(heads @ heads.transpose(1, 2), -1) @ heads
+        return mixed.view(batch, 2, -1, 4).transpose(1, 2).reshape(batch, -1, 8)
+
+
+def vit():
+    config = transformers.ViTConfig(
+        **SMALL, **SEEN, num_hidden_layers=3, image_size=32, patch_size=8
+    )
+    return Output(transformers.ViTForImageClassification(config), "logits"), (3, 32, 32)
+
+
+def dpt():
+    config = transformers.DPTConfig(
+        **SMALL, **SEEN, image_size=96, fusion_hidden_size=16, neck_hidden_sizes=[16, 16, 16, 16]
+    )
+    return Output(transformers.DPTForDepthEstimation(config), "predicted_depth"), (3, 96, 96)
+
+
+def swin():
+    config = transformers.SwinConfig(
+        **SEEN, image_size=64, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4],
+        window_size=4,
+    )  # fmt: skip
+    return Output(transformers.SwinForImageClassification(config), "logits"), (3, 64, 64)
+
+
+def segformer():
+    config = transformers.SegformerConfig(
+        **SEEN, depths=[1] * 4, hidden_sizes=[8, 16, 24, 32], num_attention_heads=[1, 2, 2, 4],
+        decoder_hidden_size=32,
+    )  # fmt: skip
+    return Output(transformers.SegformerForSemanticSegmentation(config), "logits"), (3, 64, 64)
+
+
+def bert():
+    config = transformers.BertConfig(**SMALL, **SEEN, num_hidden_layers=2, vocab_size=64)
+    return Output(transformers.BertModel(config), "pooler_output"), (16,)
+
+
+def gpt2():
+    config = transformers.GPT2Config(
+        **SEEN, n_layer=3, n_embd=32, n_head=4, vocab_size=64, use_cache=False
+    )
+    return Output(transformers.GPT2LMHeadModel(config), "logits"), (16,)
+
+
+def recurrent():
+    return Recurrent(), (5, 8)
+
+
+def folded_heads():
+    return FoldedHeads(), (5, 8)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
+        yield runtime
+
+
+def exported(make, dynamo: bool, batch: int, path):
+    torch.manual_seed(0)
+    module, shape = make()
+    given = torch.randint(0, 64, (batch, *shape)) if len(shape) == 1 else torch.randn(batch, *shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            (given,),
+            path,
+            dynamo=dynamo,
+            opset_version=18 if dynamo else 17,
+            input_names=["x"],
+            output_names=["y"],
+            verbose=False,
+            **({"external_data": False} if dynamo else {}),
+        )
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "dynamo"),
+    [
+        (vit, False), (vit, True), (dpt, False), (dpt, True), (swin, False), (segformer, True),
+        (bert, False), (bert, True), (gpt2, True), (recurrent, False), (recurrent, True),
+        (folded_heads, False), (folded_heads, True),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "dynamo" if value else "torchscript",
+)  # fmt: skip
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_static_export_gets_any_batch(runtime, make, dynamo, batch, tmp_path):
+    model = exported(make, dynamo, batch, tmp_path / "model.onnx")
+    index = GraphIndex.of(model)
+
+    for to in ("N", 3 - batch):
+        step = Rebatch(to)
+        result = step.apply(model)
+        lines = prove(model, result.model, step.shapes(index), runtime, Recipe())
+
+        assert lines[0].startswith("agrees with the original at")
+        assert (
+            result.model.proto.graph.output[0].type.tensor_type.shape.dim[0]
+            == (result.model.proto.graph.input[0].type.tensor_type.shape.dim[0])
+        )
+
+
+def test_an_export_at_another_size_agrees(runtime, tmp_path):
+    one = exported(dpt, True, 1, tmp_path / "one.onnx")
+    two = exported(dpt, True, 2, tmp_path / "two.onnx")
+
+    step = Rebatch("N", second=two)
+    lines = prove(
+        one,
+        step.apply(one).model,
+        step.shapes(GraphIndex.of(one)),
+        runtime,
+        Recipe(),
+        second=two,
+    )
+
+    assert lines[-1] == f"agrees with {str(tmp_path / 'two.onnx')!r}"
+
+
+def test_an_image_size_that_position_embeddings_fix_is_refused(runtime, tmp_path):
+    model = exported(vit, True, 1, tmp_path / "model.onnx")
+
+    with pytest.raises(ShapeError, match="Add 'node_add' .* is in the way"):
+        SetShape({"x": (1, 3, "H", "W")}).apply(model)
+
+
+def test_image_sizes_that_an_upsampling_fixes_are_learned_from_a_second_export(runtime, tmp_path):
+    def segformer_at(height: int, width: int, name: str):
+        return exported(lambda: (segformer()[0], (3, height, width)), True, 1, tmp_path / name)
+
+    model = segformer_at(64, 64, "a.onnx")
+    shapes = {"x": (1, 3, "H", "W")}
+    with pytest.raises(ShapeError, match="Concat .* its size is fixed on the way"):
+        SetShape(shapes).apply(model)
+
+    second = segformer_at(128, 192, "b.onnx")
+    told = SetShape(shapes, second).apply(model).model
+    lines = prove(model, told, shapes, runtime, Recipe(), second=second)
+
+    assert lines[-1].startswith("agrees with ")
+    with pytest.raises(ShapeError, match="may follow more than one dimension"):
+        SetShape(shapes, segformer_at(128, 128, "c.onnx")).apply(model)

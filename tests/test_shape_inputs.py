@@ -1,0 +1,486 @@
+"""Dimensions changed all the way through: what follows, what only looks like it, what is in the way; proved by runs."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from onnxsurgeon_lite import check, prove, run_model
+from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError, UnknownNameError
+from onnxsurgeon_lite.feeds import Recipe
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.passes import Rebatch, SetShape
+from onnxsurgeon_lite.resizing.sizes import product, refold
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+
+CONVOLUTIONS = """
+    conv (float[1,3,10,10] x) => (float[1,3,10,10] y) {
+        h = Conv <pads = [1,1,1,1]> (x, w)
+        y = Relu(h)
+    }
+"""
+
+# Two samples; two heads, so that a second 2 stands beside the batch; a slice of two features, and a table of two rows
+DECOY = """
+    decoy (float[2,6] x) => (float[2,6] y)
+    <int64[3] heads = {2,2,3}, int64[2] flat = {2,6}, float[2,1] table = {1.5,2.5},
+     int64[1] from = {0}, int64[1] two = {2}, int64[1] last = {1}, int64[1] four = {4}> {
+        h = Reshape(x, heads)
+        t = Mul(h, table)
+        z = Reshape(t, flat)
+        a = Slice(z, from, two, last)
+        b = Slice(z, two, four, last)
+        six = Constant <value_ints = [6]> ()
+        c = Slice(z, four, six, last)
+        y = Concat <axis = 1> (b, a, c)
+    }
+"""
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(AS_WRITTEN) as runtime:
+        yield runtime
+
+
+def changed(runtime, model, step):
+    """The pass's result, after it was proved."""
+    before = model.proto.SerializeToString()
+    result = step.apply(model)
+    shapes = step.shapes if isinstance(step, SetShape) else step.shapes(GraphIndex.of(model))
+    prove(model, result.model, shapes, runtime, Recipe(seed=1))
+    assert model.proto.SerializeToString() == before
+    assert check(result.model, full=True).valid
+    assert not step.apply(result.model).changed
+    return result
+
+
+def constant(model, name):
+    tensors = {tensor.name: tensor for tensor in model.proto.graph.initializer}
+    return numpy_helper.to_array(tensors[name]).tolist()
+
+
+def with_weights(text: str) -> onnx.ModelProto:
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 17]>\n' + text)
+    weights = np.random.default_rng(0).normal(size=(3, 3, 3, 3)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return proto
+
+
+def accepts(model, *shape: int) -> bool:
+    try:
+        run_model(model, {"x": np.ones(shape, np.float32)})
+    except RuntimeFailure:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("shape", "accepted"),
+    [
+        (None, [True, False, False]),
+        (("N", 3, 10, 10), [True, True, False]),
+        ((1, 3, "H", "W"), [True, False, True]),
+        (("N", 3, "H", "W"), [True, True, True]),
+    ],
+)
+def test_a_static_model_made_open_accepts_what_it_should(model_of, runtime, shape, accepted):
+    model = model_of(with_weights(CONVOLUTIONS))
+    if shape:
+        model = changed(runtime, model, SetShape({"x": shape})).model
+
+    shapes = [(1, 3, 10, 10), (2, 3, 10, 10), (1, 3, 20, 20)]
+    assert [accepts(model, *given) for given in shapes] == accepted
+
+
+@pytest.mark.parametrize("to", ["N", 5, 1])
+def test_a_constant_that_equals_the_batch_by_chance_stays(model_of, runtime, to):
+    model = model_of(DECOY)
+
+    result = changed(runtime, model, Rebatch(to))
+
+    entry = -1 if to == "N" else to
+    assert constant(result.model, "heads") == [entry, 2, 3]
+    assert constant(result.model, "flat") == [entry, 6]
+    assert constant(result.model, "two") == [2]
+    assert np.shape(constant(result.model, "table")) == (2, 1)
+    assert len([note for note in result.notes if note.startswith("constant")]) == 2
+    assert any("stays" in note and "'heads'" in note for note in result.notes)
+
+
+def test_changing_the_decoy_instead_is_not_proved(model_of, runtime):
+    model = model_of(DECOY)
+    step = Rebatch("N")
+    wrong = step.apply(model).model
+    heads = next(t for t in wrong.proto.graph.initializer if t.name == "heads")
+    heads.CopyFrom(numpy_helper.from_array(np.array([2, -1, 3]), "heads"))
+
+    with pytest.raises(ShapeError, match="not proved: .*'y'"):
+        prove(model, wrong, step.shapes(GraphIndex.of(model)), runtime, Recipe())
+
+
+def test_samples_that_depend_on_each_other_are_not_proved(model_of, runtime):
+    model = model_of(
+        """
+        mixed (float[2,4] x) => (float[2,4] y) {
+            mean = ReduceMean <axes = [0], keepdims = 1> (x)
+            y = Sub(x, mean)
+        }
+    """.replace("mixed", '<ir_version: 10, opset_import: ["" : 17]> mixed', 1)
+    )
+
+    with pytest.raises(ShapeError, match="'y' of sample 0"):
+        changed(runtime, model, Rebatch("N"))
+
+
+def test_a_shared_constant_is_copied_for_the_one_that_follows(model_of, runtime):
+    model = model_of("""
+        shared (float[2,6] x) => (float[2,2,3] y, float[2,2,3] z)
+        <int64[3] shape = {2,2,3}, float[12] table = {1,2,3,4,5,6,7,8,9,10,11,12}> {
+            y = Reshape(x, shape)
+            z = Reshape(table, shape)
+        }
+    """)
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert constant(result.model, "shape") == [2, 2, 3]
+    assert "a copy: 1 more read the original" in result.notes[0]
+
+
+def test_sizes_that_nothing_can_hold_are_computed(model_of, runtime):
+    model = model_of("""
+        expanded (float[1,3] x) => (float[1,4] y)
+        <float[1,1] token = {7}, int64[2] shape = {1,1}> {
+            t = Expand(token, shape)
+            y = Concat <axis = 1> (t, x)
+        }
+    """)
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("shape' [1, 1] -> [N, 1]" in note for note in result.notes)
+    y = run_model(result.model, {"x": np.zeros((3, 3), np.float32)})["y"]
+    assert y[:, 0].tolist() == [7, 7, 7]
+
+
+def test_a_constant_folded_by_the_exporter_is_expanded(model_of, runtime):
+    model = model_of("""
+        folded (float[2,3] x) => (float[2,4] y) <float[2,1] token = {7,7}> {
+            y = Concat <axis = 1> (token, x)
+        }
+    """)
+
+    y = run_model(changed(runtime, model, Rebatch(3)).model, {"x": np.zeros((3, 3), np.float32)})
+
+    assert y["y"][:, 0].tolist() == [7, 7, 7]
+
+
+def test_a_constant_that_differs_by_sample_is_in_the_way(model_of):
+    model = model_of("""
+        table (float[2,3] x) => (float[2,3] y) <float[2,3] table = {1,2,3,4,5,6}> {
+            y = Add(x, table)
+        }
+    """)
+
+    with pytest.raises(ShapeError, match="Add @0 is in the way: constant 'table' holds something"):
+        Rebatch("N").apply(model)
+
+
+def test_the_bodies_of_if_are_reached(model_of, runtime):
+    model = model_of("""
+        branches (float[1,6] x, bool c) => (float[1,2,3] y) {
+            y = If(c) <
+                then_branch = t () => (float[1,2,3] a) {
+                    s = Constant <value = int64[3] {1,2,3}> ()
+                    a = Reshape(x, s)
+                },
+                else_branch = e () => (float[1,2,3] b) {
+                    s2 = Constant <value = int64[3] {1,2,-1}> ()
+                    n = Neg(x)
+                    b = Reshape(n, s2)
+                }>
+        }
+    """)
+    for flag in (True, False):
+        step = Rebatch("N", ("x",))
+        result = step.apply(model)
+        outputs = run_model(result.model, {"x": np.ones((4, 6), np.float32), "c": np.array(flag)})
+        assert outputs["y"].shape == (4, 2, 3)
+    assert check(result.model, full=True).valid
+
+
+def test_declarations_follow_and_everything_else_is_kept(model_of, runtime):
+    proto = with_weights(CONVOLUTIONS)
+    proto.metadata_props.add(key="author", value="me")
+    proto.graph.node[0].doc_string = "kept"
+    model = model_of(onnx.shape_inference.infer_shapes(proto))
+
+    result = changed(runtime, model, Rebatch("batch")).model
+
+    graph = result.proto.graph
+    assert [d.dim_param or d.dim_value for d in graph.value_info[0].type.tensor_type.shape.dim] == [
+        "batch", 3, 10, 10,
+    ]  # fmt: skip
+    back = Rebatch(1).apply(result).model
+    assert back.proto == model.proto
+
+
+def test_an_open_dimension_can_be_fixed(model_of, runtime):
+    model = model_of("""
+        opened (float[batch,4] x, float[batch,4] z) => (float[batch,4] y) { y = Add(x, z) }
+    """)
+
+    fixed = SetShape({"x": (3, 4)}).apply(model).model
+
+    shapes = [info.type.tensor_type.shape.dim[0].dim_value for info in fixed.proto.graph.input]
+    assert shapes == [3, 3]
+    assert fixed.proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "message"),
+    [
+        (SetShape({"z": (1, 4)}), UnknownNameError, "no input 'z'"),
+        (SetShape({"x": (1,)}), ShapeError, r"'x' is \[2, 4\], the shape given has 1"),
+        (SetShape({"x": ("N", "N")}), ShapeError, "'N' stands for 2 in 'x' and for 4 in 'x'"),
+        (Rebatch("N"), ShapeError, "differ in dimension 0: 'x' 2, 'c' 3"),
+        (Rebatch("N", ("x",), axis=5), ShapeError, "has no dimension 5"),
+        (Rebatch("N", ("x", "y")), UnknownNameError, "no input 'y'"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(model_of, step, error, message):
+    model = model_of("two (float[2,4] x, float[3] c) => (float[2,4] y) { y = Relu(x) }")
+
+    with pytest.raises(error, match=message):
+        step.apply(model)
+
+
+def test_two_exports_tell_what_tracing_cannot(model_of, runtime):
+    def export(size: int, name: str):
+        return model_of(
+            f"""
+            resized (float[1,1,{size},4] x) => (float[1,1,{2 * size},4] y)
+            <float empty = {{1}}, int64[4] sizes = {{1,1,{2 * size},4}}> {{
+                y = Resize <mode = "nearest"> (x, , , sizes)
+            }}
+            """,
+            name,
+        )
+
+    first, second = export(3, "a.onnx"), export(5, "b.onnx")
+    shapes = {"x": (1, 1, "H", 4)}
+
+    told = SetShape(shapes, second).apply(first).model
+    lines = prove(first, told, shapes, runtime, Recipe(), second=second)
+
+    assert f"agrees with {str(second.path)!r}" in lines
+    assert run_model(told, {"x": np.ones((1, 1, 8, 4), np.float32)})["y"].shape == (1, 1, 16, 4)
+    untold = SetShape(shapes).apply(first).model
+    assert run_model(untold, {"x": np.ones((1, 1, 8, 4), np.float32)})["y"].shape == (1, 1, 6, 4)
+
+
+def test_exports_of_one_size_or_of_other_networks_tell_nothing(model_of):
+    one = model_of("a (float[1,4] x) => (float[1,4] y) { y = Relu(x) }", "a.onnx")
+    other = model_of("a (float[2,4] x) => (float[2,4] y) { h = Relu(x) y = Neg(h) }", "b.onnx")
+
+    with pytest.raises(ShapeError, match="same sizes"):
+        Rebatch("N", second=one).apply(one)
+    with pytest.raises(ShapeError, match="more than sizes: 1 and 2 nodes"):
+        Rebatch("N", second=other).apply(one)
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_reshape_never_mixes_samples(data):
+    """numpy reshapes at both sizes; refolding must find the shape that keeps every sample where it was."""
+    inner = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    place = data.draw(st.integers(0, len(inner)))
+    own, new = data.draw(st.sampled_from([(1, 3), (2, 6), (3, 6)]))
+    shape = [*inner[:place], own, *inner[place:]]
+    cuts = data.draw(st.sets(st.integers(1, max(1, len(shape) - 1))))
+    borders = sorted({0, len(shape), *(c for c in cuts if c < len(shape))})
+    target = [int(np.prod(shape[a:b])) for a, b in zip(borders, borders[1:], strict=False)]
+    axes = [((n, n),) for n in shape]
+    axes[place] = ((own, new),)
+
+    folded = refold(axes, target, None)
+
+    assert folded is not None
+    sizes = [product(axis) for axis in folded]
+    assert [size[0] for size in sizes] == target
+    grown = np.arange(np.prod(shape) // own * new).reshape([*inner[:place], new, *inner[place:]])
+    moved = grown.reshape([size[1] for size in sizes])
+    factors = [factor[1] for axis in folded for factor in axis]
+    where = [factor for axis in folded for factor in axis].index((own, new))
+    for sample in range(new):
+        before = grown.take(sample, place).reshape(-1)
+        after = moved.reshape(factors).take(sample, where).reshape(-1)
+        assert np.array_equal(before, after)
+
+
+def test_a_custom_operator_keeps_the_place_of_its_axes(model_of):
+    graph = helper.make_graph(
+        [
+            helper.make_node("Twice", ["x"], ["h"], domain="custom"),
+            helper.make_node("Reshape", ["h", "shape"], ["y"]),
+        ],
+        "custom",
+        [helper.make_tensor_value_info("x", 1, [2, 6])],
+        [helper.make_tensor_value_info("y", 1, [2, 2, 3])],
+        [numpy_helper.from_array(np.array([2, 2, 3]), "shape")],
+        value_info=[helper.make_tensor_value_info("h", 1, [2, 6])],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("custom", 1)]
+    model = model_of(helper.make_model(graph, ir_version=8, opset_imports=opsets))
+
+    result = Rebatch("N").apply(model)
+
+    assert constant(result.model, "shape") == [-1, 2, 3]
+
+
+def random_model(data, batch: int) -> onnx.ModelProto:
+    """Reshapes with frozen shapes, transposes and additions, in any order; the batch may end up inside an axis."""
+    axes = [
+        [batch],
+        [2],
+        [3],
+        [2],
+    ]  # row-major factors of each axis; the batch is the first list that changes place
+    nodes, constants = [], []
+    value = "x"
+
+    def add(op, inputs, **attributes):
+        nonlocal value
+        name = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op, [value, *inputs], [name], **attributes))
+        value = name
+
+    def reshape():
+        name = f"s{len(nodes)}"
+        shape = [int(np.prod(axis)) for axis in axes]
+        if data.draw(st.booleans()):
+            shape[data.draw(st.integers(0, len(shape) - 1))] = -1
+        constants.append(numpy_helper.from_array(np.array(shape), name))
+        add("Reshape", [name])
+
+    for _ in range(data.draw(st.integers(1, 6))):
+        match data.draw(st.sampled_from(["merge", "split", "transpose", "relu"])):
+            case "merge" if len(axes) > 1:
+                place = data.draw(st.integers(0, len(axes) - 2))
+                axes[place : place + 2] = [axes[place] + axes[place + 1]]
+                reshape()
+            case "split":
+                place = data.draw(st.integers(0, len(axes) - 1))
+                axes[place : place + 1] = [[factor] for factor in axes[place]]
+                reshape()
+            case "transpose":
+                order = data.draw(st.permutations(range(len(axes))))
+                axes = [axes[i] for i in order]
+                add("Transpose", [], perm=list(order))
+            case _:
+                add("Relu", [])
+    shape = [int(np.prod(axis)) for axis in axes]
+    graph = helper.make_graph(
+        nodes,
+        "random",
+        [helper.make_tensor_value_info("x", 1, [batch, 2, 3, 2])],
+        [helper.make_tensor_value_info(value, 1, shape)],
+        constants,
+    )
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@given(st.data())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_random_reshapes_follow_a_batch_beside_equal_sizes(model_of, runtime, data):
+    model = model_of(random_model(data, batch=2))
+
+    step = Rebatch(data.draw(st.sampled_from(["N", 1, 5])))
+    result = step.apply(model)
+
+    prove(model, result.model, step.shapes(GraphIndex.of(model)), runtime, Recipe())
+
+
+def test_the_body_of_a_loop_is_reached(model_of, runtime):
+    model = model_of("""
+        looped (float[1,6] x) => (float[1,6] y) <int64 times = {3}, bool always = {1}> {
+            y = Loop(times, always, x) <body = b (int64 i, bool c, float[1,6] s) => (bool c2, float[1,6] t) {
+                c2 = Identity(c)
+                split = Constant <value = int64[3] {1,2,3}> ()
+                flat = Constant <value = int64[2] {1,6}> ()
+                h = Reshape(s, split)
+                g = Softmax(h)
+                t = Reshape(g, flat)
+            }>
+        }
+    """)
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("@0/body/@" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(("opset", "ir_version"), [(9, 3), (9, 4), (11, 6), (13, 7)])
+def test_sizes_are_computed_in_every_opset(model_of, runtime, opset, ir_version):
+    arrays = {"shape": np.array([1, 1]), "token": np.ones((1, 1), np.float32)}
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    inputs = [helper.make_tensor_value_info("x", 1, [1, 3])]
+    if ir_version == 3:
+        inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in constants]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Expand", ["token", "shape"], ["t"]),
+            helper.make_node("Concat", ["t", "x"], ["y"], axis=1),
+        ],
+        "old",
+        inputs,
+        [helper.make_tensor_value_info("y", 1, [1, 4])],
+        constants,
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    model = model_of(helper.make_model(graph, ir_version=ir_version, opset_imports=opsets))
+
+    changed(runtime, model, Rebatch("N"))
+
+
+def test_a_slice_of_the_whole_batch_follows_and_its_first_sample_does_not(model_of, runtime):
+    text = """
+        sliced (float[2,4] x) => (float[{size},4] y)
+        <int64[1] from = {{0}}, int64[1] to = {{{size}}}, int64[1] axis = {{0}}> {{
+            y = Slice(x, from, to, axis)
+        }}
+    """
+
+    whole = changed(runtime, model_of(text.format(size=2)), Rebatch("N"))
+
+    assert constant(whole.model, "to") == [np.iinfo(np.int64).max]
+    with pytest.raises(ShapeError, match="not proved"):
+        changed(runtime, model_of(text.format(size=1)), Rebatch("N"))
+
+
+def test_an_input_that_must_have_the_batch_too_is_named(model_of):
+    model = model_of("""
+        masked (float[2,4] x, float[2,4] mask) => (float[2,4] y) { y = Mul(x, mask) }
+    """)
+
+    with pytest.raises(ShapeError, match="'mask' must follow too: it comes from input 'mask'"):
+        Rebatch("N", ("x",)).apply(model)
+
+
+def test_a_constant_inside_a_function_is_not_reached_and_that_is_seen(model_of, runtime):
+    model = model_of("""
+        <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        calls (float[2,6] x) => (float[2,2,3] y) { y = local.split(x) }
+        <domain: "local", opset_import: ["" : 17]>
+        split (a) => (b) { s = Constant <value = int64[3] {2,2,3}> () b = Reshape(a, s) }
+    """)
+
+    with pytest.raises(ShapeError, match="not proved: .*does not run"):
+        changed(runtime, model, Rebatch("N"))
