@@ -16,14 +16,24 @@ FLOORS = (
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references"),
-    ("runtime", "cut", "select", "feeds", "checking"),
+    (
+        "runtime",
+        "cut",
+        "select",
+        "feeds",
+        "checking",
+        "surgery",
+        "operators",
+        "declarations",
+        "constants",
+    ),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),
     ("report",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli"}
+OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli", "onnx_graphsurgeon": "passes"}
 
 
 def room_of(path: Path) -> str:

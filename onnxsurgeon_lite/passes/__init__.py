@@ -1,9 +1,46 @@
 """One file a verb; every verb in one dict."""
 
+from onnxsurgeon_lite.passes.clean import Clean
 from onnxsurgeon_lite.passes.expose import Expose
 from onnxsurgeon_lite.passes.extract import Extract
+from onnxsurgeon_lite.passes.fix import Fix
+from onnxsurgeon_lite.passes.freeze import Freeze
+from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.passes.sort import Sort
 
-PASSES: dict[str, type[Pass]] = {cls.name: cls for cls in (Expose, Extract)}
+PASSES: dict[str, type[Pass]] = {
+    cls.name: cls
+    for cls in (
+        *(Expose, Extract),
+        *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
+        *(Sort, Clean, Fix),
+    )
+}
 
-__all__ = ["PASSES", "Expose", "Extract", "Pass", "PassResult"]
+__all__ = [
+    "PASSES",
+    "Clean",
+    "Expose",
+    "Extract",
+    "Fix",
+    "Freeze",
+    "Insert",
+    "Pass",
+    "PassResult",
+    "Promote",
+    "Remove",
+    "Rename",
+    "Rewire",
+    "SetAttr",
+    "SetConstant",
+    "SetOp",
+    "Sort",
+]
