@@ -1,11 +1,16 @@
 """Numbers as people give them -> tensors of the dtype and in the form that a graph has them."""
 
+import json
+from pathlib import Path
+from typing import cast
+
 import numpy as np
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.references import open_references
 from onnxsurgeon_lite.tensors import Array
 
 Numbers = int | float | str | list["Numbers"] | Array
@@ -31,9 +36,39 @@ def make_tensor(
     else:
         tensor = tensors.from_array(array, name)
     if like is not None:
-        tensor.doc_string = like.doc_string
-        tensor.metadata_props.extend(like.metadata_props)
+        describe_like(tensor, like)
     return tensor
+
+
+def parse(text: str) -> Numbers:
+    """What a person wrote: `3`, `0.5`, `[1, 2]`, `true`, or text."""
+    try:
+        value: Numbers = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict) or value is None else value
+
+
+def read_numbers(text: str) -> Numbers:
+    """What a person wrote, or the numbers in the file of that name.
+
+    Raises:
+        ReferenceSetError: the file cannot be read, or holds several tensors.
+    """
+    path = Path(text)
+    if path.suffix not in (".npy", ".npz", ".safetensors", ".pb"):
+        return parse(text)
+    stored = open_references(path)
+    if len(stored) != 1:
+        raise EditError(f"{text!r} holds {len(stored)} tensors", "give a file that holds one")
+    return cast("Array", stored.read(next(iter(stored))))
+
+
+def describe_like(tensor: TensorProto, other: TensorProto) -> None:
+    """Give a tensor another's doc string and metadata."""
+    if other.HasField("doc_string"):
+        tensor.doc_string = other.doc_string
+    tensor.metadata_props.extend(other.metadata_props)
 
 
 def _converted(name: str, value: Numbers, data_type: int) -> Array:

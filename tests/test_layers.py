@@ -29,6 +29,7 @@ FLOORS = (
     ),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing"),
+    ("verifying",),
     ("report",),
     ("cli",),
 )

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import cut, debug, look, run
+from onnxsurgeon_lite.cli import cut, debug, edit, look, run
 from onnxsurgeon_lite.cli.boundary import Boundary
-from onnxsurgeon_lite.cli.options import CUT, DEBUG, LOOK, RUN
+from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 app = typer.Typer(
     name="onnxdbg",
@@ -47,3 +47,5 @@ for panel, commands in (
     for command in commands:
         name = command.__name__.removesuffix("_model")
         app.command(name, rich_help_panel=panel)(command)
+
+app.add_typer(edit.app, name="edit", rich_help_panel=CHANGE)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -11,9 +11,10 @@ from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 if TYPE_CHECKING:
     from onnxsurgeon_lite.comparison import Tolerance
     from onnxsurgeon_lite.feeds import Recipe
+    from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
-LOOK, CUT, RUN, DEBUG = "Look", "Cut", "Run", "Debug"  # panels of the help page
+LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 
@@ -110,8 +111,8 @@ def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recip
     """How feeds are made."""
     from onnxsurgeon_lite.feeds import Recipe
 
-    sizes = {name: _size_of(name, size) for name, size in _pairs("--dim", dims)}
-    return Recipe(seed, sizes, dict(_pairs("--fill", fills)))
+    sizes = {name: _size_of(name, size) for name, size in pairs("--dim", dims)}
+    return Recipe(seed, sizes, dict(pairs("--fill", fills)))
 
 
 def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
@@ -159,14 +160,28 @@ def byte_size(text: str) -> int:
     return size
 
 
-def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
-    pairs = []
+def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
+    """(name, value) of every `NAME=VALUE`."""
+    found = []
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals:
             raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
-        pairs.append((name, value))
-    return pairs
+        found.append((name, value))
+    return found
+
+
+def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
+    """(name, what is written) of every `NAME=VALUE`; a value may hold an equals sign."""
+    from onnxsurgeon_lite.constants import parse
+
+    found = []
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"attribute {text!r} has no '='", "write pads=[1,1,1,1]")
+        found.append((name, cast("AttributeValue", parse(value))))
+    return tuple(found)
 
 
 def _size_of(name: str, size: str) -> int:

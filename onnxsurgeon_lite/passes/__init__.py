@@ -6,6 +6,7 @@ from onnxsurgeon_lite.passes.extract import Extract
 from onnxsurgeon_lite.passes.fix import Fix
 from onnxsurgeon_lite.passes.freeze import Freeze
 from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.remove import Remove
@@ -35,6 +36,7 @@ __all__ = [
     "Insert",
     "Pass",
     "PassResult",
+    "Pipeline",
     "Promote",
     "Remove",
     "Rename",

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from onnx import NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.constants import Numbers, make_tensor
+from onnxsurgeon_lite.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.declarations import contradicts, retype
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.feeds import shape_text
@@ -127,8 +127,7 @@ def _restore(
         fill(node, tensor)
         graph.node.insert(origin.place, node)
     elif origin is not None and bare is not None and bare.name == tensor.name:
-        tensor.doc_string = bare.doc_string
-        tensor.metadata_props.extend(bare.metadata_props)
+        describe_like(tensor, bare)
         graph.initializer.insert(origin.place, tensor)
     else:
         if place is not None:

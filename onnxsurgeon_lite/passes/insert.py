@@ -67,7 +67,9 @@ class Insert:
         taken = value_names(result.proto)
         if self.output in taken:
             raise EditError(f"{self.output!r} is taken", "choose another name for the new value")
-        node = NodeProto(op_type=self.op_type, domain=self.domain, name=self.node_name)
+        node = NodeProto(
+            op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
+        )
         new = self.output or fresh(f"{value}_{self.op_type.lower()}", taken)
         node.input[:] = inputs
         place = 1 + max((index.producer.get(name, -1) for name in inputs), default=-1)

@@ -103,7 +103,8 @@ def _set(
     if old is None:
         node.attribute.append(new)
         return [f"{what}: attribute {name} = {text}"]
-    new.doc_string = old.doc_string
+    if old.HasField("doc_string"):
+        new.doc_string = old.doc_string
     if old == new:
         return []
     old_text = _text(old)

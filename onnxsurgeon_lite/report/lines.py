@@ -1,9 +1,11 @@
 """Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from onnxsurgeon_lite.errors import SurgeonError
+
+_MANY = 20
 
 
 def out(text: str) -> None:
@@ -28,6 +30,15 @@ def show_notes(notes: Iterable[str]) -> None:
     """What the user should know of a result."""
     for text in notes:
         note(f"note: {_one_line(text)}")
+
+
+def show_changes(changes: Sequence[str]) -> None:
+    """What an edit changed, a line each; the first of many."""
+    shown = changes if len(changes) <= _MANY else changes[: _MANY - 1]
+    for text in shown:
+        out(_one_line(text))
+    if len(shown) < len(changes):
+        out(f"... and {len(changes) - len(shown)} more")
 
 
 def show_verdict(path: object, problem: str) -> None:
