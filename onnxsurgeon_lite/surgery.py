@@ -61,6 +61,8 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
 
     A body that defines one of the new names for itself has its own value renamed, so that none is captured by mistake.
     """
+    if not names:
+        return
     new = set(names.values()) - set(defined(graph))
     clear_bodies(graph.node, new)
     _rename_definitions(graph, names)
@@ -155,8 +157,11 @@ def described(node: NodeProto, node_id: str) -> str:
     return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
-def settle(before: GraphIndex, result: Model) -> None:
+def settle(before: GraphIndex, result: Model) -> GraphIndex:
     """Check that an edit left the main graph whole, and put its nodes in order again if they were.
+
+    Returns:
+        The index of the result.
 
     Raises:
         EditError: a value would dangle or have two producers, or the graph have a cycle.
@@ -169,6 +174,8 @@ def settle(before: GraphIndex, result: Model) -> None:
         raise EditError(f"the edit would break the graph: {error.message}", error.hint) from error
     if order != list(range(len(order))) and before.order == list(range(len(before.nodes))):
         reorder(result.proto.graph.node, order)
+        return GraphIndex.of(result)
+    return after
 
 
 def reorder(nodes: Nodes, order: Sequence[int]) -> None:

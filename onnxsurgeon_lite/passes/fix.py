@@ -110,6 +110,6 @@ def _stale(result: Model) -> Iterable[str]:
     inferred = infer(index, set(index.producer))
     for info in (*graph.value_info, *graph.output):
         kind = inferred.get(info.name)
-        if kind is not None and contradicts(info.type, kind):
+        if kind is not None and info.type != kind and contradicts(info.type, kind):
             info.type.CopyFrom(kind)
             yield f"corrected the stale type of {info.name!r}"

@@ -88,8 +88,7 @@ class Insert:
         clear_bodies(result.proto.graph.node, {new})
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
-        settle(index, result)
-        notes += self._follow_types(index, result, value, new)
+        notes += self._follow_types(index, settle(index, result), value, new)
         where = "before" if self.before else "after"
         change = f"inserted {described(node, f'@{place}')} {where} {value!r}, new value {new!r}"
         return PassResult.of(model, result, [change], notes)
@@ -105,9 +104,10 @@ class Insert:
         outputs = result.proto.graph.node[position].output
         outputs[list(outputs).index(value)] = new
 
-    def _follow_types(self, index: GraphIndex, result: Model, value: str, new: str) -> list[str]:
+    def _follow_types(
+        self, index: GraphIndex, after: GraphIndex, value: str, new: str
+    ) -> list[str]:
         """What reads the new node was declared for the old value's type."""
-        after = GraphIndex.of(result)
         kind = index.type_of(value)
         if self.before and kind is not None:
             after.types[new] = kind
@@ -116,4 +116,4 @@ class Insert:
         types = check_node(after, node, f"the new {self.op_type}")
         for user in after.consumers.get(made, ()):
             check_node(after, after.nodes[user], after.describe(user))
-        return follow(index, result, types, {made: value})
+        return follow(index, after.model, types, {made: value})

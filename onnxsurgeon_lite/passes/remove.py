@@ -53,10 +53,10 @@ class Remove:
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
         rename_values(result.proto, graph, outputs)
-        settle(index, result)
+        after = settle(index, result)
         changes = [f"removed node {index.describe(position)}" for position in positions]
         changes += (f"{old!r} is {new!r} now" for old, new in bypass.items())
-        return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, result)])
+        return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
 
 
 def _bypass(index: GraphIndex, position: int, bridge: str | None) -> dict[str, str]:
@@ -116,8 +116,7 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
             )
 
 
-def _unused(index: GraphIndex, removed: list[int], result: Model) -> list[str]:
-    after = GraphIndex.of(result)
+def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
     read = dict.fromkeys(name for position in removed for name in index.reads[position])
     kept = after.outputs.keys() | after.inputs.keys() | after.consumers.keys()
     idle = [name for name in read if name in after and name not in kept]

@@ -55,8 +55,7 @@ class Rewire:
                 )
         if old in index.outputs and not self.to:
             notes.append(f"output {old!r} is as it was: rewiring is for nodes")
-        settle(index, result)
-        after = GraphIndex.of(result)
+        after = settle(index, result)
         types: dict[str, TypeProto] = {}
         for position in chosen:
             made = next(filter(None, index.nodes[position].output))
