@@ -116,15 +116,22 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
     rename_uses(body.node, visible)
 
 
-def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> None:
-    """Where a body defines one of these names, give its own value another: outer names are not to be shadowed."""
+def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:
+    """Where a body defines one of these names, give its own value another: outer names are not to be shadowed.
+
+    Returns:
+        The names that were.
+    """
+    found: list[str] = []
     pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
     while pending:
         body = pending.pop()
         clashes = {name for name in defined(body) if name in names}
         if clashes:
             _rename_local(body, clashes, clashes)
+            found += sorted(clashes)
         pending += [inner for n in body.node if n.attribute for _, inner in walk.bodies(n)]
+    return found
 
 
 def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> None:

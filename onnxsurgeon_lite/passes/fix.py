@@ -13,12 +13,12 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import Sort
-from onnxsurgeon_lite.surgery import defined, fresh, names_in, rename_uses
+from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses
 
 
 @dataclass(frozen=True)
 class Fix:
-    """Put right: two producers of one value, nodes of one name, nodes out of order, stale or repeated value_info.
+    """Put right: values and nodes that share a name, nodes out of order, stale or repeated value_info.
 
     Where two nodes produce one value, a reader means the last one before it in the file, and the graph's output the
     last of all. Value_info is stale when inference finds a type that contradicts it.
@@ -39,6 +39,7 @@ class Fix:
             changes += (f"{text} in {place}" for text in _single_producers(graph))
             changes += (f"{text} in {place}" for text in _unique_nodes(graph))
             changes += (f"{text} in {place}" for text in _declared_once(graph))
+            changes += (f"{text} in {place}" for text in _unshadowed(graph))
         ordered = Sort().apply(result)
         result = ordered.model if ordered.changed else result
         changes += [*ordered.changes, *_stale(result)]
@@ -69,6 +70,13 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
                 node.output[slot] = current[name]
     for value in graph.output:
         value.name = current.get(value.name, value.name)
+
+
+def _unshadowed(graph: GraphProto) -> Iterable[str]:
+    """A body that gives a name of an outer scope to a value of its own is refused by the checker and by runtimes."""
+    renamed = clear_bodies(graph.node, set(defined(graph)))
+    if renamed:
+        yield f"renamed values in bodies that were called as outer ones: {', '.join(map(repr, renamed[:6]))}"
 
 
 def _unique_nodes(graph: GraphProto) -> Iterable[str]:

@@ -124,8 +124,11 @@ def fill(node: NodeProto, new: TensorProto) -> None:
     numbers = [*new.float_data, *new.int64_data]
     match attribute.name:
         case "value":
+            named = attribute.t.HasField("name")
             new.name = attribute.t.name
             attribute.t.CopyFrom(new)
+            if not named:
+                attribute.t.ClearField("name")
         case "value_float" if not new.dims:
             attribute.f = numbers[0]
         case "value_int" if not new.dims:
