@@ -59,15 +59,22 @@ def test_every_verb_has_an_example():
     from onnxsurgeon_lite.cli.app import app
 
     verbs = {command.name for command in app.registered_commands}
+    verbs |= {
+        f"{group.name} {command.name}"
+        for group in app.registered_groups
+        for command in group.typer_instance.registered_commands
+    }
 
-    shown = {match for command, _ in COMMANDS for match in re.findall(r"onnxdbg (\w+)", command)}
+    said = " ".join(command for command, _ in COMMANDS)
+    shown = set(re.findall(r"onnxdbg ((?:edit )?[\w-]+)", said))
     assert verbs == shown
 
 
 def test_every_command_has_help():
     from onnxsurgeon_lite.cli.app import app
 
-    assert all(command.callback.__doc__ for command in app.registered_commands)
+    groups = [app, *(group.typer_instance for group in app.registered_groups)]
+    assert all(command.callback.__doc__ for g in groups for command in g.registered_commands)
 
 
 def test_the_package_alone_can_show_itself():

@@ -55,7 +55,8 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
         if name and any(user not in positions for user in index.consumers.get(name, ()))
     }
     graph = result.proto.graph
-    for name, array in _computed(index, positions, sorted(needed)).items():
+    computed = _computed(index, positions, sorted(needed)) if needed else {}  # none: all dead
+    for name, array in computed.items():
         graph.initializer.append(tensors.from_array(array, name))
     gone = {name for p in positions for name in index.nodes[p].output}
     for position in sorted(positions, reverse=True):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from onnx import NodeProto
 
+from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.select import select_node, select_nodes, select_values
@@ -38,7 +39,7 @@ def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
     Raises:
         UnknownNameError, AmbiguousNameError: none is called that, or several are.
     """
-    selection = select_values(index, [selector])
+    selection = select_values(index, [names.listed([selector])])  # one selector, commas included
     notes += selection.notes
     if len(selection.names) != 1:
         raise AmbiguousNameError(selector, selection.names)
