@@ -13,11 +13,14 @@ from onnx import helper
 from onnxsurgeon_lite import (
     PASSES,
     Clean,
+    Dedupe,
     Expose,
     Extract,
     Fix,
     Freeze,
+    Inline,
     Insert,
+    Opset,
     Pass,
     Promote,
     Remove,
@@ -363,6 +366,9 @@ CONSTANTS = """three (float[4] x) => (float[4] y) <float[4] w = {1,1,1,1}, float
     deader = Softmax<axis = 0>(dead)
 }"""
 UNSORTED = "three (float[4] x) => (float[4] y) { y = Abs(h) h = Relu(x) }"
+CALLS = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+three (float[4] x) => (float[4] y) { h = local.twice(x) y = local.twice(h) }
+<domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
 PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
     "expose": (Expose(("h",)), THREE),
     "extract": (Extract(("h",), ("y",)), THREE),
@@ -378,6 +384,9 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
     "sort": (Sort(), UNSORTED),
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
+    "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "inline": (Inline(), CALLS),
+    "opset": (Opset(22), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is."""
 ONCE = {"rename", "remove", "insert", "rewire"}  # applied again they find another model

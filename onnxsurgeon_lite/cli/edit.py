@@ -200,6 +200,31 @@ def fix() -> "Pass":
     return Fix()
 
 
+def dedupe() -> "Pass":
+    """Keep one of several equal initializers; only those that may be equal are read."""
+    from onnxsurgeon_lite.passes import Dedupe
+
+    return Dedupe()
+
+
+def inline(
+    functions: Annotated[
+        list[str] | None, typer.Argument(help="Functions: domain::name; all by default.")
+    ] = None,
+) -> "Pass":
+    """Replace calls of model-local functions by their nodes."""
+    from onnxsurgeon_lite.passes import Inline
+
+    return Inline(tuple(functions or ()))
+
+
+def opset(version: Annotated[int, typer.Argument(help="The version to convert to.")]) -> "Pass":
+    """Convert to another opset version of ONNX's own operators."""
+    from onnxsurgeon_lite.passes import Opset
+
+    return Opset(version)
+
+
 def apply(
     recipe: Annotated[Path, typer.Argument(help="A TOML file: [[step]], verb = ..., its options.")],
 ) -> "Pass":
@@ -317,7 +342,7 @@ def _agrees(original: "Model", edited: "Model", shared: Shared) -> bool:
 
 _VERBS = (
     *(rename, remove, insert, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(sort, clean, fix, apply),
+    *(sort, clean, fix, dedupe, inline, opset, apply),
 )
 _OF_A_FILE = (apply,)  # their file comes first, then the model
 for verb in _VERBS:

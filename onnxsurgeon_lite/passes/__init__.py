@@ -1,11 +1,14 @@
 """One file a verb; every verb in one dict."""
 
 from onnxsurgeon_lite.passes.clean import Clean
+from onnxsurgeon_lite.passes.dedupe import Dedupe
 from onnxsurgeon_lite.passes.expose import Expose
 from onnxsurgeon_lite.passes.extract import Extract
 from onnxsurgeon_lite.passes.fix import Fix
 from onnxsurgeon_lite.passes.freeze import Freeze
+from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
@@ -22,18 +25,21 @@ PASSES: dict[str, type[Pass]] = {
     for cls in (
         *(Expose, Extract),
         *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
-        *(Sort, Clean, Fix),
+        *(Dedupe, Inline, Opset, Sort, Clean, Fix),
     )
 }
 
 __all__ = [
     "PASSES",
     "Clean",
+    "Dedupe",
     "Expose",
     "Extract",
     "Fix",
     "Freeze",
+    "Inline",
     "Insert",
+    "Opset",
     "Pass",
     "PassResult",
     "Pipeline",
