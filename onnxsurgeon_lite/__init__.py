@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         SetConstant,
         SetOp,
         Sort,
+        merge,
     )
     from onnxsurgeon_lite.recording import record
     from onnxsurgeon_lite.references import ReferenceSet, open_references, save_tensors
@@ -78,6 +79,7 @@ _HOMES = {
         "SetConstant",
         "SetOp",
         "Sort",
+        "merge",
     ),
     "recording": ("record",),
     "references": ("ReferenceSet", "open_references", "save_tensors"),
@@ -124,6 +126,7 @@ __all__ = [
     "compare",
     "load",
     "make_feeds",
+    "merge",
     "open_references",
     "read_feeds",
     "record",

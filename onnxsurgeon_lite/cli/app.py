@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import cut, debug, edit, look, run
+from onnxsurgeon_lite.cli import cut, debug, edit, look, merge, run
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
@@ -41,6 +41,7 @@ def _onnxdbg(
 for panel, commands in (
     (LOOK, (look.inspect, look.print_model, look.check)),
     (CUT, (cut.extract, cut.expose)),
+    (CHANGE, (merge.merge,)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.demo)),
 ):

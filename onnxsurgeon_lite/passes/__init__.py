@@ -8,6 +8,7 @@ from onnxsurgeon_lite.passes.fix import Fix
 from onnxsurgeon_lite.passes.freeze import Freeze
 from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.merging import merge
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.promote import Promote
@@ -51,4 +52,5 @@ __all__ = [
     "SetConstant",
     "SetOp",
     "Sort",
+    "merge",
 ]
