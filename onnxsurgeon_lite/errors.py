@@ -8,6 +8,7 @@
     ├── UnknownNameError        no value or node is called that; carries the closest names
     ├── AmbiguousNameError      the name fits several nodes or values
     ├── EditError               an edit that would break the model: a cycle, a dangling value, types that do not fit
+    ├── ScriptError             a user's script that fails; its notes are the traceback from there down
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
     ├── OutputExistsError       a file would be overwritten
@@ -78,6 +79,10 @@ class AmbiguousNameError(SurgeonError):
 
 class EditError(SurgeonError):
     """An edit that would break the model: a cycle, a value that dangles, types that do not fit."""
+
+
+class ScriptError(SurgeonError):
+    """A user's script that fails; the notes are the traceback from its file down."""
 
 
 class CutError(SurgeonError):

@@ -14,7 +14,10 @@ from onnxsurgeon_lite import (
     Fix,
     Inline,
     Opset,
+    Pipeline,
     Rename,
+    Script,
+    SetOp,
     Sort,
     check,
     load,
@@ -396,3 +399,30 @@ def test_inlining_leaves_no_function_and_computes_the_same(case, tmp_path):
     assert not result.model.proto.functions
     if name not in NOT_RUN:
         assert same(outputs_of(tmp_path / "inlined.onnx"), outputs_of(path))
+
+
+def test_a_script_that_does_nothing_changes_nothing(case):
+    _, path, _ = case
+    model = load(path)
+
+    result = Script(lambda graph: None).apply(model)
+
+    assert not result.changed
+    assert result.model is model
+
+
+def test_a_script_changes_only_what_it_touches(case, tmp_path):
+    name, path, _ = case
+
+    def edit(graph):
+        node = next(node for node in graph.nodes if node.op == "Neg")
+        node.op = "Identity"
+        graph.inputs[0].name = "input"
+
+    result = Script(edit).apply(load(path))
+    save(result.model, tmp_path / "script.onnx")
+
+    expected = Pipeline((Rename((("x", "input"),)), SetOp(("op:Neg[0]",), "Identity")))
+    assert load(tmp_path / "script.onnx").materialize() == filled(
+        expected.apply(load(path)).model.materialize()
+    )

@@ -340,10 +340,20 @@ def _agrees(original: "Model", edited: "Model", shared: Shared) -> bool:
     return True
 
 
+def script(
+    patch: Annotated[Path, typer.Argument(help="A Python file with def edit(graph): ...")],
+) -> "Pass":
+    """Call a function of yours on the graph as onnx-graphsurgeon has it."""
+    from onnxsurgeon_lite.passes import Script
+
+    return Script(str(patch))
+
+
 _VERBS = (
     *(rename, remove, insert, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(sort, clean, fix, dedupe, inline, opset, apply),
+    *(sort, clean, fix, dedupe, inline, opset),
+    *(apply, script),
 )
-_OF_A_FILE = (apply,)  # their file comes first, then the model
+_OF_A_FILE = (apply, script)  # their file comes first, then the model
 for verb in _VERBS:
     app.command(verb.__name__.replace("_", "-"))(_command(verb))

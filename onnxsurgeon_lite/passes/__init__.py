@@ -16,6 +16,7 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.rename import Rename
 from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes.script import Script
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.passes.set_op import SetOp
@@ -26,7 +27,7 @@ PASSES: dict[str, type[Pass]] = {
     for cls in (
         *(Expose, Extract),
         *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
-        *(Dedupe, Inline, Opset, Sort, Clean, Fix),
+        *(Dedupe, Inline, Opset, Script, Sort, Clean, Fix),
     )
 }
 
@@ -48,6 +49,7 @@ __all__ = [
     "Remove",
     "Rename",
     "Rewire",
+    "Script",
     "SetAttr",
     "SetConstant",
     "SetOp",
