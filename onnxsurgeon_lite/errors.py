@@ -7,6 +7,8 @@
     ├── GraphError              the graph itself is broken: a cycle, two producers of one value
     ├── UnknownNameError        no value or node is called that; carries the closest names
     ├── AmbiguousNameError      the name fits several nodes or values
+    ├── EditError               an edit that would break the model: a cycle, a dangling value, types that do not fit
+    ├── ScriptError             a user's script that fails; its notes are the traceback from there down
     ├── CutError                a cut that has no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
     ├── BuildError              a text, array or builder that gives no model
@@ -76,6 +78,14 @@ class AmbiguousNameError(SurgeonError):
         self.candidates = tuple(candidates)
         shown = ", ".join(map(repr, candidates[:6])) + (" ..." if len(candidates) > 6 else "")
         super().__init__(f"{name!r} fits {len(candidates)} places", f"give one of: {shown}")
+
+
+class EditError(SurgeonError):
+    """An edit that would break the model: a cycle, a value that dangles, types that do not fit."""
+
+
+class ScriptError(SurgeonError):
+    """A user's script that fails; the notes are the traceback from its file down."""
 
 
 class CutError(SurgeonError):

@@ -5,8 +5,9 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 `fn:domain::name/@3` in a function.
 """
 
+import heapq
 import operator
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -367,15 +368,17 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
         for other in needed:
             users[other].append(position)
     missing = {position: len(needed) for position, needed in needs.items()}
-    ready = deque(position for position, count in missing.items() if not count)
+    ready = sorted(position for position, count in missing.items() if not count)
     order = []
     while ready:
-        position = ready.popleft()
+        position = heapq.heappop(
+            ready
+        )  # the first that can be: as near to the file's order as it gets
         order.append(position)
         for user in users[position]:
             missing[user] -= 1
             if not missing[user]:
-                ready.append(user)
+                heapq.heappush(ready, user)
     if len(order) < len(positions):
         raise GraphError(_cycle(needs, among - set(order), index.describe))
     return order

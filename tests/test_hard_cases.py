@@ -6,7 +6,24 @@ import onnx
 import pytest
 from onnx import ModelProto, SparseTensorProto, TensorProto, helper, numpy_helper, parser
 
-from onnxsurgeon_lite import Expose, Extract, check, load, run_model, save
+from onnxsurgeon_lite import (
+    Clean,
+    Dedupe,
+    Expose,
+    Extract,
+    Fix,
+    Inline,
+    Opset,
+    Pipeline,
+    Rename,
+    Script,
+    SetOp,
+    Sort,
+    check,
+    load,
+    run_model,
+    save,
+)
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.runtime.session import RuntimeOptions
@@ -329,3 +346,83 @@ def test_unknown_fields_survive_an_edit(tmp_path):
     save(result, tmp_path / "part.onnx")
 
     assert (tmp_path / "part.onnx").read_bytes().count(unknown) == 3
+
+
+@pytest.mark.parametrize("step", [Sort(), Fix(), Dedupe(), Clean()], ids=lambda step: step.name)
+def test_an_edit_that_finds_nothing_to_do_gives_the_model_itself(case, step):
+    name, path, _ = case
+    if (name, step.name) == ("Loop without a condition", "clean"):
+        pytest.skip("its condition is there and not used")
+    model = load(path)
+
+    result = step.apply(model)
+
+    assert not result.changed
+    assert result.model is model
+
+
+def test_renaming_and_back_loses_nothing(case, tmp_path):
+    name, path, _ = case
+    there = Rename((("*", "prefix/*"),)).apply(load(path)).model
+    save(there, tmp_path / "renamed.onnx")
+
+    back = Rename((("prefix/*", "*"),)).apply(load(tmp_path / "renamed.onnx")).model
+    save(back, tmp_path / "back.onnx")
+
+    assert load(tmp_path / "back.onnx").materialize() == filled(load(path).materialize())
+    if name not in NOT_RUN:
+        renamed = outputs_of(tmp_path / "renamed.onnx", {"prefix/x": X})
+        assert np.array_equal(renamed["prefix/y"], outputs_of(path)["y"])
+
+
+def test_converting_the_opset_changes_nothing_else(case, tmp_path):
+    name, path, _ = case
+    model = load(path)
+    version = model.proto.opset_import[0].version + 1
+    if "weight" in name and version > 22:
+        pytest.skip("the converter does not know the dtype")
+
+    converted = Opset(version).apply(model).model
+
+    expected = model.copy().proto
+    expected.opset_import[0].version = version
+    expected.ir_version = converted.proto.ir_version
+    assert converted.proto == expected
+
+
+def test_inlining_leaves_no_function_and_computes_the_same(case, tmp_path):
+    name, path, _ = case
+    result = Inline().apply(load(path))
+    save(result.model, tmp_path / "inlined.onnx")
+
+    assert result.changed == ("function" in name)
+    assert not result.model.proto.functions
+    if name not in NOT_RUN:
+        assert same(outputs_of(tmp_path / "inlined.onnx"), outputs_of(path))
+
+
+def test_a_script_that_does_nothing_changes_nothing(case):
+    _, path, _ = case
+    model = load(path)
+
+    result = Script(lambda graph: None).apply(model)
+
+    assert not result.changed
+    assert result.model is model
+
+
+def test_a_script_changes_only_what_it_touches(case, tmp_path):
+    name, path, _ = case
+
+    def edit(graph):
+        node = next(node for node in graph.nodes if node.op == "Neg")
+        node.op = "Identity"
+        graph.inputs[0].name = "input"
+
+    result = Script(edit).apply(load(path))
+    save(result.model, tmp_path / "script.onnx")
+
+    expected = Pipeline((Rename((("x", "input"),)), SetOp(("op:Neg[0]",), "Identity")))
+    assert load(tmp_path / "script.onnx").materialize() == filled(
+        expected.apply(load(path)).model.materialize()
+    )

@@ -17,15 +17,16 @@ FLOORS = (
     ("comparison", "model", "scopes"),
     ("graph", "references", "storage"),
     ("runtime", "cut", "select", "feeds", "findings", "alignment"),
+    ("surgery", "operators", "declarations", "constants"),
     ("resizing",),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
     ("bisection", "recording", "comparing", "ranking", "building", "proving"),
-    ("differing", "splitting"),
+    ("differing", "splitting", "verifying"),
     ("report",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli"}
+OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli", "onnx_graphsurgeon": "passes"}
 
 
 def room_of(path: Path) -> str:

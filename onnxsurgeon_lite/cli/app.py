@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import build, cut, debug, look, run, shape
+from onnxsurgeon_lite.cli import build, cut, debug, edit, look, merge, run, shape
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
@@ -42,7 +42,7 @@ def _onnxdbg(
 for panel, commands in (
     (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
     (CUT, (cut.extract, cut.expose, cut.split)),
-    (CHANGE, (build.build,)),
+    (CHANGE, (build.build, merge.merge)),
     (RUN, (run.run, run.record, run.compare)),
     (DEBUG, (debug.bisect, debug.rank, debug.demo)),
 ):
@@ -51,10 +51,6 @@ for panel, commands in (
         app.command(name, rich_help_panel=panel)(command)
 
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
-edit = typer.Typer(no_args_is_help=True, help="Change a model.")
-edit.command("set-shape")(shape.set_shape)
-edit.command("rebatch")(shape.rebatch)
-edit.command("pad-outputs")(shape.pad_outputs)
-edit.command("batch-outputs")(shape.batch_outputs)
-edit.command("name-outputs")(shape.name_outputs)
-app.add_typer(edit, name="edit", rich_help_panel=CHANGE)
+for verb in shape.VERBS:
+    edit.app.command(verb.__name__.replace("_", "-"))(verb)
+app.add_typer(edit.app, name="edit", rich_help_panel=CHANGE)

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 if TYPE_CHECKING:
     from onnxsurgeon_lite.comparison import Tolerance
     from onnxsurgeon_lite.feeds import Recipe
+    from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
@@ -108,8 +109,8 @@ def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recip
     """How feeds are made."""
     from onnxsurgeon_lite.feeds import Recipe
 
-    sizes = {name: _size_of(name, size) for name, size in _pairs("--dim", dims)}
-    return Recipe(seed, sizes, dict(_pairs("--fill", fills)))
+    sizes = {name: _size_of(name, size) for name, size in pairs("--dim", dims)}
+    return Recipe(seed, sizes, dict(pairs("--fill", fills)))
 
 
 def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
@@ -154,7 +155,7 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
     Raises:
         UsageError: a setting that is unknown, or has no such value.
     """
-    for name, value in _pairs("setting", text.split(",") if text else ()):
+    for name, value in pairs("setting", text.split(",") if text else ()):
         match name:
             case "opt" if value in get_args(OptLevel):
                 how = replace(how, opt=cast(OptLevel, value))
@@ -174,7 +175,7 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
 
 def files(texts: list[str] | None) -> dict[str, Path]:
     """Name -> file of `--initializer` options."""
-    return {name: Path(path) for name, path in _pairs("--initializer", texts)}
+    return {name: Path(path) for name, path in pairs("--initializer", texts)}
 
 
 def text_of(path: Path) -> str:
@@ -199,14 +200,28 @@ def byte_size(text: str) -> int:
     return size
 
 
-def _pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
-    pairs = []
+def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
+    """(name, value) of every `NAME=VALUE`."""
+    found = []
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals:
             raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
-        pairs.append((name, value))
-    return pairs
+        found.append((name, value))
+    return found
+
+
+def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
+    """(name, what is written) of every `NAME=VALUE`; a value may hold an equals sign."""
+    from onnxsurgeon_lite.constants import parse
+
+    found = []
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"attribute {text!r} has no '='", "write pads=[1,1,1,1]")
+        found.append((name, cast("AttributeValue", parse(value))))
+    return tuple(found)
 
 
 def _size_of(name: str, size: str) -> int:

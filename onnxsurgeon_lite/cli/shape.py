@@ -236,3 +236,6 @@ def _fill(text: str) -> tuple[str, float]:
         return name, float(number if equals else "")
     except ValueError as error:
         raise UsageError(f"--fill {text!r} gives no number", "write --fill labels=-1") from error
+
+
+VERBS = (set_shape, rebatch, pad_outputs, batch_outputs, name_outputs)

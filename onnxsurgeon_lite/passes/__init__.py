@@ -1,28 +1,69 @@
 """One file a verb; every verb in one dict."""
 
 from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs
+from onnxsurgeon_lite.passes.clean import Clean
+from onnxsurgeon_lite.passes.dedupe import Dedupe
 from onnxsurgeon_lite.passes.expose import Expose
 from onnxsurgeon_lite.passes.extract import Extract
+from onnxsurgeon_lite.passes.fix import Fix
+from onnxsurgeon_lite.passes.freeze import Freeze
+from onnxsurgeon_lite.passes.inline import Inline
+from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.merging import merge
 from onnxsurgeon_lite.passes.name_outputs import NameOutputs
+from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.pad_outputs import PadOutputs
+from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rebatch import Rebatch
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes.script import Script
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.passes.set_shape import SetShape
+from onnxsurgeon_lite.passes.sort import Sort
 
 PASSES: dict[str, type[Pass]] = {
     cls.name: cls
-    for cls in (BatchOutputs, Expose, Extract, NameOutputs, PadOutputs, Rebatch, SetShape)
+    for cls in (
+        *(Expose, Extract),
+        *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
+        *(Dedupe, Inline, Opset, Script, Sort, Clean, Fix),
+        *(SetShape, Rebatch, PadOutputs, BatchOutputs, NameOutputs),
+    )
 }
 
 __all__ = [
     "PASSES",
     "BatchOutputs",
+    "Clean",
+    "Dedupe",
     "Expose",
     "Extract",
+    "Fix",
+    "Freeze",
+    "Inline",
+    "Insert",
     "NameOutputs",
+    "Opset",
     "PadOutputs",
     "Pass",
     "PassResult",
+    "Pipeline",
+    "Promote",
     "Rebatch",
+    "Remove",
+    "Rename",
+    "Rewire",
+    "Script",
+    "SetAttr",
+    "SetConstant",
+    "SetOp",
     "SetShape",
+    "Sort",
+    "merge",
 ]

@@ -1,5 +1,6 @@
 """What a pass is: model in, model out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,11 +15,22 @@ class PassResult:
         model: the result; the input itself when nothing changed.
         changed: whether the result differs from the input.
         notes: what the user should know of it, a sentence each.
+        changes: what was changed, a line each.
     """
 
     model: Model
     changed: bool
     notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, source: Model, result: Model, changes: Iterable[str], notes: Iterable[str] = ()
+    ) -> "PassResult":
+        """The result of an edit that was made on a copy; the source itself when the copy is still the same."""
+        if result.proto == source.proto:
+            return cls(source, changed=False, notes=tuple(notes))
+        return cls(result, changed=True, notes=tuple(notes), changes=tuple(changes))
 
 
 class Pass(Protocol):

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import SurgeonError
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.checking import CheckResult
 
 _SHOWN = 8  # findings of a kind
+_MANY = 20  # changes
 
 
 def out(text: str) -> None:
@@ -35,6 +36,15 @@ def show_notes(notes: Iterable[str]) -> None:
     """What the user should know of a result."""
     for text in notes:
         note(f"note: {_one_line(text)}")
+
+
+def show_changes(changes: Sequence[str]) -> None:
+    """What an edit changed, a line each; the first of many."""
+    shown = changes if len(changes) <= _MANY else changes[: _MANY - 1]
+    for text in shown:
+        out(_one_line(text))
+    if len(shown) < len(changes):
+        out(f"... and {len(changes) - len(shown)} more")
 
 
 def show_verdict(path: object, result: "CheckResult") -> None:

@@ -1,0 +1,359 @@
+"""Change: `onnxdbg edit VERB MODEL`. A verb's function makes the pass; what all edits share is added to each."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.boundary import MISMATCH
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.model import Model
+    from onnxsurgeon_lite.passes import Pass
+
+app = typer.Typer(help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True)
+
+Nodes = Annotated[list[str], typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.")]
+To = Annotated[
+    list[str] | None,
+    typer.Option("--to", help="Only where this node reads the value; can be repeated."),
+]
+
+
+def rename(
+    pairs: Annotated[
+        list[str],
+        typer.Argument(help="Old and new name; '*=left/*' is a prefix.", metavar="OLD=NEW..."),
+    ],
+    node: Annotated[bool, typer.Option("--node", help="Rename nodes, not values.")] = False,
+) -> "Pass":
+    """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped."""
+    from onnxsurgeon_lite.passes import Rename
+
+    return Rename(tuple(options.pairs("rename", pairs)), node)
+
+
+def remove(
+    nodes: Nodes,
+    bridge: Annotated[
+        str | None, typer.Option("--bridge", help="The input that takes the output's place.")
+    ] = None,
+) -> "Pass":
+    """Remove nodes; what read their output reads the input of the same type."""
+    from onnxsurgeon_lite.passes import Remove
+
+    return Remove(tuple(nodes), bridge)
+
+
+def insert(
+    value: Annotated[str, typer.Argument(help="The value behind which the node goes.")],
+    op_type: Annotated[str, typer.Argument(help="The operator.")],
+    attr: Annotated[
+        list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", help="All inputs in order, VALUE among them; '' is an omitted one."
+        ),
+    ] = None,
+    to: To = None,
+    before: Annotated[
+        bool, typer.Option("--before", help="In front of the value, which keeps its name.")
+    ] = False,
+    domain: Annotated[str, typer.Option("--domain", help="The operator's domain.")] = "",
+    new_value: Annotated[str | None, typer.Option("--value", help="Name of the new value.")] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the new node.")] = "",
+) -> "Pass":
+    """Insert a node on an edge: after a value, or before it; for all its readers, or one."""
+    from onnxsurgeon_lite.passes import Insert
+
+    attributes = options.attributes(attr)
+    return Insert(
+        value,
+        op_type,
+        tuple(inputs or ()),
+        attributes,
+        domain,
+        tuple(to or ()),
+        before,
+        new_value,
+        name,
+    )
+
+
+def rewire(
+    old: Annotated[str, typer.Argument(help="The value that is read now.")],
+    new: Annotated[str, typer.Argument(help="The value to read instead.")],
+    to: To = None,
+    slot: Annotated[
+        int | None, typer.Option("--slot", min=0, help="Only this input of a node, counted from 0.")
+    ] = None,
+) -> "Pass":
+    """Make what reads one value read another."""
+    from onnxsurgeon_lite.passes import Rewire
+
+    return Rewire(old, new, tuple(to or ()), slot)
+
+
+def set_op(
+    nodes: Nodes,
+    op_type: Annotated[str, typer.Argument(help="The operator to have instead.")],
+    domain: Annotated[
+        str | None, typer.Option("--domain", help="Its domain; the node's own by default.")
+    ] = None,
+) -> "Pass":
+    """Give nodes another operator: `set-op model.onnx Add_7 Sub`."""
+    from onnxsurgeon_lite.passes import SetOp
+
+    return SetOp(tuple(nodes), op_type, domain)
+
+
+def set_attr(
+    node: Annotated[str, typer.Argument(help="Nodes: name, id, op:Conv[2], glob.")],
+    attributes: Annotated[
+        list[str] | None,
+        typer.Argument(help="Attributes to set: pads=[1,1,1,1].", metavar="NAME=VALUE..."),
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--remove", help="An attribute to remove.")
+    ] = None,
+) -> "Pass":
+    """Set attributes of nodes to numbers, text or lists; or remove some."""
+    from onnxsurgeon_lite.passes import SetAttr
+
+    return SetAttr((node,), options.attributes(attributes), tuple(remove or ()))
+
+
+def set_constant(
+    value: Annotated[str, typer.Argument(help="An initializer, or the output of a Constant.")],
+    numbers: Annotated[str, typer.Argument(help="0.5, [1,2] or a file that holds them.")],
+    to: To = None,
+) -> "Pass":
+    """Give a constant other numbers; with --to, one node gets a copy of it."""
+    from onnxsurgeon_lite.constants import read_numbers
+    from onnxsurgeon_lite.passes import SetConstant
+
+    return SetConstant(value, read_numbers(numbers), tuple(to or ()))
+
+
+def promote(
+    values: Annotated[
+        list[str], typer.Argument(help="Initializers, or outputs of Constant nodes.")
+    ],
+    default: Annotated[
+        bool, typer.Option("--default", help="Keep the constant as the input's default.")
+    ] = False,
+) -> "Pass":
+    """Make constants inputs of the graph."""
+    from onnxsurgeon_lite.passes import Promote
+
+    return Promote(tuple(values), default)
+
+
+def freeze(
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            help="Input and its numbers (0.5, [1,2], a file); without numbers its default.",
+            metavar="NAME[=NUMBERS]...",
+        ),
+    ],
+    fold: Annotated[
+        bool, typer.Option("--fold", help="Compute now what depends on nothing else.")
+    ] = False,
+    limit: Annotated[
+        str, typer.Option("--fold-limit", help="Fold nothing that is larger than this.")
+    ] = "1MB",
+) -> "Pass":
+    """Make inputs constants."""
+    from onnxsurgeon_lite.constants import read_numbers
+    from onnxsurgeon_lite.passes import Freeze
+
+    pairs = [text.rpartition("=") if "=" in text else (text, "", "") for text in values]
+    frozen = tuple((name, read_numbers(n) if equals else None) for name, equals, n in pairs)
+    return Freeze(frozen, fold, options.byte_size(limit))
+
+
+def sort() -> "Pass":
+    """Put nodes in topological order, moving as few as possible."""
+    from onnxsurgeon_lite.passes import Sort
+
+    return Sort()
+
+
+def clean() -> "Pass":
+    """Remove nodes, initializers and functions that no output needs."""
+    from onnxsurgeon_lite.passes import Clean
+
+    return Clean()
+
+
+def fix() -> "Pass":
+    """Put right what other tools leave: values with two producers, unsorted nodes, stale types."""
+    from onnxsurgeon_lite.passes import Fix
+
+    return Fix()
+
+
+def dedupe() -> "Pass":
+    """Keep one of several equal initializers; only those that may be equal are read."""
+    from onnxsurgeon_lite.passes import Dedupe
+
+    return Dedupe()
+
+
+def inline(
+    functions: Annotated[
+        list[str] | None, typer.Argument(help="Functions: domain::name; all by default.")
+    ] = None,
+) -> "Pass":
+    """Replace calls of model-local functions by their nodes."""
+    from onnxsurgeon_lite.passes import Inline
+
+    return Inline(tuple(functions or ()))
+
+
+def opset(version: Annotated[int, typer.Argument(help="The version to convert to.")]) -> "Pass":
+    """Convert to another opset version of ONNX's own operators."""
+    from onnxsurgeon_lite.passes import Opset
+
+    return Opset(version)
+
+
+def apply(
+    recipe: Annotated[Path, typer.Argument(help="A TOML file: [[step]], verb = ..., its options.")],
+) -> "Pass":
+    """Apply a recipe: several verbs, all or nothing."""
+    from onnxsurgeon_lite.passes import PASSES
+    from onnxsurgeon_lite.passes.recipe import read_recipe
+
+    return read_recipe(recipe, PASSES)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The options of every edit."""
+
+    output: options.Output = None
+    in_place: Annotated[bool, typer.Option("--in-place", help="Write over the model itself.")] = (
+        False
+    )
+    force: options.Force = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, no more.")] = (
+        False
+    )
+    copy_data: Annotated[
+        bool, typer.Option("--copy-data", help="Give the result a data file of its own.")
+    ] = False
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Run both; write nothing when their outputs differ (exit code 1)."
+        ),
+    ] = False
+    feeds: options.Feeds = None
+    seed: options.Seed = 0
+    dim: options.Dims = None
+    fill: options.Fills = None
+
+
+def _command(make: Callable[..., "Pass"]) -> Callable[..., None]:
+    """A command that applies the pass which `make` gives: its own parameters, and those of every edit."""
+    make_shared: Callable[..., Shared] = Shared
+    own = inspect.signature(make).parameters
+    shared = inspect.signature(Shared).parameters
+    model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
+
+    def command(**given: object) -> None:
+        step = make(**{name: given[name] for name in own})
+        _edit(
+            step, Path(str(given["model"])), make_shared(**{name: given[name] for name in shared})
+        )
+
+    named = [*own.values(), model] if make in _OF_A_FILE else [model, *own.values()]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*named, *shared.values())]
+    vars(command).update(__signature__=inspect.Signature(parameters))
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__doc__ = make.__doc__
+    return command
+
+
+def _edit(step: "Pass", source: Path, shared: Shared) -> None:
+    """Load, apply, show the changes, verify where asked, save."""
+    from onnxsurgeon_lite.errors import UsageError
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import lines
+
+    if shared.in_place and shared.output:
+        raise UsageError("-o and --in-place exclude each other", "leave one of them out")
+    target = source
+    if not shared.in_place and not shared.dry_run:
+        target = options.default_output(source, step.name, shared.output, shared.force)
+    original = load(source)
+    result = step.apply(original)
+    lines.show_notes(result.notes)
+    lines.show_changes(result.changes or ["nothing to change"])
+    if shared.verify and not _agrees(original, result.model, shared):
+        raise typer.Exit(MISMATCH)
+    if not shared.dry_run and (result.changed or not shared.in_place):
+        _save(result.model, source, target, shared)
+
+
+def _save(model: "Model", source: Path, target: Path, shared: Shared) -> None:
+    from onnxsurgeon_lite.model import save
+    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report.progress import progress
+
+    with progress(f"writing {target}"):
+        external = True if shared.copy_data else None
+        written = save(model, target, external, force=shared.force or shared.in_place)
+    lines.show_written(written.path, written.data_files)
+    kept = {file.path for file in model.files.values() if file.location is not None}
+    if target != source and kept.intersection(path.absolute() for path in written.data_files):
+        lines.show_notes([f"{str(source)!r} uses this data too; --copy-data gives each its own"])
+
+
+def _agrees(original: "Model", edited: "Model", shared: Shared) -> bool:
+    """Whether both compute the same; what does not is shown."""
+    from onnxsurgeon_lite.feeds import given_or_made
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.report import lines, numbers
+    from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.verifying import verify
+
+    index = GraphIndex.of(original)
+    recipe = options.recipe(shared.seed, shared.dim, shared.fill)
+    feeds, made = given_or_made(index, shared.feeds, recipe)
+    lines.show_notes(f"made {line}" for line in made)
+    with Runtime(options.runtime_options("none", lean=True)) as runtime:
+        result = verify(index, GraphIndex.of(edited), feeds, runtime)
+    if not result.match:
+        numbers.show_comparison(result)
+        lines.show_notes(["the outputs differ: nothing was written"])
+        return False
+    lines.out(f"verified: {len(result.compared)} outputs agree")
+    return True
+
+
+def script(
+    patch: Annotated[Path, typer.Argument(help="A Python file with def edit(graph): ...")],
+) -> "Pass":
+    """Call a function of yours on the graph as onnx-graphsurgeon has it."""
+    from onnxsurgeon_lite.passes import Script
+
+    return Script(str(patch))
+
+
+_VERBS = (
+    *(rename, remove, insert, rewire, set_op, set_attr, set_constant, promote, freeze),
+    *(sort, clean, fix, dedupe, inline, opset),
+    *(apply, script),
+)
+_OF_A_FILE = (apply, script)  # their file comes first, then the model
+for verb in _VERBS:
+    app.command(verb.__name__.replace("_", "-"))(_command(verb))

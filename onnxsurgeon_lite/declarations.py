@@ -1,0 +1,112 @@
+"""Declared types that an edit made untrue: found by inference, put right, and said."""
+
+from collections.abc import Iterable, Mapping
+
+from onnx import ModelProto, TypeProto, ValueInfoProto, shape_inference
+
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+
+
+def follow(
+    before: GraphIndex,
+    result: Model,
+    types: Mapping[str, TypeProto],
+    stands_for: Mapping[str, str] | None = None,
+) -> list[str]:
+    """After an edit that gave values these types: correct what is declared of them and of what depends on them.
+
+    Args:
+        stands_for: new value -> the value whose place it took.
+
+    Returns:
+        A note for each output whose declaration changed.
+    """
+    places = {name: (stands_for or {}).get(name, name) for name in types}
+    before.learn_types(place for place in places.values() if place in before)
+    known = before.types
+    changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
+    return retype(result, changed) if changed else []
+
+
+def retype(result: Model, values: Iterable[str]) -> list[str]:
+    """Declare anew, as inferred, the types of some values and of all that depends on them.
+
+    Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
+    """
+    index = GraphIndex.of(result)
+    stale = _downstream(index, values) - index.inputs.keys()
+    inferred = infer(index, stale)
+    graph = result.proto.graph
+    for place in range(len(graph.value_info) - 1, -1, -1):
+        info = graph.value_info[place]
+        if info.name in stale:
+            if info.name in inferred:
+                info.type.CopyFrom(inferred[info.name])
+            else:
+                del graph.value_info[place]
+    notes = []
+    for info in graph.output:
+        kind = inferred.get(info.name)
+        if info.name in stale and kind is not None and contradicts(info.type, kind):
+            info.type.CopyFrom(kind)
+            notes.append(f"output {info.name!r} has another type now")
+    return notes
+
+
+def infer(index: GraphIndex, values: set[str]) -> dict[str, TypeProto]:
+    """The types of values as inference finds them without looking at what is declared of them."""
+    part = ModelProto()
+    part.CopyFrom(index.model.structure())
+    kept = [info for info in part.graph.value_info if info.name not in values]
+    del part.graph.value_info[:]
+    part.graph.value_info.extend(kept)
+    for info in part.graph.output:
+        if info.name in values:
+            info.ClearField("type")
+    try:
+        inferred = shape_inference.infer_shapes(part, data_prop=True).graph
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        return {}
+    found: Iterable[ValueInfoProto] = (*inferred.value_info, *inferred.output)
+    return {info.name: info.type for info in found if info.name in values and _says(info.type)}
+
+
+def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
+    """Whether no value could be of both types."""
+    kind, other = declared.WhichOneof("value"), inferred.WhichOneof("value")
+    if kind is None or other is None:
+        return False
+    if kind != other:
+        return True
+    if kind != "tensor_type":
+        return bool(declared != inferred)
+    one, two = declared.tensor_type, inferred.tensor_type
+    if one.elem_type and two.elem_type and one.elem_type != two.elem_type:
+        return True
+    if not (one.HasField("shape") and two.HasField("shape")):
+        return False
+    if len(one.shape.dim) != len(two.shape.dim):
+        return True
+    return any(
+        a.HasField("dim_value") and b.HasField("dim_value") and a.dim_value != b.dim_value
+        for a, b in zip(one.shape.dim, two.shape.dim, strict=True)
+    )
+
+
+def _downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    pending = list(values)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            for user in index.consumers.get(name, ()):
+                pending += filter(None, index.nodes[user].output)
+    return found
+
+
+def _says(kind: TypeProto) -> bool:
+    if kind.HasField("tensor_type"):
+        return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+    return kind.WhichOneof("value") is not None

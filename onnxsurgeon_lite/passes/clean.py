@@ -1,0 +1,159 @@
+"""What no output needs, taken out."""
+
+from collections.abc import Container, MutableSequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorAnnotation,
+    TensorProto,
+    ValueInfoProto,
+)
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.graph import captured, function_key, reached_functions
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import Nodes, defined
+
+Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
+
+
+@dataclass(frozen=True)
+class Clean:
+    """Remove nodes, initializers, declarations and functions that no output depends on; in bodies and functions too.
+
+    Inputs and outputs stay, so do the parameters of quantization annotations that stay, and what training uses.
+    """
+
+    name: ClassVar[str] = "clean"
+
+    def apply(self, model: Model) -> PassResult:
+        """Clean."""
+        result = model.copy()
+        proto = result.proto
+        changes: list[str] = []
+        for function in proto.functions:
+            removed = _clean_nodes(
+                function.node, set(function.output), f"function {function.name!r}"
+            )
+            if removed:
+                _drop_unknown(
+                    function.value_info, {n for node in function.node for n in node.output}
+                )
+            changes += removed
+        changes += _clean_graph(proto.graph, _training_needs(proto))
+        reached = {
+            function_key(function) for function in reached_functions(proto, _all_nodes(proto))
+        }
+        for place in range(len(proto.functions) - 1, -1, -1):
+            if function_key(proto.functions[place]) not in reached:
+                changes.append(f"removed function {proto.functions[place].name!r}")
+                del proto.functions[place]
+        return PassResult.of(model, result, changes)
+
+
+def _all_nodes(proto: ModelProto) -> list[NodeProto]:
+    training = [t.initialization for t in proto.training_info] + [
+        t.algorithm for t in proto.training_info
+    ]
+    return [node for graph in (proto.graph, *training) for node in graph.node]
+
+
+def _training_needs(proto: ModelProto) -> set[str]:
+    """The values of the main graph that training graphs read or update."""
+    needed: set[str] = set()
+    for training in proto.training_info:
+        for binding in (*training.initialization_binding, *training.update_binding):
+            needed.add(binding.key)
+        for graph in (training.initialization, training.algorithm):
+            for node in graph.node:
+                needed.update(node.input, captured(node))
+    return needed
+
+
+def _clean_graph(graph: GraphProto, also: set[str]) -> list[str]:
+    """Clean a graph, then the bodies of the nodes that are left."""
+    changes = []
+    pending = [(graph, also)]
+    while pending:
+        graph, also = pending.pop()
+        place = f"graph {graph.name!r}"
+        needed = {value.name for value in graph.output} | also
+        changes += _clean_nodes(graph.node, needed, place, graph)
+        changes += _clean_declarations(graph, needed, place)
+        pending += [
+            (body, set()) for node in graph.node if node.attribute for _, body in walk.bodies(node)
+        ]
+    return changes
+
+
+def _clean_nodes(
+    nodes: Nodes, needed: set[str], place: str, graph: GraphProto | None = None
+) -> list[str]:
+    """Remove the nodes that `needed` does not depend on; it grows by what the others read."""
+    producer = {
+        name: position for position, node in enumerate(nodes) for name in node.output if name
+    }
+    parameters = {
+        a.tensor_name: [entry.value for entry in a.quant_parameter_tensor_names]
+        for a in (graph.quantization_annotation if graph is not None else ())
+    }
+    alive: set[int] = set()
+    pending = list(needed)
+    while pending:
+        name = pending.pop()
+        pending += (n for n in parameters.get(name, ()) if n not in needed)
+        needed.add(name)
+        position = producer.get(name)
+        if position is not None and position not in alive:
+            alive.add(position)
+            node = nodes[position]
+            reads = (*node.input, *(captured(node) if node.attribute else ()))
+            pending += (read for read in reads if read not in needed)
+            needed.update(reads)
+            for output in node.output:
+                pending += (n for n in parameters.get(output, ()) if n not in needed)
+    dead = [
+        position
+        for position in range(len(nodes))
+        if position not in alive and nodes[position].output
+    ]
+    for position in reversed(dead):
+        del nodes[position]
+    return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
+
+
+def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:
+    needed = needed | {
+        value.name for value in graph.input
+    }  # without its default an input would have to be fed
+    present = set(defined(graph)) | {value.name for value in graph.output}
+    counts = {
+        "unused initializers": _drop_unknown(graph.initializer, needed),
+        "unused sparse initializers": _drop_unknown(graph.sparse_initializer, needed),
+        "declarations of no value": _drop_unknown(graph.value_info, present)
+        + _drop_unknown(graph.quantization_annotation, present),
+    }
+    return [f"removed {count} {what} of {place}" for what, count in counts.items() if count]
+
+
+def _drop_unknown(messages: MutableSequence[Named], known: Container[str]) -> int:
+    """Delete the messages about names that are not known; how many they were."""
+    dropped = [place for place, message in enumerate(messages) if _name_of(message) not in known]
+    for place in reversed(dropped):
+        del messages[place]
+    return len(dropped)
+
+
+def _name_of(message: Named) -> str:
+    match message:
+        case SparseTensorProto():
+            return message.values.name
+        case TensorAnnotation():
+            return message.tensor_name
+    return message.name

@@ -1,0 +1,100 @@
+"""Equal initializers, once."""
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import GraphProto, TensorProto
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import defined, drop_declarations, rename_uses
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Dedupe:
+    """Keep one of several initializers with the same dtype, shape, bytes and documentation; bodies use outer ones.
+
+    Bytes are read only where another initializer has as many of the same dtype and shape. Inputs with a
+    default, outputs and what training updates stay.
+    """
+
+    name: ClassVar[str] = "dedupe"
+
+    def apply(self, model: Model) -> PassResult:
+        """Dedupe.
+
+        Raises:
+            SourceChangedError: a file that holds the weights changed after the load.
+        """
+        result = model.copy()
+        alike = Counter(map(_kind, walk.initializers(result.proto)))
+        bound = {
+            binding.key
+            for training in result.proto.training_info
+            for binding in (*training.initialization_binding, *training.update_binding)
+        }
+        dropped: list[str] = []
+        pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
+            (result.proto.graph, {}, bound)
+        ]
+        while pending:
+            graph, visible, kept = pending.pop()
+            local = set(defined(graph))
+            visible = {key: name for key, name in visible.items() if name not in local}
+            dropped += _merge(result, graph, alike, visible, kept)
+            pending += [
+                (body, visible, set[str]())
+                for node in graph.node
+                if node.attribute
+                for _, body in walk.bodies(node)
+            ]
+        return PassResult.of(model, result, dropped)
+
+
+def _kind(tensor: TensorProto) -> Key:
+    """What two tensors must share before a byte of them is worth reading."""
+    notes = (tensor.doc_string, *((entry.key, entry.value) for entry in tensor.metadata_props))
+    return tensor.data_type, tuple(tensor.dims), notes
+
+
+def _content(model: Model, tensor: TensorProto) -> Key:
+    """The tensor's bytes, as a digest where they are in a file."""
+    if not is_external(tensor):
+        strings = tuple(tensor.string_data)
+        return _kind(tensor) + (strings or hashlib.blake2b(model.raw(tensor)).digest(),)
+    digest = hashlib.blake2b()
+    file, offset, length = model.span(tensor)
+    for block in file.blocks(offset, length):
+        digest.update(block)
+    return _kind(tensor) + (digest.digest(),)
+
+
+def _merge(
+    model: Model, graph: GraphProto, alike: Counter[Key], visible: dict[Key, str], kept: set[str]
+) -> list[str]:
+    """Drop the graph's initializers that equal an outer or an earlier one; `visible` grows by those that stay."""
+    inputs = {value.name for value in graph.input} | kept
+    outputs = {value.name for value in graph.output}
+    names: dict[str, str] = {}
+    tensors = [t for t in graph.initializer if t.name not in inputs and alike[_kind(t)] > 1]
+    for tensor in sorted(tensors, key=lambda t: t.name not in outputs):  # outputs are kept first
+        key = _content(model, tensor)
+        if key not in visible:
+            visible[key] = tensor.name
+        elif tensor.name not in outputs:
+            names[tensor.name] = visible[key]
+    rename_uses(graph.node, names)
+    for annotation in graph.quantization_annotation:
+        for entry in annotation.quant_parameter_tensor_names:
+            entry.value = names.get(entry.value, entry.value)
+    for place in range(len(graph.initializer) - 1, -1, -1):
+        if graph.initializer[place].name in names:
+            del graph.initializer[place]
+    drop_declarations(graph, names)
+    return [f"{old!r} is {new!r} now" for old, new in names.items()]

@@ -1,0 +1,123 @@
+"""Faults that other tools leave, put right."""
+
+from collections import Counter
+from collections.abc import Iterable, MutableSequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import GraphProto, ValueInfoProto
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.declarations import contradicts, infer
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.sort import Sort
+from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses
+
+
+@dataclass(frozen=True)
+class Fix:
+    """Put right: values and nodes that share a name, nodes out of order, stale or repeated value_info.
+
+    Where two nodes produce one value, a reader means the last one before it in the file, and the graph's output the
+    last of all. Value_info is stale when inference finds a type that contradicts it.
+    """
+
+    name: ClassVar[str] = "fix"
+
+    def apply(self, model: Model) -> PassResult:
+        """Fix.
+
+        Raises:
+            GraphError: the graph has a cycle.
+        """
+        result = model.copy()
+        changes: list[str] = []
+        for graph in walk.graphs(result.proto):
+            place = f"graph {graph.name!r}"
+            changes += (f"{text} in {place}" for text in _single_producers(graph))
+            changes += (f"{text} in {place}" for text in _unique_nodes(graph))
+            changes += (f"{text} in {place}" for text in _declared_once(graph))
+            changes += (f"{text} in {place}" for text in _unshadowed(graph))
+        ordered = Sort().apply(result)
+        result = ordered.model if ordered.changed else result
+        changes += [*ordered.changes, *_stale(result)]
+        return PassResult.of(model, result, changes)
+
+
+def _single_producers(graph: GraphProto) -> Iterable[str]:
+    """Give each definition of a value but the last a name of its own."""
+    times = Counter(name for node in graph.node for name in node.output if name)
+    outer = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    left = {n: count + (n in outer) for n, count in times.items() if count + (n in outer) > 1}
+    if not left:
+        return
+    taken = names_in([graph])
+    current: dict[str, str] = {}
+    yield f"value {', '.join(map(repr, list(left)[:6]))} had several producers: renamed all but the last"
+    for name in left:
+        if name in outer:
+            left[name] -= 1  # an input keeps its name, and so does what reads it
+            current[name] = name
+    for node in graph.node:
+        rename_uses([node], {old: new for old, new in current.items() if old != new})
+        for slot, name in enumerate(node.output):
+            if name in left:
+                left[name] -= 1
+                last = left[name] == 0 and name not in outer
+                current[name] = name if last else fresh(name, taken)
+                node.output[slot] = current[name]
+    for value in graph.output:
+        value.name = current.get(value.name, value.name)
+
+
+def _unshadowed(graph: GraphProto) -> Iterable[str]:
+    """A body that gives a name of an outer scope to a value of its own is refused by the checker and by runtimes."""
+    renamed = clear_bodies(graph.node, set(defined(graph)))
+    if renamed:
+        yield f"renamed values in bodies that were called as outer ones: {', '.join(map(repr, renamed[:6]))}"
+
+
+def _unique_nodes(graph: GraphProto) -> Iterable[str]:
+    taken = {node.name for node in graph.node}
+    seen: set[str] = set()
+    renamed = 0
+    for node in graph.node:
+        if node.name and node.name in seen:
+            node.name = fresh(node.name, taken)
+            renamed += 1
+        seen.add(node.name)
+    if renamed:
+        yield f"renamed {renamed} nodes that had another's name"
+
+
+def _declared_once(graph: GraphProto) -> Iterable[str]:
+    known = set(defined(graph))
+    seen = {value.name for values in (graph.input, graph.output) for value in values}
+    dropped = _drop(graph.value_info, known, seen)
+    if dropped:
+        yield f"removed {dropped} value_info that were repeated or of no value"
+
+
+def _drop(infos: MutableSequence[ValueInfoProto], known: set[str], seen: set[str]) -> int:
+    stale = []
+    for place, info in enumerate(infos):
+        if info.name not in known or info.name in seen:
+            stale.append(place)
+        seen.add(info.name)
+    for place in reversed(stale):
+        del infos[place]
+    return len(stale)
+
+
+def _stale(result: Model) -> Iterable[str]:
+    """Correct the value_info and outputs of the main graph that inference contradicts."""
+    index = GraphIndex.of(result)
+    graph = result.proto.graph
+    inferred = infer(index, set(index.producer))
+    for info in (*graph.value_info, *graph.output):
+        kind = inferred.get(info.name)
+        if kind is not None and info.type != kind and contradicts(info.type, kind):
+            info.type.CopyFrom(kind)
+            yield f"corrected the stale type of {info.name!r}"

@@ -1,0 +1,147 @@
+"""Inputs as constants."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import NodeProto, TensorProto, ValueInfoProto
+
+from onnxsurgeon_lite.constants import Numbers, describe_like, make_tensor
+from onnxsurgeon_lite.declarations import contradicts, retype
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.feeds import shape_text
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.folding import fold
+from onnxsurgeon_lite.passes.origin import Origin, forget, recall, remember
+from onnxsurgeon_lite.passes.promote import type_of
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.set_constant import fill
+from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.surgery import settle
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Make inputs of the graph constants: (name, numbers) pairs, None for an input's own default.
+
+    With `fold`, what can be computed from the new constants is computed now (by onnxruntime, in its own process),
+    unless it would take or make more than `limit` bytes. `Promote` is the inverse.
+    """
+
+    values: tuple[tuple[str, Numbers | None], ...]
+    fold: bool = False
+    limit: int = 1 << 20
+    name: ClassVar[str] = "freeze"
+
+    def apply(self, model: Model) -> PassResult:
+        """Freeze.
+
+        Raises:
+            UnknownNameError: no such value.
+            EditError: a value is no input, has no default, or its declared type does not hold the numbers.
+            RuntimeFailure: the runtime cannot compute what is to be folded.
+        """
+        index = GraphIndex.of(model)
+        notes: list[str] = []
+        result = model.copy()
+        changes = []
+        frozen = []
+        for selector, numbers in self.values:
+            value = one_value(index, selector, notes)
+            if value not in index.inputs:
+                if numbers is None and value in index.initializers:
+                    continue
+                raise EditError(
+                    f"value {value!r} is no input of the graph",
+                    f"its inputs are {', '.join(map(repr, index.inputs))}",
+                )
+            _freeze(index, result, value, numbers)
+            frozen.append(value)
+            changes.append(f"input {value!r} is a constant now")
+        settle(index, result)
+        if any(_is_open(index.inputs[value]) for value in frozen):
+            notes += retype(result, frozen)
+        if self.fold and frozen:
+            folded, more = fold(result, frozen, self.limit)
+            changes += folded
+            notes += more
+        return PassResult.of(model, result, changes, notes)
+
+
+def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | None) -> None:
+    graph = result.proto.graph
+    place = next(p for p, info in enumerate(graph.input) if info.name == value)
+    declared = graph.input[place]
+    origin = recall(declared)
+    default = next((p for p, t in enumerate(graph.initializer) if t.name == value), None)
+    tensor = TensorProto()
+    if numbers is not None:
+        tensor.CopyFrom(_tensor(declared, numbers, origin))
+    elif default is not None:
+        tensor.CopyFrom(graph.initializer[default])
+    else:
+        raise EditError(
+            f"input {value!r} has no default to freeze it to",
+            f"give its value: {value}=0.5, {value}=[1,2] or {value}=FILE.npy",
+        )
+    if default is not None and (numbers is not None or (origin and origin.kind == "NodeProto")):
+        del graph.initializer[default]
+    elif default is not None:
+        del graph.input[place]
+        return
+    _restore(result, tensor, origin, declared, place if default is None else None)
+    del graph.input[place]
+
+
+def _tensor(declared: ValueInfoProto, numbers: Numbers, origin: Origin | None) -> TensorProto:
+    """The numbers in the dtype and shape that the input declares."""
+    kind = declared.type.tensor_type
+    if not kind.elem_type:
+        raise EditError(f"input {declared.name!r} is no tensor and cannot be frozen")
+    like = TensorProto(data_type=kind.elem_type)
+    fixed = all(dim.HasField("dim_value") for dim in kind.shape.dim)
+    like.dims.extend(dim.dim_value for dim in kind.shape.dim if fixed)
+    if origin is not None and origin.typed:
+        like.float_data.append(0)  # its numbers were not raw bytes
+    tensor = make_tensor(declared.name, numbers, kind.elem_type, like)
+    if contradicts(declared.type, type_of(tensor)):
+        raise EditError(
+            f"{list(tensor.dims)} numbers do not fit input {declared.name!r}, declared {shape_text(declared.type)}",
+            "give numbers of that shape, or a single one for all",
+        )
+    return tensor
+
+
+def _restore(
+    result: Model,
+    tensor: TensorProto,
+    origin: Origin | None,
+    declared: ValueInfoProto,
+    place: int | None,
+) -> None:
+    """Put the constant where it was before it was promoted, or else after the initializers."""
+    graph = result.proto.graph
+    node = origin.message(NodeProto) if origin is not None else None
+    bare = origin.message(TensorProto) if origin is not None else None
+    if origin is not None and node is not None and _is_constant(node, tensor.name):
+        fill(node, tensor)
+        graph.node.insert(origin.place, node)
+    elif origin is not None and bare is not None and bare.name == tensor.name:
+        describe_like(tensor, bare)
+        graph.initializer.insert(origin.place, tensor)
+    else:
+        if place is not None:
+            bare_input = ValueInfoProto()
+            bare_input.CopyFrom(declared)
+            forget(bare_input)
+            remember(tensor, place, bare_input)
+        graph.initializer.append(tensor)
+
+
+def _is_constant(node: NodeProto, value: str) -> bool:
+    known = node.op_type == "Constant" and list(node.output) == [value] and len(node.attribute) == 1
+    return known and node.domain in ("", "ai.onnx") and node.attribute[0].name.startswith("value")
+
+
+def _is_open(declared: ValueInfoProto) -> bool:
+    return any(not dim.HasField("dim_value") for dim in declared.type.tensor_type.shape.dim)

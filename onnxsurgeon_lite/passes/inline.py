@@ -1,0 +1,42 @@
+"""Functions in the place of their calls."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import inliner
+
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex, check_functions, function_key
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class Inline:
+    """Replace calls of model-local functions by their nodes: of all functions, or of those named (`domain::name`)."""
+
+    functions: tuple[str, ...] = ()
+    name: ClassVar[str] = "inline"
+
+    def apply(self, model: Model) -> PassResult:
+        """Inline, with the official inliner.
+
+        Raises:
+            UnknownNameError: there is no such function.
+            GraphError: a function calls itself.
+        """
+        GraphIndex.of(model).require_sound()
+        check_functions(model.proto)
+        known: dict[str, tuple[str, str]] = {}
+        for function in model.proto.functions:
+            domain, name, _ = function_key(function)
+            known["::".join(filter(None, (domain, name)))] = (function.domain, name)
+        for function_name in self.functions:
+            if function_name not in known:
+                raise UnknownNameError(function_name, "the model", known, kind="function")
+        chosen = [known[name] for name in self.functions or known]
+        if not chosen:
+            return PassResult(model, changed=False)
+        inlined = inliner.inline_selected_functions(model.proto, chosen)
+        changes = [f"inlined function {name!r}" for name in self.functions or known]
+        return PassResult.of(model, model.with_proto(inlined), changes)

@@ -1,0 +1,149 @@
+"""Another version of ONNX's own operators."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    defs,
+    helper,
+    version_converter,
+)
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class Opset:
+    """Convert the main graph and its bodies to an opset version of ONNX's own domain, with the official converter.
+
+    What the converter leaves as it is stays as it was; documentation and metadata follow the nodes that it changes.
+    Functions import their own opsets and are not touched.
+    """
+
+    version: int
+    name: ClassVar[str] = "opset"
+
+    def apply(self, model: Model) -> PassResult:
+        """Convert.
+
+        Raises:
+            EditError: the converter cannot, or knows no such version.
+            GraphError: the graph has a cycle.
+        """
+        index = GraphIndex.of(model)
+        index.require_sound()
+        imports = [o for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
+        old = imports[0].version if imports else 0
+        if old == self.version or not imports:
+            return PassResult(model, changed=False)
+        if not 1 <= self.version <= defs.onnx_opset_version():
+            raise EditError(
+                f"there is no opset {self.version}",
+                f"versions are 1 to {defs.onnx_opset_version()}",
+            )
+        converted = self._converted(index, old)
+        result = model.copy()
+        changed = _take_over(result.proto.graph, converted.graph)
+        for imported in result.proto.opset_import:
+            if imported.domain in ("", "ai.onnx"):
+                imported.version = self.version
+        notes = []
+        needed = helper.find_min_ir_version_for(
+            list(result.proto.opset_import), ignore_unknown=True
+        )
+        if result.proto.ir_version < needed:
+            notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
+            result.proto.ir_version = needed
+        change = f"opset {old} -> {self.version}: {changed} nodes changed"
+        return PassResult.of(model, result, [change], notes)
+
+    def _converted(self, index: GraphIndex, old: int) -> ModelProto:
+        part = ModelProto()
+        part.CopyFrom(index.model.structure())
+        del part.functions[:]
+        for sparse in index.graph.sparse_initializer:  # the converter knows no sparse initializers
+            part.graph.input.append(index.value_info(sparse.values.name))
+        del part.graph.sparse_initializer[:]
+        try:
+            return version_converter.convert_version(part, self.version)
+        except (version_converter.ConvertError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise EditError(
+                f"the converter cannot bring the graph from opset {old} to {self.version}: {reason}",
+                "convert in smaller steps to see where it fails: onnxdbg edit opset MODEL VERSION",
+            ) from error
+
+
+def _take_over(graph: GraphProto, converted: GraphProto) -> int:
+    """Make a graph's nodes the converted ones, but keep those that are the same; how many are not."""
+    originals = {name: node for node in graph.node for name in node.output if name}
+    known = {tensor.name for tensor in graph.initializer}
+    nodes = []
+    changed = 0
+    for node in converted.node:
+        original = next((originals[name] for name in node.output if name in originals), None)
+        if original is None:
+            changed += 1
+        else:
+            changed += _restore(node, original)
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(t for t in converted.initializer if t.name not in known)
+    return changed
+
+
+def _restore(node: NodeProto, original: NodeProto) -> bool:
+    """Give a converted node what the converter drops; whether it differs from the original."""
+    bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
+    inner = 0
+    for attribute in node.attribute:
+        body = bodies.get(attribute.name)
+        if body is not None:
+            kept = GraphProto()
+            kept.CopyFrom(body.g)
+            inner += _take_over(kept, attribute.g)
+            attribute.g.CopyFrom(kept)
+    if not inner and _same(node, original):
+        node.CopyFrom(original)
+        return False
+    for field in ("name", "doc_string", "overload"):
+        if original.HasField(field):
+            setattr(node, field, getattr(original, field))
+    del node.metadata_props[:]
+    node.metadata_props.extend(original.metadata_props)
+    return True
+
+
+def _same(node: NodeProto, original: NodeProto) -> bool:
+    """Whether two nodes say the same of all that matters to a run."""
+    if node.op_type != original.op_type or node.domain != original.domain.replace("ai.onnx", ""):
+        return False
+    if _trimmed(node.input) != _trimmed(original.input):
+        return False
+    one, two = ({a.name: a for a in n.attribute} for n in (node, original))
+    return one.keys() == two.keys() and all(
+        one[name].type == two[name].type and _payload(one[name]) == _payload(two[name])
+        for name in one
+    )
+
+
+def _trimmed(names: "list[str]") -> list[str]:
+    """Names without the omitted ones at their end."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _payload(attribute: AttributeProto) -> object:
+    if attribute.type == AttributeProto.GRAPH:
+        return None  # compared inside
+    return helper.get_attribute_value(attribute)

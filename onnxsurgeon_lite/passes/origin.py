@@ -1,0 +1,73 @@
+"""What a promoted constant or a frozen input was, kept in its metadata so that the inverse edit gives it back.
+
+The entry holds the place it had in its list and the message itself without its payload.
+"""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from onnx import NodeProto, TensorProto, ValueInfoProto
+
+KEY = "onnxsurgeon_lite.origin"
+_Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A message that stood at `place` of its list; `typed` when its numbers were not raw bytes."""
+
+    kind: str
+    place: int
+    data: bytes
+    typed: bool = False
+
+    def message(self, kind: type[_Kind]) -> _Kind | None:
+        """The message, None where the origin is of another kind or damaged."""
+        if self.kind != kind.__name__:
+            return None
+        message = kind()
+        try:
+            message.ParseFromString(self.data)
+        except DecodeError:
+            return None
+        return message
+
+
+def remember(
+    target: TensorProto | ValueInfoProto, place: int, message: Message, typed: bool = False
+) -> None:
+    """Note what became `target`."""
+    entry = {
+        "kind": type(message).__name__,
+        "place": place,
+        "data": base64.b64encode(message.SerializeToString(deterministic=True)).decode(),
+        "typed": typed,
+    }
+    target.metadata_props.add(key=KEY, value=json.dumps(entry))
+
+
+def recall(source: TensorProto | ValueInfoProto) -> Origin | None:
+    """What `source` was before it was promoted or frozen, None where nothing readable is noted."""
+    for entry in source.metadata_props:
+        if entry.key == KEY:
+            try:
+                noted = json.loads(entry.value)
+                data = base64.b64decode(noted["data"], validate=True)
+                return Origin(
+                    str(noted["kind"]), max(0, int(noted["place"])), data, noted["typed"] is True
+                )
+            except (ValueError, TypeError, KeyError, binascii.Error):
+                return None
+    return None
+
+
+def forget(target: TensorProto | ValueInfoProto) -> None:
+    """Remove the note."""
+    for place, entry in enumerate(target.metadata_props):
+        if entry.key == KEY:
+            del target.metadata_props[place]
+            return

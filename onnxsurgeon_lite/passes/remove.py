@@ -1,0 +1,126 @@
+"""Nodes taken out, their readers connected to what they read."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.declarations import contradicts
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.operators import constant
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import chosen_nodes, one_value
+from onnxsurgeon_lite.surgery import drop_declarations, rename_uses, rename_values, settle
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Take nodes out; what read a node's output reads the input of the same type instead.
+
+    A graph output keeps its name: the value that takes its place is renamed. Constants that nothing reads any
+    more stay (`clean` removes them). Nodes of the main graph only.
+    """
+
+    nodes: tuple[str, ...]
+    bridge: str | None = None
+    name: ClassVar[str] = "remove"
+
+    def apply(self, model: Model) -> PassResult:
+        """Remove and bypass.
+
+        Raises:
+            UnknownNameError: no such node.
+            EditError: something would dangle: no input fits, or several do and `bridge` names none of them.
+        """
+        index = GraphIndex.of(model)
+        notes: list[str] = []
+        positions = [int(node_id[1:]) for node_id in chosen_nodes(index, self.nodes)]
+        bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
+        bypass: dict[str, str] = {}
+        for position in positions:
+            bypass.update(_bypass(index, position, bridge))
+        for value in bypass:
+            while bypass[value] in bypass:  # several nodes in a row
+                bypass[value] = bypass[bypass[value]]
+        result = model.copy()
+        graph = result.proto.graph
+        for position in sorted(positions, reverse=True):
+            del graph.node[position]
+        gone = {name for p in positions for name in index.nodes[p].output if name}
+        drop_declarations(graph, gone - index.outputs.keys())
+        rename_uses(graph.node, bypass)
+        outputs = {value: name for name, value in bypass.items() if name in index.outputs}
+        _require_free(index, bypass, outputs)
+        rename_values(result.proto, graph, outputs)
+        after = settle(index, result)
+        changes = [f"removed node {index.describe(position)}" for position in positions]
+        changes += (f"{old!r} is {new!r} now" for old, new in bypass.items())
+        return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
+
+
+def _bypass(index: GraphIndex, position: int, bridge: str | None) -> dict[str, str]:
+    """{output: the input that takes its place}; empty where nothing reads the node."""
+    node = index.nodes[position]
+    used = [name for name in node.output if name in index.outputs or index.consumers.get(name)]
+    if not used:
+        return {}
+    what = f"removing {index.describe(position)}"
+    if len(used) > 1:
+        shown = ", ".join(f"{name!r}, read by {_who(index, name)}" for name in used)
+        raise EditError(f"{what} would leave these dangling: {shown}", "rewire their readers first")
+    value = used[0]
+    reads = [name for name in dict.fromkeys(node.input) if name]
+    if bridge in reads and bridge is not None:
+        reads = [bridge]
+    fitting = [name for name in reads if _fits(index, name, value)]
+    data = [
+        name for name in fitting if constant(index, name) is None and name not in index.initializers
+    ]
+    chosen = fitting if len(fitting) == 1 else data
+    if len(chosen) == 1:
+        return {value: chosen[0]}
+    dangles = f"{value!r}, read by {_who(index, value)}, would dangle"
+    if not chosen:
+        raise EditError(
+            f"{what}: no input has the type of its output: {dangles}",
+            "rewire its readers first: onnxdbg edit rewire MODEL OLD NEW",
+        )
+    raise EditError(
+        f"{what}: {len(chosen)} inputs have the type of its output: {dangles}",
+        f"choose one of {listed(chosen)} with --bridge",
+    )
+
+
+def _fits(index: GraphIndex, value: str, other: str) -> bool:
+    """Whether one value can stand for another, as far as types are known."""
+    one, two = index.type_of(value), index.type_of(other)
+    return one is None or two is None or not contradicts(one, two)
+
+
+def _who(index: GraphIndex, value: str) -> str:
+    users = [index.describe(user) for user in index.consumers.get(value, ())[:4]]
+    return ", ".join([*users, *(["the graph's output"] if value in index.outputs else [])])
+
+
+def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, str]) -> None:
+    """An output can take over a value's name only where that value has no other name that must stay."""
+    for name, value in bypass.items():
+        if name not in index.outputs:
+            continue
+        if value in index.inputs or value in index.outputs or outputs[value] != name:
+            kind = "input" if value in index.inputs else "output"
+            raise EditError(
+                f"output {name!r} would dangle: {value!r}, which takes its place, is itself an {kind} of the graph",
+                "replace the node by an Identity instead: onnxdbg edit set-op MODEL NODE Identity",
+            )
+
+
+def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
+    read = dict.fromkeys(name for position in removed for name in index.reads[position])
+    kept = after.outputs.keys() | after.inputs.keys() | after.consumers.keys()
+    idle = [name for name in read if name in after and name not in kept]
+    if not idle:
+        return []
+    shown = ", ".join(map(repr, idle[:6]))
+    return [f"nothing reads {shown} any more: onnxdbg edit clean removes what is not used"]

@@ -1,0 +1,108 @@
+"""Values or nodes under other names."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.select import select_node
+from onnxsurgeon_lite.surgery import described, rename_values
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Give values (inputs and outputs included) or nodes other names, all at once, so that two can be swapped.
+
+    Each pair is (old, new): a selector, or a pattern whose every `*` stands for what `*` stands for in the new name
+    (`('*', 'left/*')` puts a prefix before every name). Uses inside bodies, annotations and training graphs follow.
+    Values defined inside bodies and functions are not reached.
+    """
+
+    names: tuple[tuple[str, str], ...]
+    nodes: bool = False
+    name: ClassVar[str] = "rename"
+
+    def apply(self, model: Model) -> PassResult:
+        """Rename.
+
+        Raises:
+            UnknownNameError, AmbiguousNameError: an old name is none, or several.
+            EditError: a new name is empty or taken, or two values would get the same.
+        """
+        index = GraphIndex.of(model)
+        return self._rename_nodes(index) if self.nodes else self._rename_values(index)
+
+    def _rename_values(self, index: GraphIndex) -> PassResult:
+        notes: list[str] = []
+        names: dict[str, str] = {}
+        for old, new in self.names:
+            if "*" in new and old not in index:
+                names.update(_matched(index.values(), old, new, index.graph.name))
+            else:
+                names[one_value(index, old, notes)] = new
+        names = {old: new for old, new in names.items() if old != new}
+        _refuse_collisions(names, set(index.values()) - names.keys())
+        result = index.model.copy()
+        rename_values(result.proto, result.proto.graph, names)
+        changes = [f"renamed value {old!r} to {new!r}" for old, new in names.items()]
+        return PassResult.of(index.model, result, changes, notes)
+
+    def _rename_nodes(self, index: GraphIndex) -> PassResult:
+        by_name = {node.name: position for position, node in enumerate(index.nodes)}
+        names: dict[int, str] = {}
+        for old, new in self.names:
+            if "*" in new and old not in by_name:
+                found = _matched(filter(None, by_name), old, new, index.graph.name)
+                names.update((by_name[name], given) for name, given in found)
+            else:
+                names[select_node(index, old)] = new
+        stay = {node.name for place, node in enumerate(index.nodes) if place not in names}
+        _refuse_collisions({index.describe(place): new for place, new in names.items()}, stay)
+        result = index.model.copy()
+        changes = []
+        for position, new in names.items():
+            node = result.proto.graph.node[position]
+            if node.name != new:
+                changes.append(f"renamed node {described(node, f'@{position}')} to {new!r}")
+                node.name = new
+        return PassResult.of(index.model, result, changes)
+
+
+def _matched(known: Iterable[str], old: str, new: str, graph: str) -> Iterator[tuple[str, str]]:
+    """(name, its new name) for every name that the pattern fits."""
+    known = list(known)
+    if old.count("*") != new.count("*"):
+        raise EditError(
+            f"{old!r} and {new!r} have different numbers of '*'",
+            "each '*' of the new name is what the same '*' of the old one stands for",
+        )
+    pattern = re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
+    found = [(name, match) for name in known if (match := pattern.fullmatch(name))]
+    if not found:
+        raise UnknownNameError(old, f"graph {graph!r}", known)
+    first, *rest = new.split("*")
+    for name, match in found:
+        yield name, first + "".join(map("".join, zip(match.groups(), rest, strict=True)))
+
+
+def _refuse_collisions(names: dict[str, str], stay: set[str]) -> None:
+    times = Counter(names.values())
+    for old, new in names.items():
+        if not new:
+            raise EditError(
+                f"{old!r} cannot be renamed to an empty name", "an empty name is no name"
+            )
+        if new in stay:
+            raise EditError(
+                f"{old!r} cannot be renamed to {new!r}: that name is taken",
+                f"rename {new!r} too, or choose another name",
+            )
+        if times[new] > 1:
+            both = ", ".join(repr(o) for o, n in names.items() if n == new)
+            raise EditError(f"{both} would all be called {new!r}", "choose different names")

@@ -1,0 +1,68 @@
+"""Readers of one value connected to another."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import TypeProto
+
+from onnxsurgeon_lite.declarations import follow
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.operators import check_node
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.surgery import rename_uses, settle
+
+
+@dataclass(frozen=True)
+class Rewire:
+    """Make the nodes that read one value read another instead, in their bodies too.
+
+    Attributes:
+        to: the nodes to rewire; all that read `old` by default. Graph outputs stay what they are.
+        slot: the number of the input to rewire where a node reads `old` more than once.
+    """
+
+    old: str
+    new: str
+    to: tuple[str, ...] = ()
+    slot: int | None = None
+    name: ClassVar[str] = "rewire"
+
+    def apply(self, model: Model) -> PassResult:
+        """Rewire.
+
+        Raises:
+            UnknownNameError: no such value or node.
+            EditError: a node does not read the old value, or does not take the new one; the edit would make a cycle.
+        """
+        index = GraphIndex.of(model)
+        notes: list[str] = []
+        old, new = one_value(index, self.old, notes), one_value(index, self.new, notes)
+        chosen = readers(index, old, self.to)
+        result = model.copy()
+        for position in chosen:
+            node = result.proto.graph.node[position]
+            if self.slot is None:
+                rename_uses([node], {old: new})
+            elif self.slot < len(node.input) and node.input[self.slot] == old:
+                node.input[self.slot] = new
+            else:
+                raise EditError(
+                    f"input {self.slot} of {index.describe(position)} is not {old!r}",
+                    f"its inputs are {', '.join(map(repr, node.input))}, counted from 0",
+                )
+        if old in index.outputs and not self.to:
+            notes.append(f"output {old!r} is as it was: rewiring is for nodes")
+        after = settle(index, result)
+        types: dict[str, TypeProto] = {}
+        for position in chosen:
+            made = next(filter(None, index.nodes[position].output))
+            node = after.nodes[after.producer[made]]
+            types.update(check_node(after, node, index.describe(position)))
+        notes += follow(index, result, types)
+        changes = [
+            f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
+        ]
+        return PassResult.of(model, result, changes, notes)

@@ -1,0 +1,90 @@
+"""A user's own function on an onnx-graphsurgeon graph."""
+
+import runpy
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from onnxsurgeon_lite.errors import ScriptError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import described, settle
+
+if TYPE_CHECKING:
+    import onnx_graphsurgeon as gs
+
+Edit = Callable[["gs.Graph"], object]
+
+
+@dataclass(frozen=True)
+class Script:
+    """Hand the graph to `edit(graph: gs.Graph)`, a function or the file that defines it; take back what it made of it.
+
+    Weights are read when the function looks at their values. What it does not touch stays as it was to the byte, and
+    what graphsurgeon does not know (documentation, metadata, annotations, functions, inputs with a default) is kept.
+    """
+
+    edit: Edit | str
+    name: ClassVar[str] = "script"
+
+    def apply(self, model: Model) -> PassResult:
+        """Call the function.
+
+        Raises:
+            ScriptError: the file cannot be run, defines no `edit`, or raises; notes hold the traceback from there down.
+            EditError: the edited graph has a cycle, or a value without a producer.
+        """
+        from onnxsurgeon_lite.passes.bridge import Bridge
+
+        before = GraphIndex.of(model)
+        before.require_sound()
+        bridge = Bridge(model)
+        if isinstance(self.edit, str):
+            edited = _guarded(self.edit, lambda: _load(str(self.edit))(bridge.graph))
+        else:
+            edited = self.edit(bridge.graph)
+        result = bridge.back(edited)
+        after = settle(before, result)
+        return PassResult.of(model, result, _changes(before, after))
+
+
+def _load(path: str) -> Edit:
+    found: object = runpy.run_path(path).get("edit")
+    if not callable(found):
+        raise ScriptError(f"{path!r} defines no function 'edit'", "write: def edit(graph): ...")
+    return found
+
+
+def _guarded(path: str, call: Callable[[], object]) -> object:
+    """Call the user's code; what it raises becomes a `ScriptError` with its own part of the traceback."""
+    if not Path(path).is_file():
+        raise ScriptError(f"there is no script {path!r}", "give the path of a Python file")
+    try:
+        return call()
+    except ScriptError:
+        raise
+    except Exception as error:
+        raised = ScriptError(f"{path!r} raised {type(error).__name__}: {error}")
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = next((i for i, f in enumerate(frames) if f.filename == path), len(frames))
+        for text in traceback.format_list(frames[theirs:]):
+            for line in text.splitlines():
+                raised.add_note(line)
+        raise raised from error
+
+
+def _changes(before: GraphIndex, after: GraphIndex) -> list[str]:
+    """Nodes by what they produce: gone, new, changed."""
+    old, new = (
+        {tuple(n.output): (p, n) for p, n in enumerate(index.nodes)} for index in (before, after)
+    )
+    changes = [f"removed node {before.describe(old[key][0])}" for key in old.keys() - new.keys()]
+    for key, (position, node) in new.items():
+        if key not in old:
+            changes.append(f"added node {after.describe(position)}")
+        elif old[key][1] != node:
+            changes.append(f"changed node {described(node, f'@{position}')}")
+    return changes or ["changed values, constants or declarations"]

@@ -1,0 +1,124 @@
+"""Other attributes of nodes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from onnx import AttributeProto, NodeProto, TypeProto, helper
+
+from onnxsurgeon_lite.declarations import follow
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.operators import attribute_type, check_node, schema_of, type_text
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.surgery import described
+
+AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
+
+_FLOATS = (AttributeProto.FLOAT, AttributeProto.FLOATS)
+_LISTS = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)
+
+
+@dataclass(frozen=True)
+class SetAttr:
+    """Set attributes of nodes to numbers, strings or lists of them, or remove some.
+
+    Nodes inside bodies and functions are reached by their ids. Tensors and graphs in attributes are left alone.
+    """
+
+    nodes: tuple[str, ...]
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    remove: tuple[str, ...] = ()
+    name: ClassVar[str] = "set-attr"
+
+    def apply(self, model: Model) -> PassResult:
+        """Set and remove.
+
+        Raises:
+            UnknownNameError: no such node, no such attribute to remove.
+            EditError: the operator has no such attribute, needs one that is removed, or wants another type.
+        """
+        before = GraphIndex.of(model)
+        result = model.copy()
+        index = GraphIndex.of(result)
+        changes: list[str] = []
+        types: dict[str, TypeProto] = {}
+        for node_id, node in chosen_nodes(index, self.nodes).items():
+            what = described(node, node_id)
+            for name in self.remove:
+                _remove(node, name, what)
+                changes.append(f"{what}: attribute {name!r} removed")
+            for name, value in self.attributes:
+                changes += _set(index, node, name, value, what)
+            types.update(check_node(index, node, what))
+        return PassResult.of(model, result, changes, follow(before, result, types))
+
+
+def make_attribute(
+    index: GraphIndex, node: NodeProto, name: str, value: AttributeValue
+) -> AttributeProto:
+    """An attribute of the type that the node's operator wants; without a schema, of the one it has, else the value's.
+
+    Raises:
+        EditError: the value is of another type.
+    """
+    schema = schema_of(index, node)
+    wanted = next((a.type for a in node.attribute if a.name == name), None)
+    if schema is not None and name in schema.attributes:
+        wanted = attribute_type(schema, name)
+    if wanted in _FLOATS:
+        value = _as_floats(value)
+    if wanted in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence)):
+        value = cast("AttributeValue", [value])
+    try:
+        attribute = helper.make_attribute(name, value, attr_type=wanted)
+    except (TypeError, ValueError) as error:
+        attribute = None
+        reason = error
+    if attribute is None or (wanted is not None and attribute.type != wanted):
+        raise EditError(
+            f"attribute {name!r} of {node.op_type} is of type {type_text(wanted or 0)}, {value!r} is not",
+            "write 3, 0.5, text or [1, 2]",
+        ) from (reason if attribute is None else None)
+    return attribute
+
+
+def _as_floats(value: AttributeValue) -> AttributeValue:
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str):
+        return value
+    numbers = [float(v) if isinstance(v, (int, float)) else v for v in value]
+    return cast("AttributeValue", numbers)
+
+
+def _set(
+    index: GraphIndex, node: NodeProto, name: str, value: AttributeValue, what: str
+) -> list[str]:
+    new = make_attribute(index, node, name, value)
+    text = _text(new)
+    old = next((a for a in node.attribute if a.name == name), None)
+    if old is None:
+        node.attribute.append(new)
+        return [f"{what}: attribute {name} = {text}"]
+    if old.HasField("doc_string"):
+        new.doc_string = old.doc_string
+    if old == new:
+        return []
+    old_text = _text(old)
+    old.CopyFrom(new)
+    return [f"{what}: attribute {name} = {old_text} -> {text}"]
+
+
+def _text(attribute: AttributeProto) -> str:
+    return str(helper.printable_attribute(attribute)).partition("=")[2].strip()
+
+
+def _remove(node: NodeProto, name: str, what: str) -> None:
+    for place, attribute in enumerate(node.attribute):
+        if attribute.name == name:
+            del node.attribute[place]
+            return
+    raise UnknownNameError(name, what, [a.name for a in node.attribute], kind="attribute")

@@ -1,0 +1,156 @@
+"""Other numbers in a constant."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
+
+from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite.constants import Numbers, make_tensor
+from onnxsurgeon_lite.declarations import retype
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.operators import constant_of
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.surgery import fresh, rename_uses, value_names
+
+
+@dataclass(frozen=True)
+class SetConstant:
+    """Give a constant (an initializer, an input's default, what a Constant node makes) other numbers of its dtype.
+
+    A single number fills the constant's shape; other numbers bring their own. With `to`, these nodes alone see the
+    new numbers: they get a copy.
+    """
+
+    value: str
+    numbers: Numbers
+    to: tuple[str, ...] = ()
+    name: ClassVar[str] = "set-constant"
+
+    def apply(self, model: Model) -> PassResult:
+        """Set the numbers.
+
+        Raises:
+            UnknownNameError: no such value or node.
+            EditError: the value is no constant, the dtype does not hold the numbers, a node does not read it.
+        """
+        index = GraphIndex.of(model)
+        notes: list[str] = []
+        value = one_value(index, self.value, notes)
+        old = constant_tensor(index, value)
+        new = make_tensor(value, self.numbers, old.data_type, old)
+        if new == old:
+            return PassResult(model, changed=False, notes=tuple(notes))
+        result = model.copy()
+        users = index.consumers.get(value, [])
+        chosen = readers(index, value, self.to)
+        what = f"constant {value!r}"
+        if len(chosen) < len(users):
+            new.name = fresh(value, value_names(result.proto))
+            result.proto.graph.initializer.append(new)
+            rename_uses([result.proto.graph.node[place] for place in chosen], {value: new.name})
+            notes.append(
+                f"{value!r} is shared: {len(chosen)} of {len(users)} nodes read the copy {new.name!r}"
+            )
+            what = f"constant {new.name!r}, a copy of {value!r}"
+        else:
+            _put(result, index, value, new)
+            if len(users) > 1:
+                notes.append(
+                    f"{value!r} is shared: {len(users)} nodes see the new numbers (--to changes it for one)"
+                )
+        if new.dims != old.dims:
+            notes += retype(result, _results(index, chosen))
+        change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
+        return PassResult.of(model, result, [change], notes)
+
+
+def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
+    """The tensor of a constant, or the default of an input.
+
+    Raises:
+        EditError: the value is no constant.
+    """
+    initializer = index.initializers.get(value)
+    if isinstance(initializer, TensorProto):
+        return initializer
+    position = index.producer.get(value)
+    tensor = None if position is None else constant_of(index.nodes[position])
+    if tensor is None:
+        kind = (
+            "a sparse initializer"
+            if initializer is not None
+            else "an input"
+            if position is None
+            else f"made by {index.describe(position)}"
+        )
+        raise EditError(
+            f"value {value!r} is no constant: it is {kind}",
+            "name an initializer or the output of a Constant",
+        )
+    return tensor
+
+
+def _results(index: GraphIndex, positions: list[int]) -> list[str]:
+    return [name for place in positions for name in index.nodes[place].output if name]
+
+
+def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:
+    graph = result.proto.graph
+    if value in index.initializers:
+        place = next(i for i, t in enumerate(graph.initializer) if t.name == value)
+        graph.initializer[place].CopyFrom(new)
+        for info in (*graph.input, *graph.value_info):
+            if info.name == value and info.type.tensor_type.HasField("shape"):
+                _declare(info.type.tensor_type.shape, new)
+        return
+    fill(graph.node[index.producer[value]], new)
+
+
+def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:
+    if [dim.dim_value for dim in shape.dim] != list(tensor.dims):
+        del shape.dim[:]
+        for size in tensor.dims:
+            shape.dim.add(dim_value=size)
+
+
+def fill(node: NodeProto, new: TensorProto) -> None:
+    """Put a tensor into a Constant node, in the attribute that it has where that can hold it."""
+    attribute = next(a for a in node.attribute if a.name.startswith("value"))
+    numbers = [*new.float_data, *new.int64_data]
+    match attribute.name:
+        case "value":
+            named = attribute.t.HasField("name")
+            new.name = attribute.t.name
+            attribute.t.CopyFrom(new)
+            if not named:
+                attribute.t.ClearField("name")
+        case "value_float" if not new.dims:
+            attribute.f = numbers[0]
+        case "value_int" if not new.dims:
+            attribute.i = int(numbers[0])
+        case "value_floats" if len(new.dims) == 1:
+            attribute.floats[:] = numbers
+        case "value_ints" if len(new.dims) == 1:
+            attribute.ints[:] = map(int, numbers)
+        case "value_string" if not new.dims:
+            attribute.s = new.string_data[0]
+        case "value_strings" if len(new.dims) == 1:
+            attribute.strings[:] = new.string_data
+        case _:
+            attribute.Clear()
+            attribute.name, attribute.type = "value", AttributeProto.TENSOR
+            attribute.t.CopyFrom(new)
+            attribute.t.name = ""
+
+
+def _shown(tensor: TensorProto) -> str:
+    kind = f"{tensors.dtype_name(tensor.data_type)} {list(tensor.dims)}"
+    if is_external(tensor):
+        return kind
+    array = tensors.to_array(tensor)
+    return f"{kind} {array.tolist()!r}" if array.size <= 8 else kind

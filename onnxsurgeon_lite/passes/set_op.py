@@ -1,0 +1,55 @@
+"""Another operator in the place of one."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import TypeProto
+
+from onnxsurgeon_lite.declarations import follow
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.operators import check_node
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.surgery import described
+
+
+@dataclass(frozen=True)
+class SetOp:
+    """Give nodes another operator; their inputs, outputs, attributes and name stay.
+
+    Nodes inside bodies and functions are reached by their ids. A new domain is imported at version 1.
+    """
+
+    nodes: tuple[str, ...]
+    op_type: str
+    domain: str | None = None
+    name: ClassVar[str] = "set-op"
+
+    def apply(self, model: Model) -> PassResult:
+        """Change the operator.
+
+        Raises:
+            UnknownNameError: no such node, or no such operator in the model's opset.
+            EditError: the operator does not take the node's inputs or attributes.
+        """
+        before = GraphIndex.of(model)
+        result = model.copy()
+        notes = []
+        imported = {opset.domain for opset in result.proto.opset_import}
+        if self.domain and self.domain not in imported | {"ai.onnx"}:
+            result.proto.opset_import.add(domain=self.domain, version=1)
+            notes.append(f"domain {self.domain!r} is imported at version 1")
+        index = GraphIndex.of(result)
+        changes = []
+        types: dict[str, TypeProto] = {}
+        for node_id, node in chosen_nodes(index, self.nodes).items():
+            old = node.op_type
+            what = described(node, node_id)
+            node.op_type = self.op_type
+            if self.domain is not None:
+                node.domain = self.domain
+            types.update(check_node(index, node, what))
+            changes.append(f"{what}: operator {old} -> {self.op_type}")
+        notes += follow(before, result, types)
+        return PassResult.of(model, result, changes, notes)

@@ -1,0 +1,52 @@
+"""Nodes in topological order."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import ModelProto
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import Nodes, reorder
+
+
+@dataclass(frozen=True)
+class Sort:
+    """Put every node after what it reads, in every graph, body and function; sorted nodes do not move."""
+
+    name: ClassVar[str] = "sort"
+
+    def apply(self, model: Model) -> PassResult:
+        """Sort.
+
+        Raises:
+            GraphError: there is a cycle, or two producers of one value.
+        """
+        result = model.copy()
+        changes = []
+        for place, nodes in _scopes(result.proto):
+            order = _order(nodes, place)
+            moved = sum(before > after for before, after in zip(order, order[1:], strict=False))
+            if moved:
+                reorder(nodes, order)
+                changes.append(f"sorted the {len(order)} nodes of {place}")
+        return PassResult.of(model, result, changes)
+
+
+def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
+    """(what to call it, its nodes) of every graph and function."""
+    scopes = [(f"graph {graph.name!r}", graph.node) for graph in walk.graphs(proto)]
+    return scopes + [(f"function {f.name!r}", f.node) for f in proto.functions]
+
+
+def _order(nodes: Nodes, place: str) -> list[int]:
+    scope = Model(ModelProto())
+    scope.proto.graph.node.extend(nodes)
+    try:
+        return GraphIndex.of(scope).order
+    except GraphError as error:
+        error.add_note(f"in {place}")
+        raise

@@ -1,0 +1,63 @@
+"""What an edit is aimed at: nodes in any body, one value, the places where a value is read."""
+
+from collections.abc import Iterable
+
+from onnx import NodeProto
+
+from onnxsurgeon_lite import names
+from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.select import select_node, select_nodes, select_values
+
+
+def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
+    """Id -> node that selectors mean; ids of nodes inside bodies and functions (`@12/then_branch/@3`) included.
+
+    Raises:
+        UnknownNameError: nothing is called that.
+    """
+    found: dict[str, NodeProto] = {}
+    for selector in selectors:
+        path, inside, number = selector.rpartition("/@")
+        if inside and number.isdecimal():
+            body = next((body for body in index.inner_bodies if body.path == path), None)
+            nodes = list(body.nodes) if body is not None else []
+            if int(number) < len(nodes):
+                found[selector] = nodes[int(number)]
+                continue
+            if body is not None:
+                known = [body.node_id(place) for place in range(len(nodes))]
+                raise UnknownNameError(selector, f"body {path!r}", known, kind="node")
+        for position in select_nodes(index, selector):
+            found[f"@{position}"] = index.nodes[position]
+    return found
+
+
+def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
+    """The one value of the main graph that a selector means; how it was found goes to `notes`.
+
+    Raises:
+        UnknownNameError, AmbiguousNameError: none is called that, or several are.
+    """
+    selection = select_values(index, [names.listed([selector])])  # one selector, commas included
+    notes += selection.notes
+    if len(selection.names) != 1:
+        raise AmbiguousNameError(selector, selection.names)
+    return selection.names[0]
+
+
+def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int]:
+    """The nodes that read a value: those selected, or all.
+
+    Raises:
+        EditError: a selected node does not read it.
+    """
+    reading = index.consumers.get(value, [])
+    chosen = list(dict.fromkeys(select_node(index, selector) for selector in selectors))
+    for position in chosen:
+        if position not in reading:
+            who = ", ".join(map(index.describe, reading[:6])) or "no node"
+            raise EditError(
+                f"{index.describe(position)} does not read {value!r}", f"it is read by {who}"
+            )
+    return chosen or list(reading)

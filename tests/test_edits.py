@@ -1,0 +1,667 @@
+"""Edits: the tutorial's own, what is refused, what is kept, and random graphs that compute what they did."""
+
+import numpy as np
+import onnx
+import pytest
+from conftest import FIXTURES
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from test_cut import FEEDS, random_models, run
+
+from onnxsurgeon_lite import (
+    PASSES,
+    Clean,
+    Extract,
+    Fix,
+    Freeze,
+    Insert,
+    Model,
+    Pipeline,
+    Promote,
+    Remove,
+    Rename,
+    Rewire,
+    SetAttr,
+    SetConstant,
+    SetOp,
+    Sort,
+    check,
+    load,
+    save,
+)
+from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.passes.recipe import read_recipe
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+X = np.array([1, -2, 3, 0.5], np.float32)
+SLOW = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def whole() -> Model:
+    return load(FIXTURES / "whole_model.onnx")
+
+
+def edited(model: Model, *steps) -> Model:
+    """The model after the steps; the checker accepts it."""
+    result = Pipeline(steps).apply(model).model
+    onnx.checker.check_model(result.materialize())
+    return result
+
+
+def saved(model: Model, folder) -> bytes:
+    save(model, folder / "saved.onnx")
+    return (folder / "saved.onnx").read_bytes()
+
+
+# --- names ---
+
+
+def test_two_values_swap_names(whole, runtime):
+    swapped = edited(whole, Rename((("24", "26"), ("26", "24"))))
+
+    image = {"input.1": np.ones((1, 3, 20, 20), np.float32)}
+    assert [node.output[0] for node in swapped.proto.graph.node][3:6] == ["26", "25", "24"]
+    assert run(runtime, swapped, image)["31"].tolist() == run(runtime, whole, image)["31"].tolist()
+
+
+def test_renaming_follows_into_bodies_annotations_and_training_graphs(model_of):
+    model = model_of("""
+        g (float[4] x, bool c) => (float[4] y) {
+            u = Abs(x)
+            y = If(c) <
+                then_branch = t () => (float[4] q) { q = Add(u, u) },
+                else_branch = e () => (float[4] z) { z = Neg(u) }
+            >
+        }""")
+    graph = model.proto.graph
+    graph.quantization_annotation.add(tensor_name="u").quant_parameter_tensor_names.add(
+        key="SCALE_TENSOR", value="x"
+    )
+    training = model.proto.training_info.add()
+    training.update_binding.add(key="u", value="new")
+    training.algorithm.node.append(helper.make_node("Neg", ["u"], ["new"]))
+
+    proto = Rename((("u", "w"), ("x", "image"))).apply(model).model.proto
+
+    branches = [attribute.g for attribute in proto.graph.node[1].attribute]
+    assert [list(branch.node[0].input) for branch in branches] == [["w"], ["w", "w"]] or [
+        list(branch.node[0].input) for branch in branches
+    ] == [["w", "w"], ["w"]]
+    annotation = proto.graph.quantization_annotation[0]
+    assert annotation.tensor_name == "w"
+    assert annotation.quant_parameter_tensor_names[0].value == "image"
+    assert proto.training_info[0].update_binding[0].key == "w"
+    assert list(proto.training_info[0].algorithm.node[0].input) == ["w"]
+
+
+def test_a_new_name_that_a_body_uses_itself_is_not_captured_by_it(model_of, runtime):
+    model = model_of("""
+        g (float[4] x, bool c) => (float[4] y) {
+            u = Abs(x)
+            y = If(c) <
+                then_branch = t () => (float[4] q) { i = Neg(u) q = Add(u, i) },
+                else_branch = e () => (float[4] z) { z = Neg(u) }
+            >
+        }""")
+
+    renamed = edited(model, Rename((("u", "i"),)))
+
+    feeds = {"x": X, "c": np.array(True)}
+    assert run(runtime, renamed, feeds)["y"].tolist() == [0, 0, 0, 0]
+
+
+def test_patterns_give_prefixes(whole):
+    result = Rename((("convs1.*", "stem.*"),)).apply(whole)
+
+    names = [t.name for t in result.model.proto.graph.initializer if t.name.startswith("stem.")]
+    assert len(names) == len(result.changes) == 6
+
+
+@pytest.mark.parametrize(
+    ("pairs", "problem"),
+    [
+        ((("23", "24"),), "that name is taken"),
+        ((("23", "a"), ("24", "a")), "'23', '24' would all be called 'a'"),
+        ((("23", ""),), "empty"),
+        ((("convs*", "a*b*"),), "different numbers"),
+    ],
+)
+def test_names_that_collide_are_refused(whole, pairs, problem):
+    with pytest.raises(EditError, match=problem):
+        Rename(pairs).apply(whole)
+
+
+def test_nodes_are_renamed_by_pattern(whole):
+    nodes = edited(whole, Rename((("Conv_*", "layer*"),), nodes=True)).proto.graph.node
+
+    assert [node.name for node in nodes][:2] == ["layer0", "layer1"]
+    assert nodes[7].name == "Add_7"
+
+
+# --- nodes ---
+
+
+def test_an_add_becomes_a_sub(whole, runtime):
+    image = {"input.1": np.ones((1, 3, 20, 20), np.float32)}
+    sub = edited(whole, SetOp(("Add_7",), "Sub"), Rename((("28", "28s"),)))
+
+    ends = edited(sub, Extract((), ("25", "27", "28s")))
+
+    values = run(runtime, ends, image)
+    assert np.array_equal(values["28s"], values["25"] - values["27"])
+
+
+@pytest.mark.parametrize(
+    ("step", "problem", "hint"),
+    [
+        (SetOp(("Add_7",), "Relu"), "Relu takes 1 inputs, the node has 2", "same form"),
+        (SetOp(("Add_7",), "Subb"), "has no operator 'Subb'", "'Sub'"),
+        (SetOp(("Conv_6",), "MatMul"), "MatMul takes 2 inputs, the node has 3", "same form"),
+        (SetOp(("Add_8",), "Sub"), "has no node 'Add_8'", "'Add_7'"),
+        (SetAttr(("Conv_6",), (("pad", 1),)), "Conv has no attribute 'pad'", "'pads'"),
+        (SetAttr(("Conv_6",), (("pads", [0.5]),)), "'pads' of Conv is of type ints", "[1, 2]"),
+        (SetAttr(("Conv_6",), remove=("pad",)), "no attribute 'pad'", "'pads'"),
+        (Remove(("Add_7",)), "2 inputs have the type", "--bridge"),
+        (Insert("22", "Cast"), "Cast needs attribute 'to'", "to=VALUE"),
+        (Insert("22", "Relu", to=("Add_7",)), "does not read '22'", "Conv_2"),
+        (Insert("input.1", "Relu", before=True), "no node can be put before", "--before"),
+        (Insert("22", "Cast", attributes=(("to", 10),)), "is tensor(float)", "Cast"),
+        (Rewire("24", "28"), "cycle of 2 nodes", ""),
+        (Rewire("24", "convs1.0.bias", to=("Conv_4",)), "the types do not fit", "inspect"),
+        (Promote(("23",)), "'23' is no constant: it is made by Conv", "initializer"),
+        (Freeze((("23", 1),)), "'23' is no input", "'input.1'"),
+        (Freeze((("input.1", None),)), "has no default", "input.1=0.5"),
+        (Freeze((("input.1", [1, 2]),)), "do not fit input 'input.1'", "shape"),
+        (SetConstant("convs1.0.bias", "a"), "is no number", "0.5"),
+        (SetConstant("input.1", 1), "is no constant: it is an input", "initializer"),
+    ],
+    ids=lambda p: p.name if hasattr(p, "name") else None,
+)
+def test_what_does_not_fit_is_refused_with_what_to_do(whole, step, problem, hint):
+    before = whole.fingerprint()
+
+    with pytest.raises((EditError, UnknownNameError)) as caught:
+        step.apply(whole)
+
+    assert problem in caught.value.message
+    assert hint in (caught.value.hint or "")
+    assert whole.fingerprint() == before
+
+
+def test_a_node_in_a_body_is_reached_by_its_id(model_of, runtime):
+    model = model_of("""
+        g (float[4] x, bool c) => (float[4] y) {
+            y = If(c) <
+                then_branch = t () => (float[4] q) { q = Abs(x) },
+                else_branch = e () => (float[4] z) { z = Neg(x) }
+            >
+        }""")
+
+    changed = edited(model, SetOp(("@0/then_branch/@0",), "Neg"))
+
+    assert run(runtime, changed, {"x": X, "c": np.array(True)})["y"].tolist() == (-X).tolist()
+
+
+def test_an_attribute_changes_the_types_that_depend_on_it(whole):
+    result = SetAttr(("Conv_9",), (("strides", [2, 2]),)).apply(whole)
+
+    shape = result.model.proto.graph.output[0].type.tensor_type.shape
+    assert [dim.dim_value for dim in shape.dim] == [1, 3, 10, 10]
+    assert result.notes == ("output '31' has another type now",)
+    assert check(result.model, full=True).valid
+
+
+def test_removed_nodes_in_a_row_are_bypassed_and_outputs_keep_their_names(whole, runtime):
+    short = edited(whole, Remove(("Conv_8", "Conv_9", "Conv_10")))
+
+    image = {"input.1": np.ones((1, 3, 20, 20), np.float32)}
+    reference = run(runtime, Extract((), ("28",)).apply(whole).model, image)["28"]
+    assert np.array_equal(run(runtime, short, image)["31"], reference)
+
+
+def test_removing_what_several_read_says_what_would_dangle(model_of):
+    model = model_of("""
+        g (float[4] x) => (float[2] y) { a, b = Split<num_outputs = 2>(x) y = Add(a, b) }
+    """)
+
+    with pytest.raises(EditError, match="'a', read by Add @1; 'b', read by Add @1|'a', read by"):
+        Remove(("@0",)).apply(model)
+
+
+def test_an_output_is_not_bypassed_to_an_input(model_of):
+    model = model_of("g (float[4] x) => (float[4] y) { y = Relu(x) }")
+
+    with pytest.raises(EditError, match="'y' would dangle: 'x'.*is itself an input"):
+        Remove(("op:Relu",)).apply(model)
+
+
+def test_a_node_is_inserted_on_one_edge_only(model_of, runtime):
+    model = model_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(x) y = Add(a, b) }")
+
+    one = edited(model, Insert("x", "Exp", to=("op:Neg",)))
+
+    expected = -np.exp(X) + np.abs(X)
+    assert np.allclose(run(runtime, one, {"x": X})["y"], expected)
+
+
+def test_an_inserted_node_may_have_omitted_and_further_inputs(model_of, runtime):
+    model = model_of(
+        "g (float[4] x) => (float[4] y) { two = Constant<value = float {2.0}>() y = Neg(x) }"
+    )
+
+    clipped = edited(model, Insert("y", "Clip", inputs=("y", "", "two"), before=True))
+
+    assert run(runtime, clipped, {"x": X})["y"].tolist() == np.minimum(-X, 2).tolist()
+
+
+def test_readers_are_rewired_and_nodes_sorted_behind_what_they_read(model_of, runtime):
+    model = model_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(x) y = Add(a, x) }")
+
+    moved = edited(model, Rewire("x", "y", to=("op:Abs",)))
+
+    assert [node.op_type for node in moved.proto.graph.node] == ["Neg", "Add", "Abs"]
+
+
+# --- constants ---
+
+
+def test_a_shared_constant_is_copied_for_one_reader(model_of, runtime):
+    model = model_of("""
+        g (float[4] x) => (float[4] y) {
+            two = Constant<value = float {2.0}>()
+            a = Mul(x, two)
+            y = Mul(a, two)
+        }""")
+
+    result = SetConstant("two", 3, to=("@2",)).apply(model)
+
+    assert run(runtime, result.model, {"x": X})["y"].tolist() == (X * 6).tolist()
+    assert result.notes == ("'two' is shared: 1 of 2 nodes read the copy 'two_1'",)
+
+
+RESIZE = """
+    g (float[1,1,2,2] x) => (float[1,1,a,b] y) {
+        scales = Constant<value = float[4] {1.0, 1.0, 2.0, 2.0}>()
+        y = Resize<mode = "nearest">(x, , scales)
+    }"""
+
+
+def test_the_scales_of_a_resize_become_an_input(model_of, runtime):
+    dynamic = edited(model_of(RESIZE), Promote(("scales",)))
+
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    for factor in (2, 3):
+        feeds = {"x": x, "scales": np.array([1, 1, factor, factor], np.float32)}
+        assert run(runtime, dynamic, feeds)["y"].shape == (1, 1, 2 * factor, 2 * factor)
+
+
+def test_a_default_lets_a_promoted_constant_be_left_out(model_of, runtime):
+    dynamic = edited(model_of(RESIZE), Promote(("scales",), default=True))
+
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    assert run(runtime, dynamic, {"x": x})["y"].shape == (1, 1, 4, 4)
+
+
+def test_what_depends_on_a_frozen_input_is_folded(model_of, runtime):
+    model = model_of("""
+        g (float[4] x, float[4] w) => (float[4] y) { a = Neg(w) b = Exp(a) y = Mul(x, b) }
+    """)
+
+    result = Freeze((("w", 1),), fold=True).apply(model)
+    kept = Freeze((("w", 1),), fold=True, limit=8).apply(model)
+
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Mul"]
+    assert np.allclose(run(runtime, result.model, {"x": X})["y"], X * np.exp(-1))
+    assert len(kept.model.proto.graph.node) == 3
+    assert "over 8 bytes: kept" in kept.notes[0]
+
+
+INVERSES = {
+    "promote an initializer": (
+        lambda m: Promote(("convs1.1.bias",)),
+        lambda m: Freeze((("convs1.1.bias", array_of(m, "convs1.1.bias")),)),
+    ),
+    "promote with a default": (
+        lambda m: Promote(("convs1.1.bias",), default=True),
+        lambda m: Freeze((("convs1.1.bias", None),)),
+    ),
+    "freeze an input": (
+        lambda m: Freeze((("input.1", 0),)),
+        lambda m: Promote(("input.1",)),
+    ),
+    "insert": (
+        lambda m: Insert("23", "Relu", node_name="new"),
+        lambda m: Remove(("new",)),
+    ),
+    "insert before an output": (
+        lambda m: Insert("31", "Relu", before=True, node_name="new"),
+        lambda m: Remove(("new",)),
+    ),
+    "swap": (
+        lambda m: Rename((("24", "26"), ("26", "24"))),
+        lambda m: Rename((("24", "26"), ("26", "24"))),
+    ),
+    "set-op": (lambda m: SetOp(("Add_7",), "Sub"), lambda m: SetOp(("Add_7",), "Add")),
+    "rewire": (
+        lambda m: Rewire("27", "24", to=("Add_7",)),
+        lambda m: Rewire("24", "27", to=("Add_7",)),
+    ),
+    "set-attr": (
+        lambda m: SetAttr(("Conv_9",), (("strides", [2, 2]),)),
+        lambda m: SetAttr(("Conv_9",), (("strides", [1, 1]),)),
+    ),
+    "set-constant": (
+        lambda m: SetConstant("convs1.1.bias", 5),
+        lambda m: SetConstant("convs1.1.bias", array_of(m, "convs1.1.bias")),
+    ),
+}
+
+
+def array_of(model: Model, name: str) -> np.ndarray:
+    return model.array(GraphIndex.of(model).initializers[name])
+
+
+@pytest.mark.parametrize("name", INVERSES)
+def test_the_inverse_edit_gives_back_the_originals_bytes(name, whole, tmp_path):
+    edit, inverse = (make(whole) for make in INVERSES[name])
+    original = saved(whole, tmp_path)
+
+    there = edited(whole, edit)
+    back = inverse.apply(there).model
+
+    assert saved(there, tmp_path) != original
+    assert saved(back, tmp_path) == original
+
+
+def test_all_edits_undone_in_turn_give_back_the_originals_bytes(whole, tmp_path):
+    names = ("promote an initializer", "insert", "swap", "freeze an input")
+    pairs = [[make(whole) for make in INVERSES[name]] for name in names]
+
+    there = edited(whole, *(edit for edit, _ in pairs))
+    back = edited(there, *(inverse for _, inverse in reversed(pairs)))
+
+    assert saved(back, tmp_path) == saved(whole, tmp_path)
+
+
+@pytest.mark.parametrize("payload", ["raw", "typed", "value_floats"])
+def test_a_promoted_constant_node_comes_back_as_it_was(model_of, payload, tmp_path):
+    model = model_of(RESIZE)
+    node = model.proto.graph.node[0]
+    node.doc_string = "kept"
+    numbers = np.array([1, 1, 2, 2], np.float32)
+    if payload == "raw":
+        node.attribute[0].t.CopyFrom(numpy_helper.from_array(numbers))
+    elif payload == "value_floats":
+        node.attribute[0].CopyFrom(helper.make_attribute("value_floats", numbers.tolist()))
+    onnx.save(model.proto, tmp_path / "constant.onnx")
+    model = load(tmp_path / "constant.onnx")
+
+    promoted = edited(model, Promote(("scales",)))
+    back = edited(promoted, Freeze((("scales", [1, 1, 2, 2]),)))
+
+    assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
+
+
+# --- the whole graph ---
+
+
+def test_sorting_moves_only_what_is_out_of_order(model_of):
+    model = model_of(
+        "g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(a) c = Exp(x) y = Add(b, c) }"
+    )
+    nodes = list(model.proto.graph.node)
+    del model.proto.graph.node[:]
+    model.proto.graph.node.extend([nodes[1], nodes[0], nodes[2], nodes[3]])
+
+    result = Sort().apply(model)
+
+    assert [node.op_type for node in result.model.proto.graph.node] == ["Neg", "Abs", "Exp", "Add"]
+    assert not Sort().apply(result.model).changed
+
+
+def test_a_body_is_sorted_by_what_its_own_bodies_capture(model_of):
+    model = model_of("""
+        g (float[4] x, bool c) => (float[4] y) {
+            y = If(c) <
+                then_branch = t () => (float[4] q) {
+                    u = Abs(x)
+                    q = If(c) <
+                        then_branch = tt () => (float[4] r) { r = Neg(u) },
+                        else_branch = te () => (float[4] s) { s = Exp(u) }
+                    >
+                },
+                else_branch = e () => (float[4] z) { z = Neg(x) }
+            >
+        }""")
+    branch = next(a.g for a in model.proto.graph.node[0].attribute if a.name == "then_branch")
+    nodes = list(branch.node)
+    del branch.node[:]
+    branch.node.extend(nodes[::-1])
+    assert not check(model).valid
+
+    edited(model, Sort())
+
+
+def test_cleaning_keeps_what_annotations_bodies_and_defaults_need(model_of):
+    model = model_of("""
+        g (float[4] x, float[4] unused, bool c) => (float[4] y)
+        <float[4] w = {1,1,1,1}, float[4] idle = {1,1,1,1}, float s = {0.5}> {
+            u = Abs(x)
+            dead = Exp(u)
+            deader = Neg(dead)
+            y = If(c) <
+                then_branch = t () => (float[4] q) { l = Exp(u) q = Add(u, w) },
+                else_branch = e () => (float[4] z) { z = Neg(u) }
+            >
+        }""")
+    graph = model.proto.graph
+    graph.quantization_annotation.add(tensor_name="u").quant_parameter_tensor_names.add(
+        key="SCALE_TENSOR", value="s"
+    )
+
+    result = Clean().apply(model)
+
+    kept = result.model.proto.graph
+    assert [t.name for t in kept.initializer] == ["w", "s"]
+    assert [node.op_type for node in kept.node] == ["Abs", "If"]
+    branch = next(a.g for a in kept.node[1].attribute if a.name == "then_branch")
+    assert [node.op_type for node in branch.node] == ["Add"]
+    assert [value.name for value in kept.input] == ["x", "unused", "c"]
+    assert not Clean().apply(result.model).changed
+
+
+def test_faults_of_other_tools_are_put_right(model_of, runtime):
+    model = model_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(a) y = Exp(b) }")
+    graph = model.proto.graph
+    graph.node[1].output[0] = "a"  # a = Neg(x); a = Abs(a); y = Exp(a)
+    graph.node[2].input[0] = "a"
+    for node in graph.node:
+        node.name = "same"
+    del graph.value_info[:]
+    graph.value_info.append(helper.make_tensor_value_info("a", TensorProto.FLOAT, [7]))
+    graph.value_info.append(helper.make_tensor_value_info("nothing", TensorProto.FLOAT, [4]))
+    with pytest.raises(GraphError):
+        check(model)
+
+    fixed = edited(model, Fix())
+
+    assert np.allclose(run(runtime, fixed, {"x": X})["y"], np.exp(np.abs(X)))
+    assert len({node.name for node in fixed.proto.graph.node}) == 3
+    assert [v.type.tensor_type.shape.dim[0].dim_value for v in fixed.proto.graph.value_info] == [4]
+    assert not Fix().apply(fixed).changed
+
+
+def test_a_body_that_shadows_an_outer_value_is_put_right(model_of, runtime):
+    model = model_of("""
+        g (float[4] x, bool c) => (float[4] y) {
+            u = Abs(x)
+            y = If(c) <
+                then_branch = t () => (float[4] q) { u = Neg(x) q = Add(u, u) },
+                else_branch = e () => (float[4] z) { z = Neg(x) }
+            >
+        }""")
+    assert not check(model).valid
+
+    fixed = edited(model, Fix())
+
+    assert run(runtime, fixed, {"x": X, "c": np.array(True)})["y"].tolist() == (-2 * X).tolist()
+
+
+# --- pipelines and recipes ---
+
+
+def test_a_pipeline_names_the_pass_that_failed_and_those_before_it(whole):
+    steps = Pipeline((Sort(), Rename((("23", "a"),)), SetOp(("Add_9",), "Sub"), Clean()))
+
+    with pytest.raises(UnknownNameError) as caught:
+        steps.apply(whole)
+
+    assert caught.value.__notes__ == ["in pass 'set-op', step 3 of 4, after 'sort', 'rename'"]
+
+
+def test_a_recipe_is_a_pipeline(tmp_path):
+    (tmp_path / "recipe.toml").write_text("""
+        [[step]]
+        verb = "rename"
+        names = {"31" = "out"}
+
+        [[step]]
+        verb = "set-attr"
+        nodes = "Conv_6"
+        attributes = {pads = [2, 2, 2, 2], dilations = [2, 2]}
+
+        [[step]]
+        verb = "freeze"
+        values = {"input.1" = 0.5}
+        fold = true
+    """)
+
+    assert read_recipe(tmp_path / "recipe.toml", PASSES) == Pipeline(
+        (
+            Rename((("31", "out"),)),
+            SetAttr(("Conv_6",), (("pads", [2, 2, 2, 2]), ("dilations", [2, 2]))),
+            Freeze((("input.1", 0.5),), fold=True),
+        )
+    )
+
+
+# --- random graphs ---
+
+
+@st.composite
+def models_with_loops(draw) -> onnx.ModelProto:
+    """Random graphs, and behind them a Loop whose body calls its state by the name of an outer value."""
+    proto = draw(random_models())
+    graph = proto.graph
+    values = ["x0", "x1", *(n.output[0] for n in graph.node if n.op_type != "Split")]
+    initial, captured, shadowed = (draw(st.sampled_from(values)) for _ in range(3))
+    assume(captured != shadowed)
+    vector = helper.make_tensor_type_proto(1, [4])
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["go on"]),
+            helper.make_node("Add", [shadowed, captured], ["sum"]),
+            helper.make_node("Tanh", ["sum"], ["bounded"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", 7, []),
+            helper.make_tensor_value_info("going", 9, []),
+            helper.make_value_info(shadowed, vector),
+        ],
+        [
+            helper.make_tensor_value_info("go on", 9, []),
+            helper.make_value_info("bounded", vector),
+        ],
+    )
+    last = graph.output[0].name
+    graph.initializer.append(helper.make_tensor("trips", 7, [], [2]))
+    graph.node.append(helper.make_node("Loop", ["trips", "yes", initial], ["looped"], body=body))
+    graph.node.append(helper.make_node("Add", ["looped", last], ["result"]))
+    graph.output[0].name = "result"
+    return proto
+
+
+def loaded(proto: onnx.ModelProto, folder) -> Model:
+    onnx.save(proto, folder / "random.onnx")
+    return load(folder / "random.onnx")
+
+
+def values_of(model: Model) -> list[str]:
+    return list(GraphIndex.of(model).values())
+
+
+@SLOW
+@given(models_with_loops(), st.data())
+def test_renamed_values_of_a_random_graph_compute_what_they_did(tmp_path, runtime, proto, data):
+    model = edited(loaded(proto, tmp_path), Sort())
+    expected = run(runtime, model, FEEDS)["result"]
+    names = values_of(model)
+    old = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True))
+    other = st.one_of(
+        st.sampled_from(["inner", "out", "sum", "bounded", "i"]), st.sampled_from(old)
+    )
+    new = data.draw(st.lists(other, min_size=len(old), max_size=len(old), unique=True))
+    stay = set(names) - set(old)
+    assume(stay.isdisjoint(new))
+
+    renamed = edited(model, Rename(tuple((f"name:{o}", n) for o, n in zip(old, new, strict=True))))
+
+    names = dict(zip(old, new, strict=True))
+    feeds = {names.get(name, name): value for name, value in FEEDS.items()}
+    result = run(runtime, renamed, feeds)[names.get("result", "result")]
+    assert np.array_equal(result, expected, equal_nan=True)
+    back = Rename(tuple((f"name:{n}", o) for o, n in names.items())).apply(renamed).model
+    assert np.array_equal(run(runtime, back, FEEDS)["result"], expected, equal_nan=True)
+
+
+@SLOW
+@given(models_with_loops(), st.data())
+def test_an_identity_put_in_and_taken_out_changes_nothing(tmp_path, runtime, proto, data):
+    model = edited(loaded(proto, tmp_path), Sort())
+    value = data.draw(st.sampled_from([n for n in values_of(model) if n not in ("yes", "trips")]))
+
+    there = edited(model, Insert(f"name:{value}", "Identity", node_name="put in"))
+    back = edited(there, Remove(("put in",)))
+
+    expected = run(runtime, model, FEEDS)["result"]
+    assert np.array_equal(run(runtime, there, FEEDS)["result"], expected, equal_nan=True)
+    assert back.proto == model.proto
+
+
+@SLOW
+@given(models_with_loops())
+def test_sorting_cleaning_and_fixing_a_random_graph_keep_what_it_computes(tmp_path, runtime, proto):
+    model = loaded(proto, tmp_path)
+    expected = run(runtime, model, FEEDS)["result"]
+
+    for step in (Sort(), Pipeline((Sort(), Clean())), Fix(), Pipeline((Fix(), Clean()))):
+        result = edited(model, step)
+
+        assert np.array_equal(run(runtime, result, FEEDS)["result"], expected, equal_nan=True)
+        assert not step.apply(result).changed
+
+
+@settings(SLOW, max_examples=10)
+@given(models_with_loops(), st.data())
+def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, proto, data):
+    model = edited(loaded(proto, tmp_path), Sort())
+    name = data.draw(st.sampled_from(["x0", "x1"]))
+    expected = run(runtime, model, FEEDS)["result"]
+
+    for fold in (False, True):
+        frozen = edited(model, Freeze(((name, FEEDS[name]),), fold=fold))
+        feeds = {other: value for other, value in FEEDS.items() if other != name}
+
+        assert np.allclose(run(runtime, frozen, feeds)["result"], expected, equal_nan=True)
