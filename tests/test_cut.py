@@ -26,6 +26,7 @@ from onnxsurgeon_lite import (
     Remove,
     Rename,
     Rewire,
+    Script,
     SetAttr,
     SetConstant,
     SetOp,
@@ -387,6 +388,7 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
+    "script": (Script(lambda graph: setattr(graph.nodes[1], "op", "Identity")), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is."""
 ONCE = {"rename", "remove", "insert", "rewire"}  # applied again they find another model
