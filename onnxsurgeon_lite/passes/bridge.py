@@ -238,10 +238,10 @@ class Bridge:
                 declared.add(id(tensor))
                 yield self._info(tensor, info)
         for tensor in present.values():
+            if id(tensor) in declared or id(tensor) in outer or not isinstance(tensor, gs.Variable):
+                continue
             known = self._tensors.get(id(tensor))
             changed = known is None or known[1] != _tensor_state(tensor)
-            if id(tensor) in declared | outer or not isinstance(tensor, gs.Variable):
-                continue
             if changed and tensor.dtype is not None:
                 yield self._info(tensor, None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from onnxsurgeon_lite.declarations import infer
 from onnxsurgeon_lite.errors import ScriptError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -48,6 +49,7 @@ class Script:
             edited = self.edit(bridge.graph)
         result = bridge.back(edited)
         after = settle(before, result)
+        _complete(after)
         return PassResult.of(model, result, _changes(before, after))
 
 
@@ -74,6 +76,15 @@ def _guarded(path: str, call: Callable[[], object]) -> object:
             for line in text.splitlines():
                 raised.add_note(line)
         raise raised from error
+
+
+def _complete(after: GraphIndex) -> None:
+    """An output that the script declared without a shape gets the type that inference finds."""
+    vague = {v.name for v in after.graph.output if not v.type.tensor_type.HasField("shape")}
+    inferred = infer(after, vague) if vague else {}
+    for value in after.graph.output:
+        if value.name in inferred:
+            value.type.CopyFrom(inferred[value.name])
 
 
 def _changes(before: GraphIndex, after: GraphIndex) -> list[str]:

@@ -1,0 +1,133 @@
+"""Scripts: what users of onnx-graphsurgeon write, on a model whose weights stay where they are."""
+
+import numpy as np
+import onnx_graphsurgeon as gs
+import pytest
+from conftest import FIXTURES
+from typer.testing import CliRunner
+
+from onnxsurgeon_lite import Model, Script, check, load, run_model
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import EditError, ScriptError
+from onnxsurgeon_lite.model import DataFile
+from onnxsurgeon_lite.runtime.session import RuntimeOptions
+
+IMAGE = np.ones((1, 3, 20, 20), np.float32)
+
+
+def outputs(model: Model, feeds) -> dict:
+    assert check(model).valid
+    return run_model(model, feeds, options=RuntimeOptions(opt="none"))
+
+
+def test_nodes_are_added_rewired_and_cleaned_away():
+    def edit(graph: gs.Graph) -> None:
+        value = graph.tensors()["28"]
+        new = gs.Variable("clipped", np.float32)
+        graph.nodes.append(gs.Node("Relu", "new", inputs=[value], outputs=[new]))
+        graph.outputs = [new]
+        graph.cleanup().toposort()
+
+    whole = load(FIXTURES / "whole_model.onnx")
+    result = Script(edit).apply(whole)
+
+    assert len(result.model.proto.graph.node) == 9
+    assert "added node Relu 'new' (@8)" in result.changes
+    reference = outputs(whole, {"input.1": IMAGE})  # it runs, and so does the result
+    clipped = outputs(result.model, {"input.1": IMAGE})["clipped"]
+    assert reference["31"].shape == clipped.shape
+    assert clipped.min() == 0
+
+
+def test_weights_are_read_only_when_the_script_looks_at_them(monkeypatch):
+    read = []
+    blocks = DataFile.blocks
+    monkeypatch.setattr(
+        DataFile, "blocks", lambda self, *where: read.append(where) or blocks(self, *where)
+    )
+
+    def edit(graph: gs.Graph) -> None:
+        weight = graph.tensors()["layer1.weight"]
+        weight.values = weight.values * 2
+
+    model = load(FIXTURES / "external.onnx")
+    untouched = Script(lambda graph: None).apply(model)
+    assert read == []
+    result = Script(edit).apply(model).model
+
+    assert not untouched.changed
+    assert len(read) <= 2  # once for the script, once to see whether it changed
+    old, new = (
+        next(m.array(t) for t in m.proto.graph.initializer if t.name == "layer1.weight")
+        for m in (model, result)
+    )
+    assert np.array_equal(new, old * 2)
+
+
+def test_looking_at_values_changes_nothing():
+    model = load(FIXTURES / "external.onnx")
+
+    result = Script(
+        lambda graph: [t.values for t in graph.tensors().values() if hasattr(t, "values")]
+    )
+
+    assert not result.apply(model).changed
+
+
+def test_bodies_are_edited_and_captured_weights_stay_outside():
+    def edit(graph: gs.Graph) -> None:
+        for inner in graph.subgraphs(recursive=True):
+            inner.nodes[0].name = "touched"
+
+    model = load(FIXTURES / "control_flow.onnx")
+    result = Script(edit).apply(model).model
+
+    assert check(result).valid
+    assert [t.name for t in result.proto.graph.initializer] == [
+        t.name for t in model.proto.graph.initializer
+    ]
+    for node in result.proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                assert attribute.g.node[0].name == "touched"
+                assert not attribute.g.initializer
+
+
+def test_a_cycle_is_refused():
+    def edit(graph: gs.Graph) -> None:
+        graph.nodes[0].inputs[0] = graph.nodes[3].outputs[0]
+
+    with pytest.raises(EditError, match="cycle of 4 nodes"):
+        Script(edit).apply(load(FIXTURES / "whole_model.onnx"))
+
+
+def test_what_a_script_raises_is_shown_from_its_file_down(tmp_path):
+    script = tmp_path / "patch.py"
+    script.write_text("def edit(graph):\n    return graph.nodes[99]\n")
+
+    with pytest.raises(ScriptError, match="raised IndexError: list index out of range") as caught:
+        Script(str(script)).apply(load(FIXTURES / "whole_model.onnx"))
+
+    assert caught.value.__notes__[0].strip().startswith(f'File "{script}", line 2')
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("edit = 3", "defines no function 'edit'"),
+        ("def edit(graph:", "raised SyntaxError"),
+        (None, "there is no script"),
+    ],
+)
+def test_a_script_that_cannot_be_run_is_refused(tmp_path, monkeypatch, text, problem):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "patch.py").write_text(text)
+
+    done = CliRunner().invoke(
+        app, ["edit", "script", "patch.py", str(FIXTURES / "whole_model.onnx")]
+    )
+
+    assert done.exit_code == 2
+    assert problem in done.stderr
+    assert not list(tmp_path.glob("*.onnx"))
