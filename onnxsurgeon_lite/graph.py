@@ -27,6 +27,7 @@ from onnx import (
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.scopes import Origin, origins
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -128,6 +129,11 @@ class GraphIndex:
             for name in self.nodes[position].output
             if name
         }
+
+    @cached_property
+    def origins(self) -> list[Origin]:
+        """Where in the source program each node comes from."""
+        return origins(self.nodes, self.initializers)
 
     @cached_property
     def types(self) -> dict[str, TypeProto]:

@@ -11,7 +11,6 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.scopes import scope_of
 
 _PART = 64  # values computed together
 
@@ -47,7 +46,7 @@ def record(
     with FolderWriter(target) as writer:
         for name, value in computed:
             position = index.producer.get(name)
-            writer.add(name, value, "" if position is None else scope_of(index.nodes[position]))
+            writer.add(name, value, "" if position is None else index.origins[position].scope)
             count += 1
     return count
 

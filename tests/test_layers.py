@@ -18,7 +18,7 @@ FLOORS = (
     ("graph", "references"),
     ("runtime", "cut", "select", "feeds", "checking"),
     ("passes", "observe", "running", "inspect"),
-    ("bisection", "recording", "comparing"),
+    ("bisection", "recording", "comparing", "tree"),
     ("report",),
     ("cli",),
 )

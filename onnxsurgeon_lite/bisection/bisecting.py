@@ -16,7 +16,6 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime, Value
-from onnxsurgeon_lite.scopes import scope_of
 from onnxsurgeon_lite.search import Found, first_bad, spread
 from onnxsurgeon_lite.tensors import Array
 
@@ -195,15 +194,23 @@ class _Search:
             outputs=[name for name in node.output if name],
             region=[f"@{p}" for p in region] if unknown else [f"@{position}"],
             inputs=self._entering(region),
-            scope=scope_of(node),
             attributes=attribute_texts(node),
         )
+        self._place(culprit, position)
         self._report(culprit)
         below = self.index.descendants(position)
         self.result.elsewhere = [
             self.values[i] for i in sorted(bads) if self.index.producer[self.values[i]] not in below
         ]
         self.result.culprits = [culprit]
+
+    def _place(self, culprit: Culprit, position: int) -> None:
+        """Say where the node comes from: what the model says, else what its reference does."""
+        origin, stored = self.index.origins[position], self.references.entries.get(culprit.value)
+        place = (origin.scope, origin.class_name, origin.source)
+        if stored is not None and stored.class_name and not origin.class_name:
+            place = (stored.scope, stored.class_name, stored.source)
+        culprit.scope, culprit.class_name, culprit.source = place
 
     def _entering(self, region: Sequence[int]) -> list[str]:
         made = {name for position in region for name in self.index.nodes[position].output}

@@ -133,7 +133,8 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             )
         read = partial(_read_own, path / VALUES, value)
         shape = tuple(value["shape"]) if value.get("shape") is not None else None
-        entries[name] = Entry(read, shape, value["dtype"], value.get("scope", ""))
+        place = (str(value.get(key, "")) for key in ("scope", "class", "source"))
+        entries[name] = Entry(read, shape, value["dtype"], *place)
     return entries
 
 

@@ -34,13 +34,16 @@ class Entry:
         read: brings the numbers.
         shape: where it is known without reading.
         data_type: the ONNX dtype's name, where it is known without reading.
-        scope: the module that the value comes from, where that was recorded.
+        scope, class_name, source: the module that the value comes from, its class, and the line that calls it
+            (`model.py:17`), where that was recorded.
     """
 
     read: Callable[[], Stored]
     shape: tuple[int, ...] | None = None
     data_type: str | None = None
     scope: str = ""
+    class_name: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.running import Statistics
+from onnxsurgeon_lite.scopes import place_text
 
 
 def show_statistics(lines: Sequence[Statistics]) -> None:
@@ -92,8 +93,9 @@ def _show_culprit(culprit: Culprit) -> None:
     if mismatching is not None and mismatching.comparison is not None:
         for line in explain(culprit.value, mismatching.comparison, f"{node} ({culprit.id})"):
             out(shown(line))
-    if culprit.scope:
-        out(f"  scope: {shown(culprit.scope)}")
+    place = place_text(culprit.scope, culprit.class_name, culprit.source)
+    if place:
+        out(f"  scope: {shown(place)}")
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         out(f"  attributes: {shown(text)}")
