@@ -12,18 +12,18 @@ import onnxsurgeon_lite
 PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
 FLOORS = (
-    ("errors", "names", "search"),
+    ("errors", "names", "search", "torch_recorder"),
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references"),
     ("runtime", "cut", "select", "feeds", "checking"),
     ("passes", "observe", "running", "inspect"),
-    ("bisection", "recording", "comparing", "tree"),
+    ("bisection", "recording", "comparing", "tree", "torch_recording"),
     ("report",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli"}
+OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli", "torch": "torch_recorder"}
 
 
 def room_of(path: Path) -> str:

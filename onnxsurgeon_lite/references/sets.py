@@ -36,6 +36,7 @@ class Entry:
         data_type: the ONNX dtype's name, where it is known without reading.
         scope, class_name, source: the module that the value comes from, its class, and the line that calls it
             (`model.py:17`), where that was recorded.
+        is_input: whether it was given to the model and not computed by it, where that was recorded.
     """
 
     read: Callable[[], Stored]
@@ -44,6 +45,7 @@ class Entry:
     scope: str = ""
     class_name: str = ""
     source: str = ""
+    is_input: bool = False
 
 
 @dataclass(frozen=True)
