@@ -33,7 +33,7 @@ def test_every_exporter_s_nodes_name_their_module(name):
 def test_the_dynamo_exporter_s_nodes_name_class_and_line():
     origin = index_of("whole_model_dynamo").origins[6]
 
-    assert str(origin) == "convs3.1 (Conv2d), make_fixtures.py:97"
+    assert str(origin) == "convs3.1 (Conv2d), make_fixtures.py:100"
     assert [path for path, _ in origin.modules] == ["", "convs3", "convs3.1"]
 
 
@@ -125,7 +125,7 @@ def test_a_source_line_is_any_call_on_the_way():
         ("scope:convs2.*", ["conv2d_3", "conv2d_4"]),
         ("scope:convs?.2", ["conv2d_2", "conv2d_9"]),
         ("class:Conv2d", [f"conv2d_{i}" if i else "conv2d" for i in range(10)]),
-        ("src:make_fixtures.py:96", ["conv2d_3", "conv2d_4"]),
+        ("src:make_fixtures.py:99", ["conv2d_3", "conv2d_4"]),
     ],
 )
 def test_a_place_in_the_program_selects_its_values(selector, values):
@@ -167,4 +167,4 @@ def test_a_value_says_where_it_comes_from():
     summary = summarize_value(index_of("whole_model_dynamo"), "conv2d_6")
 
     assert (summary.scope, summary.class_name) == ("convs3.1", "Conv2d")
-    assert summary.source == "make_fixtures.py:97"
+    assert summary.source == "make_fixtures.py:100"
