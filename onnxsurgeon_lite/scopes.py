@@ -81,8 +81,8 @@ def origin_of(node: NodeProto) -> Origin:
     frames = tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
     if modules:
         return Origin(modules[-1][0], modules, frames, known=True)
-    scope = next(filter(None, map(_path_scope, (node.name, *node.output))), "")
-    return Origin(scope, (), frames, known=bool(scope))
+    path = next((name for name in (node.name, *node.output) if name.startswith("/")), "")
+    return Origin(_path_scope(path), (), frames, known=bool(path))
 
 
 def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin]:
@@ -149,8 +149,6 @@ def _path_scope(name: str) -> str:
     A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
     the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.
     """
-    if not name.startswith("/"):
-        return ""
     path: list[str] = []
     for segment in filter(None, name.split("/")[:-1]):
         if path and _is_numbered(segment, path[-1]):

@@ -19,6 +19,7 @@ FLOORS = (
     ("runtime", "cut", "select", "feeds", "checking"),
     ("passes", "observe", "running", "inspect"),
     ("bisection", "recording", "comparing", "tree", "torch_recording"),
+    ("match",),
     ("report",),
     ("cli",),
 )

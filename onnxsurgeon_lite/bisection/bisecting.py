@@ -209,7 +209,7 @@ class _Search:
         origin, stored = self.index.origins[position], self.references.entries.get(culprit.value)
         place = (origin.scope, origin.class_name, origin.source)
         if stored is not None and stored.class_name and not origin.class_name:
-            place = (stored.scope, stored.class_name, stored.source)
+            place = (stored.scope, stored.class_name.rpartition(".")[2], stored.source)
         culprit.scope, culprit.class_name, culprit.source = place
 
     def _entering(self, region: Sequence[int]) -> list[str]:

@@ -11,6 +11,7 @@ def bisect(
     model: options.Model,
     reference: options.Reference,
     feeds: options.Feeds = None,
+    mapping: options.Map = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     output: options.Output = None,
@@ -25,8 +26,9 @@ def bisect(
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite import bisection
         from onnxsurgeon_lite.bisection import reproducer
-        from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
+        from onnxsurgeon_lite.feeds import read_feeds, required_inputs
         from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.match import aligned, feeds_in_order
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.references import open_references
         from onnxsurgeon_lite.report import data, numbers
@@ -38,10 +40,11 @@ def bisect(
         loaded = load(model)
         index = GraphIndex.of(loaded)
         stored = open_references(reference, required_inputs(index), list(index.outputs))
-        given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
+        given = read_feeds(index, feeds) if feeds else feeds_in_order(index, stored)
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress("bisecting") as tell, Runtime(how, child) as runtime:
             allowed = options.tolerance(rtol, atol)
+            stored = aligned(stored, index, given, runtime, mapping, tell)
             result = bisection.bisect(loaded, stored, given, runtime, allowed, tell)
     if result.culprits:
         result.reproducer = reproducer.write_reproducer(loaded, result, folder)

@@ -76,6 +76,16 @@ Reference = Annotated[
         show_default=False,
     ),
 ]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        metavar="auto|names|FILE",
+        help="How references are matched with values: auto, names, or a file of `onnxdbg match`; "
+        "auto by default where they are called otherwise.",
+        show_default=False,
+    ),
+]
 Rtol = Annotated[
     float | None,
     typer.Option(

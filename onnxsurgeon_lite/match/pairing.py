@@ -7,7 +7,7 @@ out.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.match.sides import INPUT, Fact, Side
@@ -16,6 +16,11 @@ from onnxsurgeon_lite.match.signatures import distance, tolerance, transposition
 _MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
 _ROUNDING = 2e-6  # nearer than this, candidates are equally near
 _ROUNDS = 4
+_INSERTED = 8  # nodes in a row that are taken for an insertion
+_FOLD_INTO = (
+    "Conv",
+    "ConvTranspose",
+)  # a BatchNorm after it may be part of it, and name its module
 
 
 @dataclass
@@ -74,7 +79,7 @@ class _Matcher:
         self.prefix = _common_prefix(a, b)
 
     def run(self) -> Matching:
-        self._inputs()
+        self._in_order(lambda fact: fact.op == INPUT, 0.9)
         candidates = self._by_content()
         for _ in range(_ROUNDS):
             before = len(self.pairs)
@@ -84,6 +89,7 @@ class _Matcher:
             self._by_scope()
             if len(self.pairs) == before:
                 break
+        self._in_order(lambda fact: fact.is_output, 0.6)
         return self._result(candidates)
 
     def _add(
@@ -130,19 +136,19 @@ class _Matcher:
 
     # --- evidence ---
 
-    def _inputs(self) -> None:
-        """What is given to both: by name, else in order where the shapes fit."""
-        given_a = [f for f in self.a.facts.values() if f.op == INPUT]
-        given_b = [f for f in self.b.facts.values() if f.op == INPUT]
-        for fact in given_a:
-            if fact.name in self.b.facts and self.b.facts[fact.name].op == INPUT:
-                self._add(fact, self.b.facts[fact.name], ["name"], 1.0)
-        rest_a = [f for f in given_a if f.name not in self.pairs]
-        rest_b = [f for f in given_b if f.name not in self.taken]
+    def _in_order(self, counts: Callable[[Fact], bool], confidence: float) -> None:
+        """What is given to both, or returned by both: by name, else in order where the shapes fit."""
+        ones = {f.name: f for f in self.a.facts.values() if counts(f)}
+        others = {f.name: f for f in self.b.facts.values() if counts(f)}
+        for name in ones.keys() & others.keys():
+            if self._free(ones[name], others[name]) and _shapes_fit(ones[name], others[name]):
+                self._add(ones[name], others[name], ["name"], confidence)
+        rest_a = [f for f in ones.values() if f.name not in self.pairs]
+        rest_b = [f for f in others.values() if f.name not in self.taken]
         if len(rest_a) == len(rest_b):
             for one, other in zip(rest_a, rest_b, strict=True):
-                if one.shape == other.shape:
-                    self._add(one, other, ["order"], 0.9)
+                if _shapes_fit(one, other):
+                    self._add(one, other, ["order"], confidence, agrees=_verdict(one, other))
 
     def _by_content(self) -> list[_Candidate]:
         """Pairs whose contents agree, and where neither has a partner that agrees much better."""
@@ -210,14 +216,18 @@ class _Matcher:
         """A module's own output is what leaves it."""
         return not self.a.structured and self._scope_of_a(a) in b.leaves
 
-    def _inputs_agree(self, a: Fact, b: Fact) -> bool:
+    def _inputs_agree(
+        self,
+        a: Fact,
+        b: Fact,
+        source_a: Callable[[str], str] = str,
+        source_b: Callable[[str], str] = str,
+    ) -> bool:
         """Whether what they are computed from is paired, in the same order."""
         if not a.inputs or len(a.inputs) != len(b.inputs) or a.slot != b.slot:
             return False
-        return all(
-            one in self.pairs and self.pairs[one].b == other
-            for one, other in zip(a.inputs, b.inputs, strict=True)
-        )
+        sources = zip(map(source_a, a.inputs), map(source_b, b.inputs), strict=True)
+        return all(one in self.pairs and self.pairs[one].b == other for one, other in sources)
 
     def _by_weights(self) -> None:
         """Nodes of one operator that use the same constants, which no other node of that operator does."""
@@ -229,24 +239,34 @@ class _Matcher:
 
     def _by_structure(self) -> None:
         """The same operator on inputs that are paired, where there is only one on each side."""
-        consumers_b = self.b.consumers()
+        makes: dict[str, list[Fact]] = defaultdict(list)
+        for fact in self.b.facts.values():
+            if fact.inputs:
+                makes[self._source_b(fact.inputs[0])].append(fact)
         for fact in self.a.facts.values():
             if fact.name in self.pairs or not fact.inputs or fact.op == INPUT:
                 continue
-            first = self.pairs.get(fact.inputs[0])
-            others = consumers_b.get(first.b, []) if first is not None else []
-            fitting = [f for f in map(self.b.facts.__getitem__, others) if self._alike(fact, f)]
+            first = self.pairs.get(self._source_a(fact.inputs[0]))
+            fitting = [f for f in makes[first.b] if self._alike(fact, f)] if first else []
             if len(fitting) == 1 and self._is_only(fact, fitting[0]):
                 self._add(fact, fitting[0], ["structure"], 0.8, agrees=_verdict(fact, fitting[0]))
 
     def _alike(self, a: Fact, b: Fact) -> bool:
-        return (
-            b.name not in self.taken
-            and a.op == b.op
-            and self._inputs_agree(a, b)
-            and self._relation(a, b) >= 2
-            and _shapes_fit(a, b)
-        )
+        """Whether b may be a: the operator, what it is computed from, the module and the shape fit."""
+        if b.name in self.taken or a.op != b.op or a.slot != b.slot or not _shapes_fit(a, b):
+            return False
+        relation = self._relation(a, b)
+        if a.op in _FOLD_INTO and relation == 1:
+            relation = 3
+        if self._inputs_agree(a, b):
+            return relation >= 2
+        return relation == 3 and self._inputs_agree(a, b, self._source_a, self._source_b)
+
+    def _source_a(self, name: str) -> str:
+        return _source(self.a, name, self.pairs)
+
+    def _source_b(self, name: str) -> str:
+        return _source(self.b, name, self.taken)
 
     def _is_only(self, a: Fact, b: Fact) -> bool:
         """Whether no other free value of side a is as like b."""
@@ -341,6 +361,16 @@ def _verdict(a: Fact, b: Fact) -> bool | None:
     if a.signature is None or b.signature is None:
         return None
     return _agreement(a, b) is not None
+
+
+def _source(side: Side, name: str, paired: Container[str]) -> str:
+    """The first paired value on the way back through what was inserted: nodes that have one input."""
+    for _ in range(_INSERTED):
+        inputs = side.facts[name].inputs if name in side.facts else ()
+        if name in paired or len(inputs) != 1:
+            break
+        name = inputs[0]
+    return name
 
 
 def _norm(fact: Fact) -> float:

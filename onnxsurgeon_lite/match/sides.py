@@ -31,7 +31,7 @@ class Fact:
         slot: which of the operator's outputs it is.
         inputs: the values that it is computed from, constants left out.
         weights: digests of the constants that it is computed from.
-        leaves: the paths of the modules that the value leaves.
+        leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Fact:
     inputs: tuple[str, ...] = ()
     weights: tuple[str, ...] = ()
     leaves: tuple[str, ...] = ()
+    is_output: bool = False
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
 
@@ -56,14 +57,6 @@ class Side:
     facts: dict[str, Fact] = field(default_factory=dict)
     structured: bool = False
 
-    def consumers(self) -> dict[str, list[str]]:
-        """Value -> the values computed from it."""
-        found: dict[str, list[str]] = {name: [] for name in self.facts}
-        for fact in self.facts.values():
-            for name in fact.inputs:
-                found[name].append(fact.name)
-        return found
-
 
 def side_of_references(references: ReferenceSet) -> Side:
     """The facts of a reference set; tensors are read one at a time."""
@@ -72,6 +65,7 @@ def side_of_references(references: ReferenceSet) -> Side:
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
+        fact.is_output = fact.known and not entry.scope
         stored = references.read(name)
         if isinstance(stored, np.ndarray):
             fact.shape, fact.signature = stored.shape, signature_of(stored)
@@ -112,6 +106,7 @@ def side_of_model(
                 inputs,
                 constants,
                 _left(index, name, origin.around()),
+                name in index.outputs,
             )
     for name, value in computed(index, feeds, runtime, (), progress):
         if isinstance(value, np.ndarray):
