@@ -28,6 +28,7 @@ from onnx import (
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.scopes import Origin, origins
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -136,6 +137,11 @@ class GraphIndex:
         return {
             name: max(map(self.places.__getitem__, users)) for name, users in self.consumers.items()
         }
+
+    @cached_property
+    def origins(self) -> list[Origin]:
+        """Where in the source program each node comes from."""
+        return origins(self.nodes, self.initializers)
 
     @cached_property
     def types(self) -> dict[str, TypeProto]:

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex, function_key
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.scopes import scope_of
+from onnxsurgeon_lite.scopes import UNKNOWN
 
 _ELIDED_ABOVE = 16  # elements
 
@@ -31,6 +31,8 @@ class ValueSummary:
     consumers: list[str] = field(default_factory=list)
     is_output: bool = False
     scope: str = ""
+    class_name: str = ""
+    source: str = ""
 
 
 @dataclass
@@ -47,6 +49,8 @@ class NodeSummary:
     attributes: dict[str, str]
     bodies: dict[str, int]
     scope: str
+    class_name: str
+    source: str
     doc_string: str
     metadata: dict[str, str]
 
@@ -116,6 +120,7 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
     """Summarize one node of the main graph."""
     node = index.nodes[position]
     direct = {*node.input}
+    origin = index.origins[position]
     return NodeSummary(
         id=f"@{position}",
         name=node.name,
@@ -126,7 +131,9 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
         captured=[name for name in index.reads[position] if name not in direct],
         attributes=attribute_texts(node),
         bodies={name: len(graph.node) for name, graph in walk.bodies(node)},
-        scope=scope_of(node),
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
         doc_string=node.doc_string,
         metadata={entry.key: entry.value for entry in node.metadata_props},
     )
@@ -150,6 +157,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         if holds
     ]
     kind = index.type_of(name)
+    origin = UNKNOWN if position is None else index.origins[position]
     return ValueSummary(
         name=name,
         type=type_text(kind) if kind is not None else "unknown type",
@@ -157,7 +165,9 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         producer=None if position is None else index.describe(position),
         consumers=[index.describe(user) for user in index.consumers.get(name, ())],
         is_output=name in index.outputs,
-        scope="" if position is None else scope_of(index.nodes[position]),
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
     )
 
 

@@ -11,7 +11,6 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.scopes import scope_of
 
 Progress = Callable[[str], None]
 
@@ -36,26 +35,26 @@ def record(
     """
     for name in values:
         index.require(name)
-    computed = _compute(index, feeds, runtime, values, progress)
+    stream = computed(index, feeds, runtime, values, progress)
     if target.suffix in (".npz", ".safetensors"):
-        collected = dict(computed)
+        collected = dict(stream)
         save_tensors(target, collected)
         return len(collected)
     count = 0
     with FolderWriter(target) as writer:
-        for name, value in computed:
+        for name, value in stream:
             position = index.producer.get(name)
-            writer.add(name, value, "" if position is None else scope_of(index.nodes[position]))
+            writer.add(name, value, "" if position is None else index.origins[position].scope)
             count += 1
     return count
 
 
-def _compute(
+def computed(
     index: GraphIndex,
     feeds: Feeds,
     runtime: Runtime,
-    values: Sequence[str],
-    progress: Progress,
+    values: Sequence[str] = (),
+    progress: Progress = lambda _: None,
 ) -> Iterator[tuple[str, Stored]]:
     """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile."""
     yield from feeds.items()

@@ -1,29 +1,228 @@
-"""Where in the source program a node comes from, as its exporter wrote it down."""
+"""Where in the source program each node comes from, as its exporter wrote it down.
+
+The dynamo exporter writes metadata: `pkg.torch.onnx.name_scopes` and `pkg.torch.onnx.class_hierarchy`, lists from the
+root module to the operator (`namespace` holds both in one text), and `pkg.torch.onnx.stack_trace`. TorchScript's names
+are paths of called modules (`/encoder/layer.4/Add`). Where neither is left, a weight's name says whose it is
+(`encoder.layer.4.dense.weight`), and else the nodes around say in which module a node must lie.
+"""
 
 import ast
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from onnx import NodeProto
 
+_PREFIX = "pkg.torch.onnx."
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
+_CALL = re.compile(r"_\d+$")
 
-def scope_of(node: NodeProto) -> str:
-    """The module path of a node, dotted (`encoder.layer.4`), or '' where the exporter left none.
 
-    The dynamo exporter writes `pkg.torch.onnx.name_scopes`, a list from the root module to the node itself;
-    TorchScript-style node names are paths (`/encoder/layer.4/Add`).
+@dataclass(frozen=True)
+class Origin:
+    """The place in the source program.
+
+    Attributes:
+        scope: module path, dotted (`encoder.layer.4`); '' is the root, or that nothing is known.
+        modules: (path, class) of every enclosing module, the root first, where the exporter says so.
+        frames: (file, line), the outermost call first.
+        known: whether the node's own metadata, name or weights say the scope; its neighbours say it otherwise.
     """
+
+    scope: str = ""
+    modules: tuple[tuple[str, str], ...] = ()
+    frames: tuple[tuple[str, int], ...] = ()
+    known: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The innermost module's class, without its package."""
+        return self.modules[-1][1].rpartition(".")[2] if self.modules else ""
+
+    @property
+    def source(self) -> str:
+        """`model.py:42`: the innermost line that is not torch's own."""
+        own = [frame for frame in self.frames if not _LIBRARY.search(frame[0])] or self.frames
+        return f"{_file_name(own[-1][0])}:{own[-1][1]}" if own else ""
+
+    def around(self) -> list[str]:
+        """The paths of the modules that hold the node, the root left out, the outermost first."""
+        parts = self.scope.split(".") if self.scope else []
+        return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+    def has_class(self, pattern: str) -> bool:
+        """Whether a module that holds the node is of a class; a glob, with or without the package."""
+        names = (name for _, full in self.modules for name in (full, full.rpartition(".")[2]))
+        return any(fnmatchcase(name, pattern) for name in names)
+
+    def __str__(self) -> str:
+        """`convs3.1 (Conv2d), model.py:17`, or what is known of it."""
+        return place_text(self.scope, self.class_name, self.source)
+
+
+UNKNOWN = Origin()
+
+
+def place_text(scope: str, class_name: str, source: str) -> str:
+    """`convs3.1 (Conv2d), model.py:17`, without what is empty."""
+    module = f"{scope} ({class_name})" if scope and class_name else scope or class_name
+    return ", ".join(filter(None, (module, source)))
+
+
+def origin_of(node: NodeProto) -> Origin:
+    """What a node itself says of its origin."""
     metadata = {entry.key: entry.value for entry in node.metadata_props}
-    scopes = _name_scopes(metadata)
-    if scopes:
-        return max(scopes[:-1], key=len, default="")
-    if node.name.startswith("/"):
-        return ".".join(filter(None, node.name.split("/")[:-1]))
-    return ""
+    modules = _modules(metadata)
+    trace = metadata.get(f"{_PREFIX}stack_trace", "")
+    frames = tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
+    if modules:
+        return Origin(modules[-1][0], modules, frames, known=True)
+    path = next((name for name in (node.name, *node.output) if name.startswith("/")), "")
+    return Origin(_path_scope(path), (), frames, known=bool(path))
 
 
-def _name_scopes(metadata: Mapping[str, str]) -> list[str]:
+def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin]:
+    """Every node's origin: its own words, else its weights' names, else the module that holds its neighbours.
+
+    Args:
+        weights: names of the initializers; that of a parameter is its module's path and its own name.
+    """
+    found = [origin_of(node) for node in nodes]
+    classes = {path: name for origin in found for path, name in origin.modules}
+    uses = Counter(name for node in nodes for name in {*node.input} if name in weights)
+    for position, node in enumerate(nodes):
+        said = found[position]
+        if said.modules:
+            continue
+        # exporters store equal weights once, under one owner's name: what several nodes use is no one's
+        owners = {_owner(name) for name in node.input if uses.get(name) == 1} - {""}
+        scope = owners.pop() if len(owners) == 1 else ""
+        # TorchScript numbers the calls of one module: `/fc_1/Gemm` may be the second call of `fc`
+        if scope and (not said.known or _CALL.sub("", said.scope) == scope):
+            found[position] = Origin(scope, _enclosing(scope, classes), (), known=True)
+    return _filled(nodes, found, classes)
+
+
+def fits_scope(pattern: str, scope: str) -> bool:
+    """Whether a module path, or that of a module around it, fits a glob; `a.*` is all that lies in `a`."""
+    return any(fnmatchcase(path, pattern) for path in (*Origin(scope).around(), f"{scope}."))
+
+
+def fits_source(pattern: str, origin: Origin) -> bool:
+    """Whether a call on the way to the node stands at `model.py:42`, or anywhere in `model.py`."""
+    file, _, line = pattern.rpartition(":")
+    if not line.isdecimal():
+        file, line = pattern, ""
+    return any(
+        (path == file or path.replace("\\", "/").endswith(f"/{file}"))
+        and (not line or int(line) == number)
+        for path, number in origin.frames
+    )
+
+
+def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """(path, class) of the modules, the operator at the end left out."""
+    paths = _texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
+    classes = _texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
+    if not paths:
+        parts = [part.partition(": ") for part in metadata.get("namespace", "").split("/")[:-1]]
+        paths, classes = [path for path, *_ in parts], [name for *_, name in parts]
+    classes = classes if len(classes) == len(paths) else [""] * len(paths)
+    return tuple(zip(paths, classes, strict=True))
+
+
+def _texts(literal: str) -> list[str]:
     try:
-        scopes = ast.literal_eval(metadata.get("pkg.torch.onnx.name_scopes", "[]"))
+        items = ast.literal_eval(literal) if literal else []
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    return [str(scope) for scope in scopes] if isinstance(scopes, list) else []
+    return [str(item) for item in items] if isinstance(items, list) else []
+
+
+def _path_scope(name: str) -> str:
+    """The module path of a TorchScript name.
+
+    A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
+    the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.
+    """
+    path: list[str] = []
+    for segment in filter(None, name.split("/")[:-1]):
+        if path and _is_numbered(segment, path[-1]):
+            path[-1] = segment
+        else:
+            path.append(segment)
+    return ".".join(path)
+
+
+def _is_numbered(segment: str, parent: str) -> bool:
+    rest = segment.removeprefix(f"{parent}.")
+    return rest != segment and all(part.isdecimal() for part in rest.split("."))
+
+
+def _owner(name: str) -> str:
+    """The module that a parameter's name says it belongs to."""
+    return name.rpartition(".")[0] if ":" not in name and "/" not in name else ""
+
+
+def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The modules around and at a path, those whose class is known; nothing unless that of the path is."""
+    if scope not in classes:
+        return ()
+    paths = ["", *Origin(scope).around()]
+    return tuple((path, classes[path]) for path in paths if path in classes)
+
+
+def _filled(
+    nodes: Sequence[NodeProto], found: list[Origin], classes: Mapping[str, str]
+) -> list[Origin]:
+    """Nodes that say nothing lie in the innermost module that holds the nodes before and after them."""
+    if all(origin.known for origin in found) or not any(origin.known for origin in found):
+        return found
+    makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    before = [[makers[n] for n in node.input if n in makers] for node in nodes]
+    after: list[list[int]] = [[] for _ in nodes]
+    for position, sources in enumerate(before):
+        for source in sources:
+            after[source].append(position)
+    filled = list(found)
+    for position, origin in enumerate(found):
+        if origin.known:
+            continue
+        sides = [_nearest(position, edges, found) for edges in (before, after)]
+        if all(sides):
+            scope = _common([*sides[0], *sides[1]])
+            filled[position] = Origin(scope, _enclosing(scope, classes), origin.frames)
+    return filled
+
+
+def _nearest(
+    position: int, edges: Sequence[Iterable[int]], found: Sequence[Origin], most: int = 64
+) -> list[str]:
+    """The scopes of the first nodes that know theirs, in one direction."""
+    scopes, seen, pending = [], {position}, list(edges[position])
+    while pending and len(seen) < most:
+        other = pending.pop()
+        if other in seen:
+            continue
+        seen.add(other)
+        if found[other].known:
+            scopes.append(found[other].scope)
+        else:
+            pending += edges[other]
+    return scopes
+
+
+def _common(scopes: Sequence[str]) -> str:
+    """The innermost module that holds them all."""
+    shared = takewhile(
+        lambda parts: len({*parts}) == 1, zip(*(s.split(".") for s in scopes), strict=False)
+    )
+    return ".".join(parts[0] for parts in shared)
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]

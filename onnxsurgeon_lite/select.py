@@ -1,7 +1,8 @@
 """A selector string -> values or nodes.
 
-Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, glob. `name:` in
-front forces an exact name. A name held by both a value and a node means the kind that is asked for.
+Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
+(what lies in a module), `class:LayerNorm`, `src:model.py:42`, glob. `name:` in front forces an exact name. A name held
+by both a value and a node means the kind that is asked for.
 """
 
 import re
@@ -13,8 +14,10 @@ from fnmatch import fnmatchcase
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.scopes import fits_scope, fits_source
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
+_PLACES = ("scope:", "class:", "src:")
 
 
 @dataclass
@@ -51,7 +54,7 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
         return named
     if exact in index.producer:
         return [index.producer[exact]]
-    found = _by_id_or_op(index, argument)
+    found = _by_kind(index, argument)
     if found is None and exact == argument:
         found = [i for i, node in enumerate(index.nodes) if _glob(node.name, argument)]
     if not found:
@@ -87,7 +90,9 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         value = _only_output(index, argument, named[0])
         notes.append(f"{argument!r} is a node: its output {value!r} was taken")
         return [value]
-    nodes = _by_id_or_op(index, argument)
+    nodes = _by_kind(index, argument)
+    if nodes and argument.startswith(_PLACES):
+        return [str(name) for position in nodes for name in index.nodes[position].output if name]
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
     found = [] if nodes == [] else [name for name in index.values() if _glob(name, argument)]
@@ -103,11 +108,13 @@ def _only_output(index: GraphIndex, argument: str, position: int) -> str:
     return outputs[0]
 
 
-def _by_id_or_op(index: GraphIndex, argument: str) -> list[int] | None:
-    """The nodes of an id or an `op:` selector, None when it is neither."""
+def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
+    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them."""
     if re.fullmatch(r"@\d{1,9}", argument):
         position = int(argument[1:])
         return [position] if position < len(index.nodes) else []
+    if argument.startswith(_PLACES):
+        return _by_place(index, argument)
     operator = _OP.fullmatch(argument)
     if operator is None:
         return None
@@ -115,6 +122,29 @@ def _by_id_or_op(index: GraphIndex, argument: str) -> list[int] | None:
     if operator["number"] is None:
         return found
     return found[int(operator["number"]) :][:1]
+
+
+def _by_place(index: GraphIndex, argument: str) -> list[int]:
+    """The nodes of a module, of modules of a class, or of a source line.
+
+    Raises:
+        UnknownNameError: the model has no such place.
+    """
+    kind, _, pattern = argument.partition(":")
+    match kind:
+        case "scope":
+            found = [i for i, o in enumerate(index.origins) if fits_scope(pattern, o.scope)]
+            known, what = {path for o in index.origins for path in o.around()}, "scope"
+        case "class":
+            found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
+            known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}
+            what = "class"
+        case _:
+            found = [i for i, o in enumerate(index.origins) if fits_source(pattern, o)]
+            known, what = {o.source for o in index.origins}, "source line"
+    if not found:
+        raise UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+    return found
 
 
 def _glob(name: str, pattern: str) -> bool:

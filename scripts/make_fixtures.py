@@ -9,6 +9,8 @@ directory and fails when what is kept differs from what the script makes.
 ``whole_model_torchscript.onnx``, ``whole_model_dynamo.onnx``
     The same module and weights as PyTorch's two exporters write them, for names and metadata that
     real models have.
+``whole_model.safetensors``
+    Its weights, as a checkpoint holds them.
 ``faulty_attribute.onnx``, ``faulty_constant.onnx``
     ``whole_model.onnx`` with one wrong attribute (the node that makes ``27``) and one wrong weight
     (the node that makes ``25``): the faults to find.
@@ -50,11 +52,12 @@ import onnx
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import save_file
 from torch import nn
 
 ROOT = Path(os.path.abspath(__file__)).parent.parent
 FIXTURES = ROOT / "fixtures"
-NOT_MADE_HERE = {"README.md"}
+NOT_MADE_HERE = {"README.md", "whole_model.py"}
 MAX_TOTAL_BYTES = 2_000_000
 
 Arrays = dict[str, np.ndarray]
@@ -761,6 +764,7 @@ def write_fixtures(directory: Path) -> None:
     references.mkdir(parents=True, exist_ok=True)
     for name, build in MODELS.items():
         write_model(directory / name, build())
+    save_file(whole_model_weights(), directory / "whole_model.safetensors")
     write_external(directory)
     write_whole_model_references(references)
     write_transformer_references(references)

@@ -268,7 +268,7 @@ def test_the_command_keeps_its_contract(tmp_path):
         "name": "Conv_4",
         "op_type": "Conv",
         "outputs": ["25"],
-        "scope": "",
+        "scope": "convs2.1",
     }
     assert {v["name"]: v["comparison"]["match"] for v in culprit["values"]} == {
         "24": True,

@@ -12,7 +12,7 @@ import onnxsurgeon_lite
 PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
 FLOORS = (
-    ("errors", "names", "search"),
+    ("errors", "names", "search", "torch_recorder"),
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references", "storage"),
@@ -20,13 +20,28 @@ FLOORS = (
     ("surgery", "operators", "declarations", "constants"),
     ("resizing",),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
-    ("bisection", "recording", "comparing", "ranking", "building", "proving"),
-    ("differing", "splitting", "verifying"),
+    (
+        "bisection",
+        "recording",
+        "comparing",
+        "ranking",
+        "building",
+        "proving",
+        "tree",
+        "torch_recording",
+    ),
+    ("differing", "splitting", "verifying", "match"),
     ("report",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
-OWNERS = {"onnxruntime": "runtime", "rich": "report", "typer": "cli", "onnx_graphsurgeon": "passes"}
+OWNERS = {
+    "onnxruntime": "runtime",
+    "rich": "report",
+    "typer": "cli",
+    "onnx_graphsurgeon": "passes",
+    "torch": "torch_recorder",
+}
 
 
 def room_of(path: Path) -> str:

@@ -18,7 +18,6 @@ from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.scopes import scope_of
 from onnxsurgeon_lite.tensors import Array, is_float
 
 _Value = TypeVar("_Value", Stored, Value)
@@ -51,14 +50,18 @@ class Examiner:
         """The culprit as a search found it: where, and its values compared."""
         culprit = culprit_at(self.space, bad, region)
         culprit.lacking = self._lacking(culprit)
+        stored = self.judge.references.entries.get(culprit.value)
+        if stored is not None and stored.class_name and not culprit.class_name:
+            culprit.scope, culprit.source = stored.scope, stored.source
+            culprit.class_name = stored.class_name.rpartition(".")[2]
         wanted = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
         actual = self.observer.fetch(wanted, keep=culprit.inputs)
         for name in wanted:
-            stored = self.reference(name)
-            self.result.tensors[name] = stored, actual.get(name)
+            reference = self.reference(name)
+            self.result.tensors[name] = reference, actual.get(name)
             report = ValueReport(name, "output" if name in culprit.outputs else "input")
-            if stored is not None:
-                report.comparison = self.judge.compared(actual.get(name), stored)
+            if reference is not None:
+                report.comparison = self.judge.compared(actual.get(name), reference)
             culprit.values.append(report)
         return culprit
 
@@ -156,7 +159,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
     unknown = [name for name in names if name not in space.constant]
-    node = index.nodes[position]
+    node, origin = index.nodes[position], index.origins[position]
     return Culprit(
         id=f"@{position}",
         name=node.name,
@@ -165,7 +168,9 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
         outputs=[name for name in node.output if name],
         region=[f"@{p}" for p in positions] if unknown else [f"@{position}"],
         inputs=space.entering(positions),
-        scope=scope_of(node),
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
         attributes=attribute_texts(node),
     )
 

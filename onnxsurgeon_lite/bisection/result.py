@@ -66,7 +66,7 @@ class Culprit:
         outputs: the node's outputs. value: the mismatching one.
         region: ids of every node between the values that were seen to match and `value`, the node included.
         inputs: the values that enter the region; constants are part of it.
-        scope: the source module, '' where the exporter left none.
+        scope, class_name, source: the source module, its class and line (`model.py:17`), '' where nothing says so.
         attributes: as text.
         values: inputs and outputs compared.
         findings: why, the leading verdict first.
@@ -84,6 +84,8 @@ class Culprit:
     region: list[str]
     inputs: list[str]
     scope: str = ""
+    class_name: str = ""
+    source: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
     values: list[ValueReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

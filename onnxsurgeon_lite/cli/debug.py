@@ -52,6 +52,7 @@ def bisect(
             "--find", help="Look for nan, inf or overflow:float16 instead.", show_default=False
         ),
     ] = None,
+    mapping: options.Map = None,
     feeds: options.Feeds = None,
     seed: options.Seed = 0,
     dim: options.Dims = None,
@@ -107,6 +108,7 @@ def bisect(
         from onnxsurgeon_lite import bisection
         from onnxsurgeon_lite.bisection import reproducer
         from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.match import aligned
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.session import Runtime
@@ -131,7 +133,10 @@ def bisect(
         tell = stack.enter_context(progress("bisecting"))
         index = GraphIndex.of(loaded)
         if reference is not None:
-            samples = _samples(index, reference, feeds)
+            samples = [
+                (aligned(stored, index, given, runtime, mapping, tell), given)
+                for stored, given in _samples(index, reference, feeds)
+            ]
             result = bisection.bisect_samples(loaded, samples, runtime, shipped, search, tell)
         else:
             given = _given(index, feeds, options.recipe(seed, dim, fill))
@@ -176,6 +181,7 @@ def _samples(
     index: "GraphIndex", reference: str, feeds: str | None
 ) -> "list[tuple[ReferenceSet, Feeds]]":
     from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.match import feeds_in_order
     from onnxsurgeon_lite.references import count_samples, open_references
 
     samples, count = [], count_samples(reference)
@@ -183,7 +189,8 @@ def _samples(
         stored = open_references(reference, required_inputs(index), list(index.outputs), number)
         if count > 1:
             stored = replace(stored, notes=())  # all are taken
-        given = read_feeds(index, feeds, number) if feeds else feeds_from(index, stored)
+        named = feeds_in_order if any(e.is_input for e in stored.entries.values()) else feeds_from
+        given = read_feeds(index, feeds, number) if feeds else named(index, stored)
         samples.append((stored, given))
     return samples
 

@@ -19,6 +19,9 @@ def inspect(
         str | None, typer.Option("--value", help="Show this value.", show_default=False)
     ] = None,
     ops: Annotated[bool, typer.Option("--ops", help="Count every operator.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Show the modules of the source program.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read."""
@@ -42,6 +45,11 @@ def inspect(
             data.show_json(summaries[0] if len(summaries) == 1 else summaries)
         else:
             look.show_values(summaries)
+    elif tree:
+        from onnxsurgeon_lite.tree import module_tree
+
+        modules = module_tree(GraphIndex.of(loaded))
+        (data.show_json if json else look.show_tree)(modules)
     else:
         whole = inspecting.summarize(loaded)
         (data.show_json if json else look.show_ops if ops else look.show_summary)(whole)

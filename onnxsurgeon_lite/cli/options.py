@@ -75,6 +75,16 @@ Against = Annotated[
     Path | None,
     typer.Option("--against", help="Model whose values are the references.", show_default=False),
 ]
+Map = Annotated[
+    str | None,
+    typer.Option(
+        "--map",
+        metavar="auto|names|FILE",
+        help="How references are matched with values: auto, names, or a file of `onnxdbg match`; "
+        "auto by default where they are called otherwise.",
+        show_default=False,
+    ),
+]
 Rtol = Annotated[
     float | None,
     typer.Option(

@@ -64,7 +64,13 @@ def run(
 
 
 def record(
-    model: options.Model,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Model to read, or FILE.py:function that returns a PyTorch module, or (module, args).",
+            show_default=False,
+        ),
+    ],
     output: Annotated[
         Path,
         typer.Option(
@@ -82,11 +88,31 @@ def record(
     seed: options.Seed = 0,
     dim: options.Dims = None,
     fill: options.Fills = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="PyTorch: only what lies in this module, such as layer.4.*."),
+    ] = None,
+    operators: Annotated[
+        bool,
+        typer.Option("--operators", help="PyTorch: every operator's output, by torch.export."),
+    ] = False,
+    names_of: Annotated[
+        Path | None,
+        typer.Option("--model", help="PyTorch: store inputs under this model's names."),
+    ] = None,
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
 ) -> None:
-    """Record reference tensors: the feeds and every value, as this runtime computes them node by node."""
+    """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
+    if ".py:" in str(model):
+        from onnxsurgeon_lite.report import lines
+        from onnxsurgeon_lite.torch_recording import record_factory
+
+        done = record_factory(str(model), output, feeds, names_of, scope or (), operators)
+        lines.show_notes(done.notes)
+        lines.out(f"recorded {done.values} values in {str(output)!r}")
+        return
     with Child() as child:
         from onnxsurgeon_lite import recording
         from onnxsurgeon_lite.feeds import given_or_made

@@ -145,7 +145,11 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             )
         read = partial(_read_own, path / VALUES, value)
         shape = tuple(value["shape"]) if value.get("shape") is not None else None
-        entries[name] = Entry(read, shape, value["dtype"], value.get("scope", ""), length)
+        scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
+        is_input = value.get("kind") == "input"
+        entries[name] = Entry(
+            read, shape, value["dtype"], scope, class_name, source, is_input, length
+        )
     return entries
 
 

@@ -34,7 +34,9 @@ class Entry:
         read: brings the numbers.
         shape: where it is known without reading.
         data_type: the ONNX dtype's name, where it is known without reading.
-        scope: the module that the value comes from, where that was recorded.
+        scope, class_name, source: the module that the value comes from, its class, and the line that calls it
+            (`model.py:17`), where that was recorded.
+        is_input: whether it was given to the model and not computed by it, where that was recorded.
         size: bytes that reading it brings here, about.
     """
 
@@ -42,6 +44,9 @@ class Entry:
     shape: tuple[int, ...] | None = None
     data_type: str | None = None
     scope: str = ""
+    class_name: str = ""
+    source: str = ""
+    is_input: bool = False
     size: int = 0
 
 

@@ -23,9 +23,9 @@ class FolderWriter:
     """Writes a reference folder value by value: `values.bin` as they come, `index.json` at the end.
 
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
-    (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, and `scope` when known. The
-    bytes are what `raw_data` holds; strings are a serialized `TensorProto`, sequences a `SequenceProto`
-    (`"kind": "sequence"`).
+    (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
+    when known, and `"kind": "input"` when it was given to the model. The bytes are what `raw_data` holds; strings are
+    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`).
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -6,8 +6,11 @@ from onnxsurgeon_lite.inspect import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out
 from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.scopes import place_text
+from onnxsurgeon_lite.tree import Module
 
 _OPS_SHOWN = 12
+_TREE_OPS = 3
 
 
 def show_summary(summary: ModelSummary) -> None:
@@ -42,6 +45,29 @@ def show_ops(summary: ModelSummary) -> None:
     show_table(["operator", "#"], summary.ops.items())
 
 
+def show_tree(modules: Sequence[Module]) -> None:
+    """The module tree, a line a module, indented under the one that holds it."""
+    above: list[str] = []
+    rows = []
+    for module in modules:
+        while above and not module.path.startswith(above[-1]):
+            above.pop()
+        name = module.path.removeprefix(above[-1] if above else "") or "(root)"
+        rows.append(("  " * (len(above) + bool(module.path)) + name, *_tree_cells(module)))
+        if module.path:
+            above.append(f"{module.path}.")
+    show_table(["module", "class", "parameters #", "ops", "outputs"], rows)
+
+
+def _tree_cells(module: Module) -> Sequence[str]:
+    top = module.ops.most_common(_TREE_OPS)
+    ops = ", ".join(f"{op} {count}" for op, count in top)
+    more = " ..." if len(module.ops) > len(top) else ""
+    types = list(dict.fromkeys(module.outputs.values()))
+    outputs = "; ".join(types[:2]) + (" ..." if len(types) > 2 else "")
+    return module.class_name, f"{module.parameters:,}", ops + more, outputs
+
+
 def show_node(node: NodeSummary) -> None:
     """One node."""
     operator = "::".join(filter(None, (node.domain, node.op_type)))
@@ -49,7 +75,7 @@ def show_node(node: NodeSummary) -> None:
         {
             "node": f"{operator} {node.id}",
             "name": node.name,
-            "scope": node.scope,
+            "scope": place_text(node.scope, node.class_name, node.source),
             "doc": node.doc_string,
             **{f"attribute {name}": text for name, text in node.attributes.items()},
             **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
@@ -77,7 +103,7 @@ def _show_value(value: ValueSummary) -> None:
             "value": value.name,
             "type": value.type,
             "kind": value.kind + (", graph output" if value.is_output else ""),
-            "scope": value.scope,
+            "scope": place_text(value.scope, value.class_name, value.source),
             "producer": value.producer or "",
             "consumers": ", ".join(value.consumers),
         }

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.ranking import Float16Risk, RankedNode
 from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.running import Statistics
+from onnxsurgeon_lite.scopes import place_text
 
 _RANKED = 20  # nodes of a ranking that are shown
 
@@ -166,8 +167,9 @@ def _show_culprit(culprit: Culprit, many: bool) -> None:
         out(f"  {finding.verdict}: {shown(finding.because)}")
     if many and culprit.healed is not None:
         out(f"  healing it alone removes {100 * culprit.healed:.0f}% of the outputs' error")
-    if culprit.scope:
-        out(f"  scope: {shown(culprit.scope)}")
+    place = place_text(culprit.scope, culprit.class_name, culprit.source)
+    if place:
+        out(f"  scope: {shown(place)}")
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         out(f"  attributes: {shown(text)}")

@@ -1,0 +1,145 @@
+"""What is known of the values on one side: of a model, or of stored references."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.match.signatures import Signature, signature_of
+from onnxsurgeon_lite.recording import computed
+from onnxsurgeon_lite.references import ReferenceSet
+from onnxsurgeon_lite.runtime.session import Runtime
+
+Progress = Callable[[str], None]
+INPUT = "(input)"
+_BLOCK = 1 << 20
+
+
+@dataclass
+class Fact:
+    """One value.
+
+    Attributes:
+        rank: its place in the order of computation.
+        scope, class_name: the module that it comes from. known: whether that is certain.
+        op: the operator that makes it, `(input)` for what is given, '' where it is not known.
+        slot: which of the operator's outputs it is.
+        inputs: the values that it is computed from, constants left out.
+        weights: digests of the constants that it is computed from.
+        leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
+    """
+
+    name: str
+    rank: int
+    scope: str = ""
+    class_name: str = ""
+    known: bool = False
+    op: str = ""
+    slot: int = 0
+    inputs: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+    is_output: bool = False
+    shape: tuple[int, ...] | None = None
+    signature: Signature | None = None
+
+
+@dataclass
+class Side:
+    """Every value of a model or a reference set, in the order of computation."""
+
+    place: str
+    facts: dict[str, Fact] = field(default_factory=dict)
+    structured: bool = False
+
+
+def side_of_references(references: ReferenceSet) -> Side:
+    """The facts of a reference set; tensors are read one at a time."""
+    side = Side(references.place)
+    for rank, (name, entry) in enumerate(references.entries.items()):
+        fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
+        fact.known = bool(entry.scope or entry.class_name)
+        fact.op = INPUT if entry.is_input else ""
+        fact.is_output = fact.known and not entry.scope
+        stored = references.read(name)
+        if isinstance(stored, np.ndarray):
+            fact.shape, fact.signature = stored.shape, signature_of(stored)
+        side.facts[name] = fact
+    return side
+
+
+def side_of_model(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    progress: Progress = lambda _: None,
+) -> Side:
+    """The facts of a model, its values computed part by part and dropped."""
+    side = Side(str(index.model.path or index.graph.name), structured=True)
+    weights = _digests(index)
+    for rank, name in enumerate(feeds):
+        side.facts[name] = Fact(name, rank, op=INPUT)
+    depends = {*feeds}
+    for position in index.order:
+        node, origin = index.nodes[position], index.origins[position]
+        reads = index.reads[position]
+        inputs = tuple(name for name in reads if name in depends)
+        constants = tuple(weights[name] for name in reads if name in weights)
+        for slot, name in enumerate(node.output):
+            if not name:
+                continue
+            if inputs:
+                depends.add(name)
+            side.facts[name] = Fact(
+                name,
+                len(side.facts),
+                origin.scope,
+                origin.class_name,
+                origin.known,
+                node.op_type,
+                slot,
+                inputs,
+                constants,
+                _left(index, name, origin.around()),
+                name in index.outputs,
+            )
+    for name, value in computed(index, feeds, runtime, (), progress):
+        if isinstance(value, np.ndarray):
+            side.facts[name].shape = value.shape
+            side.facts[name].signature = signature_of(value)
+    return side
+
+
+def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:
+    """Those of the modules around a value's node that one of its users, or no node at all, lies outside of."""
+    users = [{*index.origins[user].around()} for user in index.consumers.get(name, ())]
+    is_output = name in index.outputs
+    return tuple(m for m in modules if is_output or any(m not in around for around in users))
+
+
+def _digests(index: GraphIndex) -> dict[str, str]:
+    """Of every constant of more than one element, whatever their order; read one at a time."""
+    digests = {}
+    for name, tensor in index.initializers.items():
+        if isinstance(tensor, TensorProto) and math.prod(tensor.dims) > 1:
+            digests[name] = unordered_digest(index.model.raw(tensor), tensor.data_type)
+    return digests
+
+
+def unordered_digest(raw: bytes, data_type: int) -> str:
+    """A digest of a tensor's elements that a transposition does not change."""
+    size = tensors.byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
+    elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
+    total = np.uint64(0)
+    with np.errstate(over="ignore"):
+        for start in range(0, elements.size, _BLOCK):
+            bits = elements[start : start + _BLOCK].astype(np.uint64)
+            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
+            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
+            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
+    return f"{data_type}:{elements.size}:{int(total):x}"

@@ -1,0 +1,122 @@
+"""What is kept of a tensor to recognise it elsewhere: sums that no transposition changes, and some of its numbers."""
+
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors import Array
+
+MIN_ELEMENTS = 17
+"""Tensors with fewer elements are alike by chance."""
+_SAMPLE = 512
+_MIN_DISTINCT = 8
+_MAX_AXES = 6
+_HALF = ("float16", "bfloat16")
+_TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A tensor's content in a few numbers.
+
+    Attributes:
+        sums: sum, root of the sum of squares, largest and smallest, over all elements.
+        sample: elements at fixed places of the flattened tensor.
+        means: for each axis, the mean over the others.
+        half: whether it has half precision or less.
+    """
+
+    shape: tuple[int, ...]
+    sums: Floats
+    sample: Floats
+    means: tuple[Floats, ...]
+    half: bool
+
+    @property
+    def elements(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape))
+
+    @property
+    def norm(self) -> float:
+        """The root of the sum of squares."""
+        return float(self.sums[1])
+
+
+def signature_of(array: Array) -> Signature | None:
+    """A tensor's signature; None for what carries too little to be recognised: integers, few or equal elements."""
+    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    if not is_float or array.size < MIN_ELEMENTS:
+        return None
+    half = array.dtype.name in _HALF
+    numbers = array if array.dtype.kind == "f" and not half else array.astype(np.float32)
+    flat = numbers.reshape(-1)
+    sample = flat[np.linspace(0, flat.size - 1, min(flat.size, _SAMPLE)).astype(np.int64)]
+    sample = sample.astype(np.float64)
+    if not np.isfinite(sample).all() or len(np.unique(sample[:64])) < _MIN_DISTINCT:
+        return None
+    with np.errstate(all="ignore"):
+        square = float(np.dot(flat, flat))
+        sums = np.array([flat.sum(dtype=np.float64), square**0.5, flat.max(), flat.min()], float)
+    if not np.isfinite(sums).all():
+        return None
+    return Signature(array.shape, sums, sample, _means(numbers), half)
+
+
+def _means(numbers: Array) -> tuple[Floats, ...]:
+    axes = range(numbers.ndim)
+    if numbers.ndim > _MAX_AXES:
+        return ()
+    wide = numbers.astype(np.float64, copy=False)
+    return tuple(wide.mean(axis=tuple(other for other in axes if other != axis)) for axis in axes)
+
+
+def tolerance(one: Signature, other: Signature) -> float:
+    """Up to which distance two tensors are the same."""
+    return _HALF_TOLERANCE if one.half or other.half else _TOLERANCE
+
+
+def distance(one: Signature, other: Signature) -> float:
+    """How far apart two tensors are in the same flat order, relative to their size; inf for another size."""
+    if one.elements != other.elements:
+        return float("inf")
+    return max(_relative(one.sample, other.sample), _sums_distance(one, other))
+
+
+def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
+    """The order of one's axes in which it is the other, None where there is no single one."""
+    if len(one.shape) != len(other.shape) or one.elements != other.elements or not one.means:
+        return None
+    allowed = tolerance(one, other)
+    if _sums_distance(one, other) > allowed:
+        return None
+    found = [
+        order
+        for order in permutations(range(len(one.shape)))
+        if tuple(one.shape[axis] for axis in order) == other.shape
+        and all(
+            _relative(one.means[axis], mean) <= allowed
+            for axis, mean in zip(order, other.means, strict=True)
+        )
+    ]
+    identity = tuple(range(len(one.shape)))
+    moved = {tuple(axis for axis in order if one.shape[axis] > 1): order for order in found}
+    return next(iter(moved.values())) if len(moved) == 1 and identity not in found else None
+
+
+def _sums_distance(one: Signature, other: Signature) -> float:
+    """Of the sum, in units of what its rounding may be: the norm times the root of the number of elements."""
+    scale = max(one.norm, other.norm, 1e-30)
+    total = abs(one.sums[0] - other.sums[0]) / (scale * one.elements**0.5)
+    top = max(np.abs(one.sums[2:]).max(), 1e-30)
+    ends = float(np.abs(one.sums[2:] - other.sums[2:]).max()) / top
+    return float(max(total, abs(one.norm - other.norm) / scale, ends))
+
+
+def _relative(one: Floats, other: Floats) -> float:
+    size = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)), 1e-30)
+    return float(np.linalg.norm(one - other)) / size

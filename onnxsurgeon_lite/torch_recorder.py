@@ -1,0 +1,540 @@
+"""Reference tensors from PyTorch, on a machine that has torch and nothing else of ours.
+
+This file imports torch and the standard library alone, so it can be copied to where a model is trained:
+
+    python torch_recorder.py model.py:factory -o refs
+
+`factory()` returns a module, or `(module, args)`, or `(module, args, kwargs)`; `args` is a tuple of what `forward`
+takes, or a list of such tuples, one for each sample. The folder holds what every submodule returned, under its path
+(`encoder.layer.0`); the second call of a module is `encoder.layer.0#2`, the parts of a tuple or dict are
+`encoder.layer.0[0]`, `decoder[logits]`. What the root returns goes by its class's name. Modules are recorded in
+evaluation mode, as exporters take them.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import difflib
+import fnmatch
+import importlib.util
+import inspect
+import json
+import os
+import sys
+import traceback
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+DTYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float8_e4m3fn: "float8e4m3fn",
+    torch.float8_e4m3fnuz: "float8e4m3fnuz",
+    torch.float8_e5m2: "float8e5m2",
+    torch.float8_e5m2fnuz: "float8e5m2fnuz",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.int16: "int16",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+    torch.uint16: "uint16",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
+    torch.bool: "bool",
+    torch.complex64: "complex64",
+    torch.complex128: "complex128",
+}
+"""What ONNX calls each dtype."""
+
+Stored = tuple[str, Sequence[int], bytes]
+"""(ONNX dtype, shape, little-endian bytes)."""
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+class RecordError(Exception):
+    """Something the user can put right: what is wrong, what to try, and where their own code raised."""
+
+    def __init__(self, message: str, hint: str = "", trace: str = "") -> None:
+        super().__init__(message)
+        self.message, self.hint, self.trace = message, hint, trace
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What was stored: how many values, and what a reader should know of those that were not."""
+
+    values: int
+    notes: list[str]
+
+
+@dataclasses.dataclass
+class Sample:
+    """One call of the module."""
+
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
+
+
+def record_module(
+    module: torch.nn.Module,
+    args: object = (),
+    kwargs: Mapping[str, object] | None = None,
+    folder: str | Path = "refs",
+    *,
+    scopes: Sequence[str] = (),
+    operators: bool = False,
+    input_names: Sequence[str] = (),
+) -> Recorded:
+    """Call a module and store its inputs and what every submodule returned, each as soon as it is there.
+
+    Args:
+        args: what `forward` takes, a tuple or a lone tensor; a list of tuples for several samples.
+        scopes: globs of module paths (`encoder.layer.4.*`): what lies in others is not stored.
+        operators: store every operator's output through `torch.export` instead, under the dynamo exporter's names.
+        input_names: names for the inputs, an ONNX model's; else they are called like `forward`'s parameters.
+
+    Raises:
+        RecordError: the module cannot be called so, its code raised, or a scope does not exist.
+    """
+    samples = [Sample(given, dict(kwargs or {})) for given in _samples(args)]
+    _check(module, scopes)
+    with _Folder(Path(folder)) as writer, _evaluating(module):
+        for number, sample in enumerate(samples):
+            sample = _on_device_of(module, sample)
+            writer.sample = number
+            _write_inputs(writer, module, sample, input_names)
+            record = _record_operators if operators else _record_calls
+            record(writer, module, sample, scopes)
+    return Recorded(len(writer.entries), list(dict.fromkeys(writer.notes)))
+
+
+def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    """(module, args, kwargs) from `FILE.py:factory`.
+
+    Raises:
+        RecordError: there is no such file or function, it needs arguments, raises, or returns something else.
+    """
+    path, colon, name = target.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        raise RecordError(f"{target!r} names no factory", "write FILE.py:function")
+    if not os.path.isfile(path):
+        raise RecordError(f"there is no file {path!r}")
+    factory = getattr(_imported(path), name, None)
+    if not callable(factory):
+        close = difflib.get_close_matches(name, vars(_imported(path)), n=3)
+        hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
+        raise RecordError(f"{path!r} has no function {name!r}", hint)
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise RecordError(
+            f"factory {name!r} needs arguments: {error}",
+            "write a function that takes none and returns the module, or (module, args)",
+        ) from error
+    with _explained(f"factory {name!r}"):
+        made = factory()
+    parts = made if isinstance(made, tuple) else (made,)
+    if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
+        raise RecordError(
+            f"factory {name!r} returned {_kind(made)}, not a module",
+            "return the module, or (module, args), or (module, args, kwargs)",
+        )
+    return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}
+
+
+def bind_feeds(module: torch.nn.Module, feeds: Mapping[str, Stored]) -> Sample:
+    """Stored tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
+    tensors: dict[str, object] = {name: tensor_of(*stored) for name, stored in feeds.items()}
+    parameters = inspect.signature(module.forward).parameters
+    if all(name in parameters for name in tensors):
+        return Sample((), tensors)
+    return Sample(tuple(tensors.values()), {})
+
+
+def tensor_of(dtype: str, shape: Sequence[int], raw: bytes) -> torch.Tensor:
+    """The tensor that raw bytes hold.
+
+    Raises:
+        RecordError: torch has no such dtype.
+    """
+    of_name = {name: own for own, name in DTYPES.items()}
+    if dtype not in of_name:
+        raise RecordError(f"torch has no dtype {dtype!r}")
+    if not raw:
+        return torch.empty(tuple(shape), dtype=of_name[dtype])
+    return torch.frombuffer(bytearray(raw), dtype=of_name[dtype]).reshape(tuple(shape))
+
+
+def _samples(args: object) -> list[tuple[object, ...]]:
+    several = args if isinstance(args, list) else [args]
+    if not several:
+        raise RecordError("there is no sample: args is an empty list", "give a tuple of arguments")
+    return [given if isinstance(given, tuple) else (given,) for given in several]
+
+
+def _imported(path: str) -> object:
+    """The file as a module; its own folder is searched for what it imports."""
+    name = Path(path).stem
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == os.path.abspath(
+        path
+    ):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+    if spec is None or spec.loader is None:
+        raise RecordError(f"{path!r} is no Python file")
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[name] = loaded  # dataclasses and pickles look their module up
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        with _explained(repr(path)):
+            spec.loader.exec_module(loaded)
+    except RecordError:
+        del sys.modules[name]
+        raise
+    return loaded
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """What the user's own code raises, with their lines of the traceback."""
+    try:
+        yield
+    except RecordError:
+        raise
+    except Exception as error:
+        raise RecordError(f"{what} raised {_raised(error)}", trace=_own_lines(error)) from error
+
+
+def _raised(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def _own_lines(error: Exception) -> str:
+    """The user's own lines of the traceback."""
+    foreign = (__file__, contextlib.__file__, "<", _TORCH)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(foreign)]
+    return "".join(traceback.format_list(own)).rstrip()
+
+
+def _check(module: object, scopes: Sequence[str]) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise RecordError(f"{_kind(module)} is no torch.nn.Module", "give the module itself")
+    paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
+    for pattern in scopes:
+        if not any(_fits([pattern], path) for path in paths):
+            close = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.5)
+            hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
+            raise RecordError(
+                f"the module has no submodule {pattern!r} (it has {len(paths)})", hint
+            )
+    if any(p.is_meta for p in (*module.parameters(), *module.buffers())):
+        raise RecordError(
+            "the module is on the meta device and has no weights", "load them, then record"
+        )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_kind, value))})"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+@contextlib.contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Evaluation mode and no gradients, then every submodule as it was."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
+    """Arguments where the module's weights are, if they are all in one place."""
+    devices = {p.device for p in (*module.parameters(), *module.buffers())}
+    if len(devices) != 1:
+        return sample
+    device = devices.pop()
+
+    def moved(value: object) -> object:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        if type(value) is tuple:
+            return tuple(map(moved, value))
+        if type(value) is list:
+            return [*map(moved, value)]
+        return {k: moved(v) for k, v in value.items()} if type(value) is dict else value
+
+    kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
+    return Sample(tuple(map(moved, sample.args)), kwargs)
+
+
+def _write_inputs(
+    writer: "_Folder", module: torch.nn.Module, sample: Sample, input_names: Sequence[str]
+) -> None:
+    try:
+        bound = inspect.signature(module.forward).bind(*sample.args, **sample.kwargs)
+    except TypeError as error:
+        raise RecordError(
+            f"{type(module).__name__}.forward cannot be called so: {error}",
+            "return the arguments from the factory, or give feeds",
+        ) from error
+    given = {
+        name: tensor for key, value in bound.arguments.items() for name, tensor in flat(key, value)
+    }
+    for name, called in _renamed(list(given), input_names).items():
+        writer.add(called, given[name], {"kind": "input"})
+
+
+def _renamed(names: list[str], wanted: Sequence[str]) -> dict[str, str]:
+    """Inputs under the wanted names: the same name first, the others in their order."""
+    left = [name for name in wanted if name not in names]
+    others = [name for name in names if name not in wanted] if wanted else []
+    if len(left) != len(others) and wanted:
+        raise RecordError(
+            f"the module is given {len(names)} tensors ({', '.join(names)}), "
+            f"the model has {len(wanted)} inputs ({', '.join(wanted)})",
+            "name forward's parameters like the model's inputs",
+        )
+    return {name: name for name in names} | dict(zip(others, left, strict=False))
+
+
+def flat(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor in a value with its name: parts of tuples, dicts and dataclasses in brackets."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from flat(f"{name}[{key}]", part)
+    elif isinstance(value, (tuple, list)):
+        for number, part in enumerate(value):
+            yield from flat(f"{name}[{number}]", part)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for part in dataclasses.fields(value):
+            yield from flat(f"{name}[{part.name}]", getattr(value, part.name))
+
+
+def _fits(patterns: Sequence[str], path: str) -> bool:
+    """Whether a path, or that of a module around it, fits one of the globs; no glob lets everything pass."""
+    parts = path.split(".")
+    around = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+    candidates = (*around, f"{path}.")
+    return not patterns or any(fnmatch.fnmatchcase(c, p) for c in candidates for p in patterns)
+
+
+def _record_calls(
+    writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
+) -> None:
+    """Store what each submodule returns, before anything can overwrite it."""
+    calls = Counter[str]()
+
+    def stored(path: str) -> Callable[..., None]:
+        def hook(called: torch.nn.Module, args: object, result: object) -> None:
+            calls[path] += 1
+            name = path or type(called).__name__
+            name = f"{name}#{calls[path]}" if calls[path] > 1 else name
+            place = {"scope": path, "class": _class_name(called), "source": _caller()}
+            for part, tensor in flat(name, result):
+                writer.add(part, tensor, place)
+
+        return hook
+
+    parts = [(path, part) for path, part in module.named_modules() if _fits(scopes, path)]
+    handles = [part.register_forward_hook(stored(path)) for path, part in parts]
+    try:
+        with _explained(f"{type(module).__name__}.forward"):
+            module(*sample.args, **sample.kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _class_name(module: torch.nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _caller() -> str:
+    """`model.py:42`: the innermost running line that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        path = frame.f_code.co_filename
+        if path != __file__ and not path.startswith(_TORCH):
+            return f"{os.path.basename(path)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _record_operators(
+    writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
+) -> None:
+    """Store what each operator of the exported program returns, under the names the dynamo exporter uses."""
+    try:
+        program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
+        program = program.run_decompositions(_decompositions())
+    except Exception as error:
+        raise RecordError(
+            f"torch.export cannot take the module: {_raised(error)}",
+            "record its submodules instead: leave out --operators",
+            _own_lines(error),
+        ) from error
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> object:
+            result = super().run_node(n)
+            place = _node_place(n)
+            if n.op == "call_function" and _fits(scopes, place["scope"]):
+                for name, tensor in (
+                    flat(n.name, result) if isinstance(result, torch.Tensor) else ()
+                ):
+                    writer.add(name, tensor, place)
+            return result
+
+    graph = program.module()
+    flat_args = torch.utils._pytree.tree_leaves((sample.args, sample.kwargs))
+    with _explained("the exported program"):
+        Recorder(graph).run(*flat_args)
+
+
+def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
+    """What the dynamo exporter decomposes, where it is installed."""
+    try:
+        from torch.onnx._internal.exporter import _decomp, _registration
+    except ImportError:
+        return {}
+    registry = _registration.ONNXRegistry.from_torchlib()
+    supported = _decomp.get_onnx_implemented_overloads(registry)
+    table = _decomp.create_onnx_friendly_decomposition_table(set(supported))
+    return {op: rule for op, rule in table.items() if isinstance(op, torch._ops.OperatorBase)}
+
+
+def _node_place(node: torch.fx.Node) -> dict[str, str]:
+    """Scope, class and line of an operator."""
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    path, kind = stack[-1] if stack else ("", "")
+    frames = [
+        line.split('"')[1:] for line in (node.stack_trace or "").splitlines() if 'File "' in line
+    ]
+    own = [frame for frame in frames if not frame[0].startswith(_TORCH)] or frames
+    source = ""
+    if own:
+        number = own[-1][1].split("line ")[1].split(",")[0]
+        source = f"{os.path.basename(own[-1][0])}:{number}"
+    class_name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return {"scope": path, "class": class_name, "source": source}
+
+
+class _Folder:
+    """The folder being written: `values.bin` as values come, `index.json` at the end; whole or not at all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sample = 0
+        self.entries: list[dict[str, object]] = []
+        self.notes: list[str] = []
+        self._written: dict[object, tuple[weakref.ref[torch.Tensor], int, dict[str, object]]] = {}
+        self._made = False
+
+    def __enter__(self) -> "_Folder":
+        try:
+            self._made = not self.folder.exists()
+            self.folder.mkdir(exist_ok=True)
+            self._file = open(self.folder / ".values.bin", "wb", 1 << 20)  # noqa: SIM115
+        except OSError as error:
+            raise RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        temporary = self.folder / ".values.bin"
+        if error is not None:
+            temporary.unlink()
+            if self._made:
+                self.folder.rmdir()
+            return
+        index = self.folder / ".index.json"
+        index.write_text(self._index(), encoding="utf-8")
+        temporary.replace(self.folder / "values.bin")
+        index.replace(self.folder / "index.json")
+
+    def add(self, name: str, tensor: torch.Tensor, place: Mapping[str, str]) -> None:
+        """Append a tensor; one that was written and has not changed since is not written again."""
+        if tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
+            self.notes.append(f"{name!r} was not recorded: it is {tensor.dtype}, {tensor.layout}")
+            return
+        said = {key: text for key, text in place.items() if text}
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        alive, version, where = self._written.get(key, (None, 0, {}))
+        if alive is None or alive() is None or version != tensor._version:
+            where = self._write(name, tensor)
+            self._written[key] = weakref.ref(tensor), tensor._version, where
+        self.entries.append({"name": name, "sample": self.sample, **where, **said})
+
+    def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:
+        data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        length, offset = data.numel() * data.element_size(), self._file.tell()
+        if length:
+            try:
+                self._file.write((ctypes.c_char * length).from_address(data.data_ptr()))
+            except OSError as error:
+                raise RecordError(f"cannot write {name!r}: {error.strerror}") from error
+        where = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
+        return {**where, "offset": offset, "length": length}
+
+    def _index(self) -> str:
+        values = ",\n  ".join(map(json.dumps, self.entries))
+        return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this file where it stands alone."""
+    parser = argparse.ArgumentParser(description="Record reference tensors from PyTorch.")
+    parser.add_argument("factory", help="FILE.py:function that returns a module, or (module, args)")
+    parser.add_argument("-o", "--output", default="refs", help="folder to write")
+    parser.add_argument(
+        "--scope", action="append", default=[], help="only what lies in this module"
+    )
+    parser.add_argument("--operators", action="store_true", help="every operator's output")
+    parser.add_argument("--input-name", action="append", default=[], help="the model's input names")
+    given = parser.parse_args(arguments)
+    try:
+        module, args, kwargs = load_factory(given.factory)
+        done = record_module(
+            module,
+            args,
+            kwargs,
+            given.output,
+            scopes=given.scope,
+            operators=given.operators,
+            input_names=given.input_name,
+        )
+    except RecordError as error:
+        lines = filter(None, (f"error: {error.message}", error.hint, error.trace))
+        sys.stderr.write("\n".join(lines) + "\n")
+        return 2
+    for note in done.notes:
+        sys.stderr.write(f"note: {note}\n")
+    sys.stdout.write(f"recorded {done.values} values in {given.output!r}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,278 @@
+"""References from PyTorch: what each module returned, before anything overwrote it, in a folder that travels."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import FIXTURES
+
+from onnxsurgeon_lite import open_references, save_tensors, torch_recorder
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.torch_recorder import RecordError, record_module
+from onnxsurgeon_lite.torch_recording import record_factory
+
+
+class Net(torch.nn.Module):
+    """A shared in-place activation, a container, and structured outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.relu = torch.nn.ReLU(inplace=True)
+        self.block = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+        self.parts = Parts()
+
+    def forward(self, x, scale=None):
+        x = self.relu(self.first(x))
+        x = self.relu(self.block(x))
+        return {"y": x if scale is None else x * scale, "parts": self.parts(x), "none": None}
+
+
+@dataclasses.dataclass
+class Pair:
+    one: torch.Tensor
+    other: object
+
+
+class Parts(torch.nn.Module):
+    def forward(self, x):
+        return (x.sum(), Pair(x.half(), [x.bfloat16(), None]))
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return Net()
+
+
+def recorded(module, args, folder: Path, **options):
+    record_module(module, args, folder=folder, **options)
+    return open_references(folder)
+
+
+def test_every_module_s_output_is_stored_under_its_path(net, tmp_path):
+    x = torch.randn(2, 4)
+
+    stored = recorded(net, (x,), tmp_path / "refs")
+    with torch.no_grad():
+        first = net.first(x)
+        block = net.block[0](first.relu())
+
+    np.testing.assert_array_equal(stored.read("x"), x.numpy())
+    np.testing.assert_array_equal(stored.read("first"), first.numpy())
+    np.testing.assert_array_equal(stored.read("block.0"), block.numpy())
+    assert stored.entries["x"].is_input
+    assert not stored.entries["first"].is_input
+
+
+def test_what_an_in_place_module_overwrites_is_stored_before(net, tmp_path):
+    stored = recorded(net, (torch.randn(8, 4),), tmp_path / "refs")
+
+    assert (stored.read("first") < 0).any()
+    np.testing.assert_array_equal(stored.read("relu"), np.maximum(stored.read("first"), 0))
+
+
+def test_the_calls_of_a_shared_module_are_numbered(net, tmp_path):
+    stored = recorded(net, (torch.randn(8, 4),), tmp_path / "refs")
+
+    np.testing.assert_array_equal(stored.read("relu#2"), np.maximum(stored.read("block"), 0))
+
+
+def test_parts_of_outputs_are_named_and_keep_their_dtype(net, tmp_path):
+    stored = recorded(net, (torch.randn(2, 4),), tmp_path / "refs")
+
+    names = [name for name in stored if name.startswith("parts")]
+    assert names == ["parts[0]", "parts[1][one]", "parts[1][other][0]"]
+    assert [stored.read(name).dtype.name for name in names] == ["float32", "float16", "bfloat16"]
+    assert stored.read("parts[0]").shape == ()
+    assert "Net[y]" in stored
+
+
+def test_an_entry_names_module_class_and_calling_line(net, tmp_path):
+    entry = recorded(net, (torch.randn(2, 4),), tmp_path / "refs").entries["block.0"]
+
+    line = next(
+        number
+        for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if "self.relu(self.block(x))" in text
+    )
+    assert (entry.scope, entry.class_name) == ("block.0", "torch.nn.modules.linear.Linear")
+    assert entry.source == f"test_torch_recorder.py:{line}"
+
+
+def test_modules_are_left_as_they_were(net, tmp_path):
+    net.block.eval()
+
+    recorded(net, (torch.randn(2, 4),), tmp_path / "refs")
+
+    assert net.training
+    assert not net.block.training
+    assert not any(part._forward_hooks for part in net.modules())
+
+
+def test_several_samples_are_kept_apart(net, tmp_path):
+    one, other = torch.randn(2, 4), torch.randn(3, 4)
+
+    recorded(net, [(one,), (other,)], tmp_path / "refs")
+
+    for number, x in enumerate((one, other)):
+        stored = open_references(tmp_path / "refs", sample=number)
+        np.testing.assert_array_equal(stored.read("x"), x.numpy())
+        assert stored.read("first").shape == x.shape
+
+
+def test_chosen_scopes_alone_are_stored(net, tmp_path):
+    stored = recorded(net, (torch.randn(2, 4),), tmp_path / "refs", scopes=["block"])
+
+    assert list(stored) == ["x", "block.0", "block.1", "block"]
+
+
+def test_a_value_that_several_modules_return_is_written_once(tmp_path):
+    chain = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+
+    recorded(chain, (torch.randn(2, 4),), tmp_path / "refs")
+    values = json.loads((tmp_path / "refs" / "index.json").read_text())["values"]
+
+    assert [v["name"] for v in values] == ["input", "0.0", "0", "Sequential"]
+    assert len({v["offset"] for v in values}) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "expected"),
+    [
+        ((1,), ["input.1"], ["input.1"]),
+        ((1, 2), ["scale", "image"], ["image", "scale"]),
+        ((1,), [], ["x"]),
+    ],
+)
+def test_inputs_take_a_model_s_names_by_name_then_order(net, args, names, expected, tmp_path):
+    given = tuple(torch.randn(2, 4) for _ in args)
+
+    stored = recorded(net, given, tmp_path / "refs", input_names=names)
+
+    assert [name for name in stored if stored.entries[name].is_input] == expected
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operators_go_by_the_names_of_the_dynamo_exporter(tmp_path):
+    layers = torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4)
+
+    stored = recorded(
+        torch.nn.Sequential(*layers), (torch.randn(2, 4),), tmp_path / "refs", operators=True
+    )
+
+    assert list(stored) == ["input", "linear", "relu", "linear_1"]
+    assert (stored.entries["linear_1"].scope, stored.entries["relu"].scope) == ("2", "1")
+
+
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > -1e9:
+            raise ValueError("no such luck")
+        return x
+
+
+@pytest.mark.parametrize(
+    ("module", "args", "options", "message"),
+    [
+        (Fails(), (torch.randn(1),), {}, "Fails.forward raised ValueError: no such luck"),
+        (Fails(), (), {}, "missing a required argument: 'x'"),
+        (Fails(), [], {}, "no sample"),
+        (torch.relu, (torch.randn(1),), {}, "is no torch.nn.Module"),
+        (torch.nn.Linear(1, 1, device="meta"), (torch.randn(1),), {}, "meta device"),
+        (Net(), (torch.randn(2, 4),), {"scopes": ["block.9"]}, "no submodule 'block.9'"),
+        (Net(), (torch.randn(2, 4),), {"input_names": ["a", "b"]}, "the model has 2 inputs"),
+        (Fails(), (torch.randn(1),), {"operators": True}, "torch.export cannot take the module"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_recorded_is_told_and_leaves_nothing(
+    module, args, options, message, tmp_path
+):
+    with pytest.raises(RecordError) as caught:
+        record_module(module, args, folder=tmp_path / "refs", **options)
+
+    assert message in caught.value.message
+    assert not (tmp_path / "refs").exists()
+
+
+FACTORIES = """
+import torch
+def good(): return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
+def alone(): return torch.nn.Linear(2, 2)
+def raises(): return helper()
+def helper(): raise ValueError("no weights")
+def needs(a): return a
+def nothing(): return None
+"""
+
+
+@pytest.fixture
+def factories(tmp_path):
+    path = tmp_path / "factories.py"
+    path.write_text(FACTORIES)
+    yield str(path)
+    sys.modules.pop("factories", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raises", "factory 'raises' raised ValueError: no weights"),
+        ("needs", "needs arguments"),
+        ("nothing", "returned None, not a module"),
+        ("god", "has no function 'god'"),
+    ],
+)
+def test_a_factory_that_is_none_is_told(factories, name, message, tmp_path):
+    with pytest.raises(ReferenceSetError, match=message):
+        record_factory(f"{factories}:{name}", tmp_path / "refs")
+
+
+def test_the_lines_of_the_user_s_own_code_are_shown(factories, tmp_path):
+    with pytest.raises(ReferenceSetError) as caught:
+        record_factory(f"{factories}:raises", tmp_path / "refs")
+
+    shown = "\n".join(caught.value.__notes__)
+    assert "in helper" in shown
+    assert "torch_recorder" not in shown
+
+
+def test_feeds_take_the_place_of_the_factory_s_arguments(factories, tmp_path):
+    save_tensors(tmp_path / "feeds.npz", {"image": np.ones((3, 2), np.float32)})
+
+    record_factory(f"{factories}:alone", tmp_path / "refs", str(tmp_path / "feeds.npz"))
+
+    assert open_references(tmp_path / "refs").read("Linear").shape == (3, 2)
+
+
+def test_the_inputs_go_by_the_names_of_a_model(factories, tmp_path):
+    model = FIXTURES / "whole_model.onnx"
+
+    record_factory(f"{factories}:good", tmp_path / "refs", model=model)
+
+    assert "input.1" in open_references(tmp_path / "refs")
+
+
+def test_the_file_works_alone_where_only_torch_is(factories, tmp_path):
+    shutil.copy(torch_recorder.__file__, tmp_path / "torch_recorder.py")
+    blocked = "import sys; sys.modules.update(onnx=None, numpy=None, onnxsurgeon_lite=None)\n"
+    code = f"{blocked}import torch_recorder; sys.exit(torch_recorder.main(['{factories}:good', '-o', 'refs']))"
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert list(open_references(tmp_path / "refs")) == ["input", "Linear"]
