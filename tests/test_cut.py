@@ -21,10 +21,12 @@ from onnxsurgeon_lite import (
     Inline,
     Insert,
     Opset,
+    Outline,
     Pass,
     Promote,
     Remove,
     Rename,
+    Replace,
     Rewire,
     Script,
     SetAttr,
@@ -388,16 +390,20 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
+    "replace": (Replace(("h",), ("y",), "Identity"), THREE),
+    "outline": (Outline("neg"), THREE),
     "script": (Script(lambda graph: setattr(graph.nodes[1], "op", "Identity")), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is."""
-ONCE = {"rename", "remove", "insert", "rewire"}  # applied again they find another model
+ONCE = {"rename", "remove", "insert", "rewire", "outline"}  # applied again they find another model
 
 
 @pytest.mark.parametrize("name", PASSES)
 def test_every_pass_keeps_the_contract(name, model_of, runtime):
     step, text = PASS_EXAMPLES[name]
     model = model_of(text)
+    for node in model.proto.graph.node:
+        node.name = f"/{node.op_type.lower()}/{node.output[0]}"
     before = model.proto.SerializeToString()
 
     result = step.apply(model)

@@ -10,11 +10,13 @@ from onnxsurgeon_lite.passes.inline import Inline
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.merging import merge
 from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.passes.outline import Outline
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.promote import Promote
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.replace import Replace
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.script import Script
 from onnxsurgeon_lite.passes.set_attr import SetAttr
@@ -27,7 +29,7 @@ PASSES: dict[str, type[Pass]] = {
     for cls in (
         *(Expose, Extract),
         *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
-        *(Dedupe, Inline, Opset, Script, Sort, Clean, Fix),
+        *(Dedupe, Inline, Opset, Script, Replace, Outline, Sort, Clean, Fix),
     )
 }
 
@@ -42,12 +44,14 @@ __all__ = [
     "Inline",
     "Insert",
     "Opset",
+    "Outline",
     "Pass",
     "PassResult",
     "Pipeline",
     "Promote",
     "Remove",
     "Rename",
+    "Replace",
     "Rewire",
     "Script",
     "SetAttr",
