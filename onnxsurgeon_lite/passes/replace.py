@@ -127,9 +127,10 @@ def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> 
 
 def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> None:
     inside = set(region)
+    readers = index.readers({name for p in region for name in index.nodes[p].output if name})
     for position in region:
         for name in filter(None, index.nodes[position].output):
-            users = [user for user in index.consumers.get(name, ()) if user not in inside]
+            users = [user for user in readers[name] if user not in inside]
             if name not in outputs and (users or name in index.outputs):
                 who = ", ".join(map(index.describe, users[:4])) or "the graph's outputs"
                 raise EditError(
