@@ -8,7 +8,7 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 import heapq
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -112,6 +112,16 @@ class GraphIndex:
                 found[name].append(position)
         return dict(found)
 
+    def readers(self, values: Collection[str]) -> dict[str, list[int]]:
+        """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
+        found: dict[str, list[int]] = {value: [] for value in values}
+        for position, node in enumerate(self.nodes):
+            names = self.reads[position] if node.attribute else node.input
+            if not found.keys().isdisjoint(names):
+                for name in found.keys() & names:
+                    found[name].append(position)
+        return found
+
     @cached_property
     def order(self) -> list[int]:
         """The nodes in a topological order: as in the file wherever that is sorted already.
@@ -119,7 +129,16 @@ class GraphIndex:
         Raises:
             GraphError: the graph has a cycle.
         """
-        return topological_order(self, range(len(self.nodes)))
+        everything = range(len(self.nodes))
+        return list(everything) if self._is_sorted() else topological_order(self, everything)
+
+    def _is_sorted(self) -> bool:
+        producer = self.producer.get
+        for position, node in enumerate(self.nodes):
+            for name in self.reads[position] if node.attribute else node.input:
+                if producer(name, -1) >= position:
+                    return False
+        return True
 
     @cached_property
     def places(self) -> dict[int, int]:
@@ -246,7 +265,10 @@ class GraphIndex:
     def require_sound(self, positions: Iterable[int] | None = None) -> None:
         """Raise `GraphError` when the graph, or these nodes of it, have a cycle, or a function calls itself."""
         check_functions(self.model.proto)
-        topological_order(self, range(len(self.nodes)) if positions is None else positions)
+        if positions is None:
+            _ = self.order
+        else:
+            topological_order(self, positions)
 
     def __contains__(self, name: str) -> bool:
         return name in self.producer or name in self.inputs or name in self.initializers

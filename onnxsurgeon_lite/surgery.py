@@ -18,11 +18,15 @@ Nodes = MutableSequence[NodeProto]
 
 def defined(graph: GraphProto) -> Iterator[str]:
     """The names that a graph itself gives: inputs, initializers, what its nodes produce."""
+    yield from _declared(graph)
+    for node in graph.node:
+        yield from filter(None, node.output)
+
+
+def _declared(graph: GraphProto) -> Iterator[str]:
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    for node in graph.node:
-        yield from filter(None, node.output)
 
 
 def names_in(graphs: Iterable[GraphProto]) -> set[str]:
@@ -31,9 +35,9 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     pending = list(graphs)
     while pending:
         graph = pending.pop()
-        found.update(defined(graph), (value.name for value in graph.output))
+        found.update(_declared(graph), (value.name for value in graph.output))
         for node in graph.node:
-            found.update(node.input)
+            found.update(node.input, node.output)
             if node.attribute:
                 pending.extend(body for _, body in walk.bodies(node))
     return found
@@ -142,6 +146,8 @@ def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> 
 
 
 def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
+    if names.keys().isdisjoint(slots):
+        return
     for slot, name in enumerate(slots):
         if name in names and name:
             slots[slot] = names[name]
@@ -193,17 +199,15 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    dangling = {
-        name: after.describe(position)
-        for position in range(len(after.nodes))
-        for name in after.reads[position]
-        if name not in after and name in before
-    }
-    dangling.update(
-        (name, "an output of the graph")
-        for name in after.outputs
-        if name not in after and name in before
+    gone = (before.producer.keys() | before.inputs.keys() | before.initializers.keys()) - (
+        after.producer.keys() | after.inputs.keys() | after.initializers.keys()
     )
+    if not gone:
+        return
+    dangling = {
+        name: after.describe(users[0]) for name, users in after.readers(gone).items() if users
+    }
+    dangling.update((name, "an output of the graph") for name in gone & after.outputs.keys())
     if dangling:
         shown = "; ".join(f"{name!r}, read by {user}" for name, user in list(dangling.items())[:6])
         raise EditError(

@@ -23,12 +23,14 @@ from onnxsurgeon_lite import (
     Insert,
     NameOutputs,
     Opset,
+    Outline,
     PadOutputs,
     Pass,
     Promote,
     Rebatch,
     Remove,
     Rename,
+    Replace,
     Rewire,
     Script,
     SetAttr,
@@ -404,6 +406,8 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
     "script": (Script(without_negation), THREE),
+    "replace": (Replace(("h",), ("y",), "Identity"), THREE),
+    "outline": (Outline("neg"), THREE),
     "rebatch": (Rebatch("N"), THREE),
     "set-shape": (SetShape({"x": ("N",)}), THREE),
     "name-outputs": (NameOutputs(("y", "detections")), RAGGED),
@@ -412,7 +416,7 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
 }
 """Each pass with a model that it changes without changing what `y` is."""
 ONCE = {  # applied again they find another model, or refuse it
-    *("rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs"),
+    *("rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline"),
 }
 
 
@@ -420,6 +424,8 @@ ONCE = {  # applied again they find another model, or refuse it
 def test_every_pass_keeps_the_contract(name, model_of, runtime):
     step, text = PASS_EXAMPLES[name]
     model = model_of(text)
+    for node in model.proto.graph.node:
+        node.name = f"/{node.op_type.lower()}/{node.output[0]}"
     before = model.proto.SerializeToString()
 
     result = step.apply(model)

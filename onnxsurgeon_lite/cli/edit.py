@@ -100,6 +100,26 @@ def rewire(
     return Rewire(old, new, tuple(to or ()), slot)
 
 
+def replace(
+    inputs: Annotated[list[str], typer.Option("--inputs", help="Values where the region begins.")],
+    outputs: Annotated[list[str], typer.Option("--outputs", help="Values that it computes.")],
+    op: Annotated[str, typer.Option("--op", help="The operator to have instead.")] = "",
+    attr: Annotated[
+        list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
+    ] = None,
+    domain: Annotated[str, typer.Option("--domain", help="The operator's domain.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name of the new node.")] = "",
+    by: Annotated[
+        str | None, typer.Option("--model", help="A model to have instead; its inputs in order.")
+    ] = None,
+) -> "Pass":
+    """Replace what lies between values by one node, or by another model."""
+    from onnxsurgeon_lite.passes import Replace
+
+    attributes = options.attributes(attr)
+    return Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
+
+
 def set_op(
     nodes: Nodes,
     op_type: Annotated[str, typer.Argument(help="The operator to have instead.")],
@@ -216,6 +236,16 @@ def inline(
     from onnxsurgeon_lite.passes import Inline
 
     return Inline(tuple(functions or ()))
+
+
+def outline(
+    scope: Annotated[str, typer.Argument(help="A module path: encoder.layer.4.")],
+    domain: Annotated[str, typer.Option("--domain", help="The function's domain.")] = "local",
+) -> "Pass":
+    """Make the nodes of a module a function."""
+    from onnxsurgeon_lite.passes import Outline
+
+    return Outline(scope, domain)
 
 
 def opset(version: Annotated[int, typer.Argument(help="The version to convert to.")]) -> "Pass":
@@ -350,8 +380,8 @@ def script(
 
 
 _VERBS = (
-    *(rename, remove, insert, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(sort, clean, fix, dedupe, inline, opset),
+    *(rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze),
+    *(sort, clean, fix, dedupe, inline, outline, opset),
     *(apply, script),
 )
 _OF_A_FILE = (apply, script)  # their file comes first, then the model

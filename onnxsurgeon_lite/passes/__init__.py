@@ -12,6 +12,7 @@ from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.merging import merge
 from onnxsurgeon_lite.passes.name_outputs import NameOutputs
 from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.passes.outline import Outline
 from onnxsurgeon_lite.passes.pad_outputs import PadOutputs
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.promote import Promote
@@ -19,6 +20,7 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rebatch import Rebatch
 from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.replace import Replace
 from onnxsurgeon_lite.passes.rewire import Rewire
 from onnxsurgeon_lite.passes.script import Script
 from onnxsurgeon_lite.passes.set_attr import SetAttr
@@ -32,8 +34,8 @@ PASSES: dict[str, type[Pass]] = {
     for cls in (
         *(Expose, Extract),
         *(Rename, Remove, Insert, Rewire, SetOp, SetAttr, SetConstant, Promote, Freeze),
-        *(Dedupe, Inline, Opset, Script, Sort, Clean, Fix),
         *(SetShape, Rebatch, PadOutputs, BatchOutputs, NameOutputs),
+        *(Dedupe, Inline, Opset, Script, Replace, Outline, Sort, Clean, Fix),
     )
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "NameOutputs",
     "Opset",
     "PadOutputs",
+    "Outline",
     "Pass",
     "PassResult",
     "Pipeline",
@@ -58,6 +61,7 @@ __all__ = [
     "Rebatch",
     "Remove",
     "Rename",
+    "Replace",
     "Rewire",
     "Script",
     "SetAttr",

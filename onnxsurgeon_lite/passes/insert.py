@@ -14,7 +14,6 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery import (
-    clear_bodies,
     described,
     fresh,
     rename_uses,
@@ -85,7 +84,6 @@ class Insert:
                 notes.append(
                     f"output {value!r} is as it was; --before puts the node in front of it"
                 )
-        clear_bodies(result.proto.graph.node, {new})
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
         notes += self._follow_types(index, settle(index, result), value, new)
@@ -114,6 +112,6 @@ class Insert:
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
         types = check_node(after, node, f"the new {self.op_type}")
-        for user in after.consumers.get(made, ()):
+        for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user))
         return follow(index, after.model, types, {made: value})

@@ -56,17 +56,17 @@ def merge(
         EditError: opsets that cannot be reconciled, types that do not fit, an input of both that is not shared.
     """
     notes: list[str] = []
-    first, second = _one_opset(first, second, notes)
+    first, second = one_opset(first, second, notes)
     before, other = GraphIndex.of(first), GraphIndex.of(second)
     _check(before, other, links, share)
     incoming = {name: value for value, name in links} | {name: name for name in share}
     result, guest = first.copy(), second.copy()
-    _make_room(result, guest, incoming, prefix, notes)
-    _rename_functions(result.proto, guest.proto, notes)
-    for key, file in _distinct_places(result, guest):
+    make_room(result, guest, incoming, prefix, notes)
+    rename_functions(result.proto, guest.proto, notes)
+    for key, file in distinct_places(result, guest):
         result.files[key] = file
-    _add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
-    _add_model(result.proto, guest.proto)
+    add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
+    add_model(result.proto, guest.proto)
     GraphIndex.of(result).require_sound()
     changes = [f"linked {value!r} to input {name!r}" for value, name in links]
     changes += (f"input {name!r} is shared" for name in share)
@@ -76,7 +76,7 @@ def merge(
     return PassResult.of(first, result, changes, notes)
 
 
-def _one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:
+def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:
     """The models with one version of every domain that both import; the older ONNX opset is converted."""
     one, two = ({o.domain: o.version for o in m.proto.opset_import} for m in (first, second))
     for domain in one.keys() & two.keys() - set(_DOMAIN):
@@ -126,7 +126,7 @@ def _check(
             )
 
 
-def _make_room(
+def make_room(
     result: Model, guest: Model, incoming: dict[str, str], prefix: str, notes: list[str]
 ) -> None:
     """Rename what the guest has so that it fits beside the first model's graph."""
@@ -176,7 +176,7 @@ def _make_room(
             node.name = fresh(prefix + node.name, nodes)
 
 
-def _rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
+def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
     """Drop the guest's functions that the first model has too, and rename those that only share a name."""
     known = {function_key(function): function for function in result.functions}
     taken = {function.name for proto in (result, guest) for function in proto.functions}
@@ -203,7 +203,7 @@ def _all_nodes(proto: ModelProto) -> Iterable[NodeProto]:
         yield from function.node
 
 
-def _distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:
+def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:
     """The guest's files; two data files of one name would be saved to one place."""
     taken = {file.location for file in result.files.values()}
     for key, file in guest.files.items():
@@ -217,7 +217,7 @@ def _distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFil
         yield key, dataclasses.replace(file, location=location)
 
 
-def _add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
+def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     kept = [value for value in graph.output if value.name not in linked]
     del graph.output[:]
     graph.output.extend(kept)
@@ -231,7 +231,7 @@ def _add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
     graph.MergeFromString(unknown_fields(guest))
 
 
-def _add_model(proto: ModelProto, guest: ModelProto) -> None:
+def add_model(proto: ModelProto, guest: ModelProto) -> None:
     imported = {o.domain.replace("ai.onnx", "") for o in proto.opset_import}
     proto.opset_import.extend(
         o for o in guest.opset_import if o.domain.replace("ai.onnx", "") not in imported

@@ -102,6 +102,8 @@ def _take_over(graph: GraphProto, converted: GraphProto) -> int:
 
 def _restore(node: NodeProto, original: NodeProto) -> bool:
     """Give a converted node what the converter drops; whether it differs from the original."""
+    if node == original:
+        return False
     bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
     inner = 0
     for attribute in node.attribute:

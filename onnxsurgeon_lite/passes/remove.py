@@ -10,7 +10,8 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.operators import constant
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.targets import chosen_nodes, one_value
+from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.select import select_nodes
 from onnxsurgeon_lite.surgery import drop_declarations, rename_uses, rename_values, settle
 
 
@@ -35,21 +36,22 @@ class Remove:
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
-        positions = [int(node_id[1:]) for node_id in chosen_nodes(index, self.nodes)]
+        positions = list(dict.fromkeys(p for name in self.nodes for p in select_nodes(index, name)))
+        gone = {name for p in positions for name in index.nodes[p].output if name}
+        readers = index.readers(gone)
         bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
         bypass: dict[str, str] = {}
         for position in positions:
-            bypass.update(_bypass(index, position, bridge))
+            bypass.update(_bypass(index, position, bridge, readers))
         for value in bypass:
             while bypass[value] in bypass:  # several nodes in a row
                 bypass[value] = bypass[bypass[value]]
         result = model.copy()
         graph = result.proto.graph
+        rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
         for position in sorted(positions, reverse=True):
             del graph.node[position]
-        gone = {name for p in positions for name in index.nodes[p].output if name}
         drop_declarations(graph, gone - index.outputs.keys())
-        rename_uses(graph.node, bypass)
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
         rename_values(result.proto, graph, outputs)
@@ -59,15 +61,17 @@ class Remove:
         return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
 
 
-def _bypass(index: GraphIndex, position: int, bridge: str | None) -> dict[str, str]:
+def _bypass(
+    index: GraphIndex, position: int, bridge: str | None, readers: dict[str, list[int]]
+) -> dict[str, str]:
     """{output: the input that takes its place}; empty where nothing reads the node."""
     node = index.nodes[position]
-    used = [name for name in node.output if name in index.outputs or index.consumers.get(name)]
+    used = [name for name in node.output if name in index.outputs or readers.get(name)]
     if not used:
         return {}
     what = f"removing {index.describe(position)}"
     if len(used) > 1:
-        shown = ", ".join(f"{name!r}, read by {_who(index, name)}" for name in used)
+        shown = ", ".join(f"{name!r}, read by {_who(index, name, readers)}" for name in used)
         raise EditError(f"{what} would leave these dangling: {shown}", "rewire their readers first")
     value = used[0]
     reads = [name for name in dict.fromkeys(node.input) if name]
@@ -80,7 +84,7 @@ def _bypass(index: GraphIndex, position: int, bridge: str | None) -> dict[str, s
     chosen = fitting if len(fitting) == 1 else data
     if len(chosen) == 1:
         return {value: chosen[0]}
-    dangles = f"{value!r}, read by {_who(index, value)}, would dangle"
+    dangles = f"{value!r}, read by {_who(index, value, readers)}, would dangle"
     if not chosen:
         raise EditError(
             f"{what}: no input has the type of its output: {dangles}",
@@ -98,8 +102,8 @@ def _fits(index: GraphIndex, value: str, other: str) -> bool:
     return one is None or two is None or not contradicts(one, two)
 
 
-def _who(index: GraphIndex, value: str) -> str:
-    users = [index.describe(user) for user in index.consumers.get(value, ())[:4]]
+def _who(index: GraphIndex, value: str, readers: dict[str, list[int]]) -> str:
+    users = [index.describe(user) for user in readers[value][:4]]
     return ", ".join([*users, *(["the graph's output"] if value in index.outputs else [])])
 
 
@@ -118,8 +122,9 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
 
 def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
     read = dict.fromkeys(name for position in removed for name in index.reads[position])
-    kept = after.outputs.keys() | after.inputs.keys() | after.consumers.keys()
-    idle = [name for name in read if name in after and name not in kept]
+    users = after.readers(read)
+    ends = after.outputs.keys() | after.inputs.keys()
+    idle = [name for name in read if name in after and not users[name] and name not in ends]
     if not idle:
         return []
     shown = ", ".join(map(repr, idle[:6]))

@@ -46,7 +46,7 @@ class SetConstant:
         if new == old:
             return PassResult(model, changed=False, notes=tuple(notes))
         result = model.copy()
-        users = index.consumers.get(value, [])
+        users = readers(index, value, ())
         chosen = readers(index, value, self.to)
         what = f"constant {value!r}"
         if len(chosen) < len(users):

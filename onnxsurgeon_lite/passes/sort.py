@@ -28,9 +28,8 @@ class Sort:
         result = model.copy()
         changes = []
         for place, nodes in _scopes(result.proto):
-            order = _order(nodes, place)
-            moved = sum(before > after for before, after in zip(order, order[1:], strict=False))
-            if moved:
+            order = _order(result, nodes, place)
+            if order != list(range(len(order))):
                 reorder(nodes, order)
                 changes.append(f"sorted the {len(order)} nodes of {place}")
         return PassResult.of(model, result, changes)
@@ -42,11 +41,12 @@ def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
     return scopes + [(f"function {f.name!r}", f.node) for f in proto.functions]
 
 
-def _order(nodes: Nodes, place: str) -> list[int]:
-    scope = Model(ModelProto())
-    scope.proto.graph.node.extend(nodes)
+def _order(model: Model, nodes: Nodes, place: str) -> list[int]:
+    if nodes is not model.proto.graph.node:
+        model = Model(ModelProto())
+        model.proto.graph.node.extend(nodes)
     try:
-        return GraphIndex.of(scope).order
+        return GraphIndex.of(model).order
     except GraphError as error:
         error.add_note(f"in {place}")
         raise

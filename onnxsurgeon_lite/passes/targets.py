@@ -52,7 +52,7 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
     Raises:
         EditError: a selected node does not read it.
     """
-    reading = index.consumers.get(value, [])
+    reading = index.readers([value])[value]
     chosen = list(dict.fromkeys(select_node(index, selector) for selector in selectors))
     for position in chosen:
         if position not in reading:
@@ -60,4 +60,4 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
             raise EditError(
                 f"{index.describe(position)} does not read {value!r}", f"it is read by {who}"
             )
-    return chosen or list(reading)
+    return chosen or reading

@@ -1,0 +1,101 @@
+"""Nodes of one module as a function."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import FunctionProto, NodeProto
+
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery import drop_declarations, fresh, settle
+
+_MIN_IR = 8  # the first with functions
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Make the nodes of a module path (`encoder.layer.4`, and below it) a model-local function, called in their place.
+
+    `Inline` is the inverse up to names.
+    """
+
+    scope: str
+    domain: str = "local"
+    name: ClassVar[str] = "outline"
+
+    def apply(self, model: Model) -> PassResult:
+        """Outline.
+
+        Raises:
+            UnknownNameError: no node is of that scope.
+            EditError: a path leaves the nodes and comes back.
+        """
+        index = GraphIndex.of(model)
+        scopes = [origin.scope for origin in index.origins]
+        inside = [p for p, scope in enumerate(scopes) if f"{scope}.".startswith(f"{self.scope}.")]
+        if not inside:
+            known = dict.fromkeys(filter(None, scopes))
+            raise UnknownNameError(self.scope, f"graph {index.graph.name!r}", known, kind="scope")
+        _require_convex(index, set(inside), self.scope)
+        result = model.copy()
+        proto = result.proto
+        function = self._function(index, inside, {f.name for f in proto.functions})
+        call = NodeProto(op_type=function.name, domain=self.domain, name=self.scope)
+        call.input[:] = function.input
+        call.output[:] = function.output
+        for position in reversed(inside):
+            del proto.graph.node[position]
+        proto.graph.node.insert(inside[-1] - len(inside) + 1, call)
+        proto.functions.append(function)
+        inner = {name for p in inside for name in index.nodes[p].output} - {*function.output}
+        lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]
+        drop_declarations(proto.graph, inner)
+        notes = (
+            [f"functions hold no quantization annotations: {len(lost)} left out"] if lost else []
+        )
+        if self.domain not in {opset.domain for opset in proto.opset_import}:
+            proto.opset_import.add(domain=self.domain, version=1)
+        if proto.ir_version < _MIN_IR:
+            notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, which has functions")
+            proto.ir_version = _MIN_IR
+        settle(index, result)
+        change = f"outlined {len(inside)} nodes as function {self.domain}::{function.name}"
+        return PassResult.of(model, result, [change], notes)
+
+    def _function(self, index: GraphIndex, inside: list[int], taken: set[str]) -> FunctionProto:
+        name = fresh(self.scope.replace(".", "_"), set(taken))
+        function = FunctionProto(name=name, domain=self.domain)
+        function.node.extend(index.nodes[position] for position in inside)
+        made = {n: None for p in inside for n in index.nodes[p].output if n}
+        reads = dict.fromkeys(n for p in inside for n in index.reads[p] if n not in made)
+        members = set(inside)
+        function.input.extend(reads)
+        function.output.extend(
+            n
+            for n in made
+            if n in index.outputs or not members.issuperset(index.consumers.get(n, ()))
+        )
+        function.opset_import.extend(index.model.proto.opset_import)
+        function.value_info.extend(v for v in index.graph.value_info if v.name in made)
+        return function
+
+
+def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
+    """No path may leave the nodes and come back: a call happens at one moment."""
+    seen: set[int] = set()
+    pending = list(inside)
+    while pending:
+        position = pending.pop()
+        for name in filter(None, index.nodes[position].output):
+            for user in index.consumers.get(name, ()):
+                if user in inside and position not in inside:
+                    raise EditError(
+                        f"a path leaves {scope!r} and comes back: {index.describe(position)} lies between, "
+                        f"and {index.describe(user)} reads it",
+                        "outline a larger or a smaller scope",
+                    )
+                if user not in inside and user not in seen:
+                    seen.add(user)
+                    pending.append(user)

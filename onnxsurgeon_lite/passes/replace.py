@@ -1,0 +1,139 @@
+"""Another node, or another model, in the place of a region."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import NodeProto, TypeProto
+
+from onnxsurgeon_lite.cut import close
+from onnxsurgeon_lite.declarations import follow
+from onnxsurgeon_lite.errors import EditError, UsageError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model, load
+from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.operators import check_node
+from onnxsurgeon_lite.passes.merging import (
+    add_graph,
+    add_model,
+    distinct_places,
+    make_room,
+    one_opset,
+    rename_functions,
+)
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
+from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.surgery import drop_declarations, settle
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Compute the outputs from the inputs by one node (`op_type`), or by a model (`model`, or its path).
+
+    Inputs and outputs are taken in order. What only the old region read stays (`clean` removes it).
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op_type: str = ""
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    domain: str = ""
+    node_name: str = ""
+    model: Model | str | None = None
+    name: ClassVar[str] = "replace"
+
+    def apply(self, model: Model) -> PassResult:
+        """Replace.
+
+        Raises:
+            UnknownNameError: no such value or operator.
+            CutError: the inputs do not determine the outputs.
+            EditError: something outside reads a value inside the region; the replacement has other inputs or outputs.
+        """
+        if bool(self.op_type) == (self.model is not None):
+            raise UsageError(
+                "a region is replaced by an operator or by a model", "give one of the two"
+            )
+        index = GraphIndex.of(model)
+        inputs, outputs = (select_values(index, names) for names in (self.inputs, self.outputs))
+        notes = [*inputs.notes, *outputs.notes]
+        region = close(index, inputs.names, outputs.names).nodes
+        _require_private(index, region, outputs.names)
+        if self.op_type:
+            result = _without(index, region, outputs.names)
+            self._add_node(result, region[-1] - len(region) + 1, inputs.names, outputs.names)
+        else:
+            result = self._add_model(index, region, inputs.names, outputs.names, notes)
+        after = settle(index, result)
+        types: dict[str, TypeProto] = {}
+        for name in outputs.names if self.op_type else ():
+            types.update(
+                check_node(after, after.nodes[after.producer[name]], f"the new {self.op_type}")
+            )
+        notes += follow(index, result, types)
+        what = self.op_type or "the model's graph"
+        return PassResult.of(model, result, [f"replaced {len(region)} nodes by {what}"], notes)
+
+    def _add_node(self, result: Model, place: int, inputs: list[str], outputs: list[str]) -> None:
+        node = NodeProto(
+            op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
+        )
+        node.input[:] = inputs
+        node.output[:] = outputs
+        index = GraphIndex.of(result)
+        node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
+        result.proto.graph.node.insert(place, node)
+
+    def _add_model(
+        self,
+        index: GraphIndex,
+        region: tuple[int, ...],
+        inputs: list[str],
+        outputs: list[str],
+        notes: list[str],
+    ) -> Model:
+        other = load(self.model) if isinstance(self.model, str) else self.model
+        assert other is not None  # one of the two is given
+        first, guest = one_opset(index.model, other.copy(), notes)
+        graph = guest.proto.graph
+        defaults = {tensor.name for tensor in graph.initializer}
+        theirs = [value.name for value in graph.input if value.name not in defaults]
+        results = [value.name for value in graph.output]
+        for kind, own, given in (("inputs", theirs, inputs), ("outputs", results, outputs)):
+            if len(own) != len(given):
+                raise EditError(
+                    f"the region has {len(given)} {kind}, the model that replaces it {len(own)}",
+                    f"the model's are {listed(own)}",
+                )
+        places = dict(zip(theirs, inputs, strict=True)) | dict(zip(results, outputs, strict=True))
+        result = _without(GraphIndex.of(first), region, outputs)
+        make_room(result, guest, places, "", notes)
+        rename_functions(result.proto, guest.proto, notes)
+        result.files.update(distinct_places(result, guest))
+        del graph.output[:]
+        add_graph(result.proto.graph, graph, set())
+        add_model(result.proto, guest.proto)
+        return result
+
+
+def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> Model:
+    result = index.model.copy()
+    for position in sorted(region, reverse=True):
+        del result.proto.graph.node[position]
+    inner = {name for position in region for name in index.nodes[position].output}
+    drop_declarations(result.proto.graph, inner - set(outputs))
+    return result
+
+
+def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> None:
+    inside = set(region)
+    readers = index.readers({name for p in region for name in index.nodes[p].output if name})
+    for position in region:
+        for name in filter(None, index.nodes[position].output):
+            users = [user for user in readers[name] if user not in inside]
+            if name not in outputs and (users or name in index.outputs):
+                who = ", ".join(map(index.describe, users[:4])) or "the graph's outputs"
+                raise EditError(
+                    f"value {name!r} inside the region is read outside it, by {who}",
+                    f"make it an output of the region: --outputs {listed([*outputs, name])}",
+                )
