@@ -1,4 +1,7 @@
-"""Debug: bisect, demo."""
+"""Debug: bisect, match, demo."""
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -54,6 +57,52 @@ def bisect(
         numbers.show_bisection(result, reproducer.command_words(folder))
     if result.verdict == "mismatch":
         raise typer.Exit(MISMATCH)
+
+
+def match(
+    a: Annotated[Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="A model.", show_default=False)],
+    feeds: options.Feeds = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", help="Write the pairs to a file for --map.", show_default=False),
+    ] = None,
+    provider: options.Provider = "cpu",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    json: options.Json = False,
+) -> None:
+    """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
+    with Child() as child:
+        from onnxsurgeon_lite.feeds import given_or_made, read_feeds, required_inputs
+        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.match import feeds_in_order, save_map
+        from onnxsurgeon_lite.match.models import match_models, match_references
+        from onnxsurgeon_lite.model import load
+        from onnxsurgeon_lite.references import open_references
+        from onnxsurgeon_lite.report import data, lines, matching
+        from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        index = GraphIndex.of(load(b))
+        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
+        with progress("matching") as tell, Runtime(how, child) as runtime:
+            if a.suffix == ".onnx":
+                other = GraphIndex.of(load(a))
+                given, made = given_or_made(other, feeds, options.recipe(seed, dim, fill))
+                lines.show_notes(f"made {line}" for line in made)
+                result = match_models(other, index, given, runtime, tell)
+            else:
+                stored = open_references(a, required_inputs(index), list(index.outputs))
+                given = read_feeds(index, feeds) if feeds else feeds_in_order(index, stored)
+                result = match_references(stored, index, given, runtime, tell)
+    (data.show_json if json else matching.show_matching)(result)
+    if save is not None:
+        save_map(result.matching, save)
+        lines.show_written(save)
 
 
 def demo() -> None:

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 Progress = Callable[[str], None]
 INPUT = "(input)"
 _BLOCK = 1 << 20
+_SMALL = 1 << 12
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Fact:
         slot: which of the operator's outputs it is.
         inputs: the values that it is computed from, constants left out.
         weights: digests of the constants that it is computed from.
+        small: the bytes of a stored value that is too small for a signature.
         leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
     """
 
@@ -47,6 +49,7 @@ class Fact:
     is_output: bool = False
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
+    small: bytes = b""
 
 
 @dataclass
@@ -69,6 +72,8 @@ def side_of_references(references: ReferenceSet) -> Side:
         stored = references.read(name)
         if isinstance(stored, np.ndarray):
             fact.shape, fact.signature = stored.shape, signature_of(stored)
+            if fact.signature is None and stored.nbytes <= _SMALL:
+                fact.small = stored.tobytes()
         side.facts[name] = fact
     return side
 
@@ -78,10 +83,12 @@ def side_of_model(
     feeds: Feeds,
     runtime: Runtime,
     progress: Progress = lambda _: None,
+    *,
+    with_weights: bool = True,
 ) -> Side:
-    """The facts of a model, its values computed part by part and dropped."""
+    """The facts of a model, its values computed part by part and dropped; its weights are read only where asked for."""
     side = Side(str(index.model.path or index.graph.name), structured=True)
-    weights = _digests(index)
+    weights = _digests(index) if with_weights else {}
     for rank, name in enumerate(feeds):
         side.facts[name] = Fact(name, rank, op=INPUT)
     depends = {*feeds}
