@@ -42,7 +42,7 @@ for panel, commands in (
     (LOOK, (look.inspect, look.print_model, look.check)),
     (CUT, (cut.extract, cut.expose)),
     (RUN, (run.run, run.record, run.compare)),
-    (DEBUG, (debug.bisect, debug.match, debug.demo)),
+    (DEBUG, (debug.bisect, debug.match, debug.weights, debug.demo)),
 ):
     for command in commands:
         name = command.__name__.removesuffix("_model")

@@ -1,4 +1,4 @@
-"""Debug: bisect, match, demo."""
+"""Debug: bisect, match, weights, demo."""
 
 from pathlib import Path
 from typing import Annotated
@@ -103,6 +103,34 @@ def match(
     if save is not None:
         save_map(result.matching, save)
         lines.show_written(save)
+
+
+def weights(
+    model: options.Model,
+    against: Annotated[
+        Path,
+        typer.Option(
+            "--against", help="Checkpoint: .safetensors, .pt, .pth or .npz.", show_default=False
+        ),
+    ],
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    json: options.Json = False,
+) -> None:
+    """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded."""
+    from onnxsurgeon_lite.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.report import data, matching
+    from onnxsurgeon_lite.report.progress import progress
+    from onnxsurgeon_lite.weights import compare_weights
+
+    index, stored = GraphIndex.of(load(model)), open_checkpoint(against)
+    with progress("comparing weights") as tell:
+        result = compare_weights(index, stored, options.tolerance(rtol, atol), tell)
+    (data.show_json if json else matching.show_weights)(result)
+    if not result.match:
+        raise typer.Exit(MISMATCH)
 
 
 def demo() -> None:

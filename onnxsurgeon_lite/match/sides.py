@@ -17,7 +17,6 @@ from onnxsurgeon_lite.runtime.session import Runtime
 
 Progress = Callable[[str], None]
 INPUT = "(input)"
-_BLOCK = 1 << 20
 _SMALL = 1 << 12
 
 
@@ -134,19 +133,5 @@ def _digests(index: GraphIndex) -> dict[str, str]:
     digests = {}
     for name, tensor in index.initializers.items():
         if isinstance(tensor, TensorProto) and math.prod(tensor.dims) > 1:
-            digests[name] = unordered_digest(index.model.raw(tensor), tensor.data_type)
+            digests[name] = tensors.unordered_digest(index.model.raw(tensor), tensor.data_type)
     return digests
-
-
-def unordered_digest(raw: bytes, data_type: int) -> str:
-    """A digest of a tensor's elements that a transposition does not change."""
-    size = tensors.byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
-    elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
-    total = np.uint64(0)
-    with np.errstate(over="ignore"):
-        for start in range(0, elements.size, _BLOCK):
-            bits = elements[start : start + _BLOCK].astype(np.uint64)
-            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
-            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
-    return f"{data_type}:{elements.size}:{int(total):x}"

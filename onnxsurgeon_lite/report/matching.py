@@ -1,12 +1,15 @@
-"""`match` for the terminal."""
+"""`match` and `weights` for the terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.match.models import MatchResult, Unmatched
 from onnxsurgeon_lite.match.pairing import Pair
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out
+from onnxsurgeon_lite.report.numbers import explain
 from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.weights import Weight, WeightsResult
 
 _SHOWN = 40
 
@@ -42,3 +45,26 @@ def _show_left(side: str, values: Sequence[Unmatched]) -> None:
         out(shown(f"  only in {side}: {value.name!r}{made}"))
     if len(values) > _SHOWN:
         out(f"  ... and {len(values) - _SHOWN} more (--json)")
+
+
+def show_weights(result: WeightsResult) -> None:
+    """The weights that differ, then how the others were found and what was not."""
+    differing = [weight for weight in result.weights if not weight.comparison.match]
+    for weight in differing:
+        out(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
+        for line in explain(weight.name, weight.comparison)[1:]:
+            out(line)
+    counts = Counter(_kind(w) for w in result.weights if w.comparison.match)
+    equal = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    out(
+        f"{len(result.weights)} weights found: {len(differing)} differ"
+        + (f"; {equal}" if equal else "")
+    )
+    for names, where in ((result.only_model, "model"), (result.only_checkpoint, "checkpoint")):
+        if names:
+            more = " ..." if len(names) > _SHOWN else ""
+            out(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
+
+
+def _kind(weight: Weight) -> str:
+    return weight.how.partition(" with")[0]
