@@ -15,6 +15,8 @@ from onnxsurgeon_lite.errors import SurgeonError
 
 Array = NDArray[np.generic]
 
+_BLOCK = 1 << 20  # elements
+
 _SUB_BYTE_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
     TensorProto.UINT4: 4,
@@ -116,3 +118,17 @@ def from_array(array: Array, name: str = "") -> TensorProto:
             name=name, data_type=TensorProto.STRING, dims=array.shape, string_data=encoded
         )
     return numpy_helper.from_array(np.asarray(array), name)
+
+
+def unordered_digest(raw: bytes, data_type: int) -> str:
+    """A digest of a tensor's elements that a transposition does not change."""
+    size = byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
+    elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
+    total = np.uint64(0)
+    with np.errstate(over="ignore"):
+        for start in range(0, elements.size, _BLOCK):
+            bits = elements[start : start + _BLOCK].astype(np.uint64)
+            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
+            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
+            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
+    return f"{data_type}:{elements.size}:{int(total):x}"

@@ -143,6 +143,7 @@ def compare(
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     feeds: options.Feeds = None,
+    mapping: options.Map = None,
     opt: options.Opt = "all",
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
@@ -157,17 +158,19 @@ def compare(
     allowed = options.tolerance(rtol, atol)
     if actual.suffix == ".onnx":
         with Child() as child:
-            from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
+            from onnxsurgeon_lite.feeds import read_feeds, required_inputs
             from onnxsurgeon_lite.graph import GraphIndex
+            from onnxsurgeon_lite.match import aligned, feeds_in_order
             from onnxsurgeon_lite.model import load
             from onnxsurgeon_lite.runtime.session import Runtime
 
             index = GraphIndex.of(load(actual))
             stored = open_references(reference, required_inputs(index), list(index.outputs))
-            lines.show_notes(stored.notes)
-            given = read_feeds(index, feeds) if feeds else feeds_from(index, stored)
+            given = read_feeds(index, feeds) if feeds else feeds_in_order(index, stored)
             how = options.runtime_options(opt, provider, 0, timeout, ops_library, lean=True)
             with Runtime(how, child) as runtime:
+                stored = aligned(stored, index, given, runtime, mapping)
+                lines.show_notes(stored.notes)
                 result = compare_model(index, stored, given, runtime, allowed)
     else:
         result = compare_sets(open_references(actual), open_references(reference), allowed)

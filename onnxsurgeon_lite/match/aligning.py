@@ -37,7 +37,7 @@ def aligned(
         return references
     if how is not None and how != "auto":
         return renamed(references, load_map(Path(how)), index, static_shapes(index))
-    side = side_of_model(index, feeds, runtime, progress)
+    side = side_of_model(index, feeds, runtime, progress, with_weights=False)
     matching = match(side_of_references(references), side)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
     if not pairs:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
-from onnxsurgeon_lite.feeds import Feeds, check_feeds, required_inputs
+from onnxsurgeon_lite.feeds import Feeds, check_feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.match.pairing import Matching, Pair
 from onnxsurgeon_lite.model.files import Staging
@@ -122,25 +122,18 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
 
 
 def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
-    """Feeds from a set whose inputs may have other names: by name, else in their order.
+    """Feeds from a set whose inputs may have other names: by name, else in order where the set says what was given.
 
     Raises:
-        ReferenceSetError: the set does not say which of its tensors were inputs.
-        FeedsError: they do not fit.
+        FeedsError: an input has no tensor, or one that does not fit.
     """
     wanted = required_inputs(index)
-    given = [name for name in references if references.entries[name].is_input]
-    if all(name in references for name in wanted):
-        given = wanted
+    given = [name for name, entry in references.entries.items() if entry.is_input]
     left = [name for name in given if name not in wanted]
-    unnamed = [name for name in wanted if name not in given]
-    if len(left) < len(unnamed):
-        raise ReferenceSetError(
-            f"{references.place!r} has {len(given)} inputs, the model needs {len(wanted)}",
-            "give the feeds with --feeds",
-        )
-    names = {name: name for name in wanted if name in given}
-    names |= dict(zip(unnamed, left, strict=False))
+    unnamed = [name for name in wanted if name not in references]
+    if not unnamed or len(left) != len(unnamed):
+        return feeds_from(index, references)
+    names = {name: name for name in wanted} | dict(zip(unnamed, left, strict=True))
     feeds = {name: references.read(names[name]) for name in wanted}
     check_feeds(index, feeds)
     return feeds

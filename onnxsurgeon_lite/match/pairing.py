@@ -341,6 +341,11 @@ class _Matcher:
         for c in candidates:
             if c.a.name not in self.pairs and c.b.name in self.taken:
                 result.aliases.setdefault(c.a.name, self.taken[c.b.name])
+        small = {(f.small, f.shape): f.name for f in order.values() if f.name in self.pairs}
+        for fact in order.values():
+            same = small.get((fact.small, fact.shape)) if fact.small else None
+            if same is not None and fact.name not in self.pairs:
+                result.aliases.setdefault(fact.name, same)
         result.only_a = [n for n in order if n not in self.pairs and n not in result.aliases]
         result.only_b = [n for n in self.b.facts if n not in self.taken]
         return result

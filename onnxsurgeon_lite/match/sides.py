@@ -17,7 +17,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 
 Progress = Callable[[str], None]
 INPUT = "(input)"
-_BLOCK = 1 << 20
+_SMALL = 1 << 12
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Fact:
         slot: which of the operator's outputs it is.
         inputs: the values that it is computed from, constants left out.
         weights: digests of the constants that it is computed from.
+        small: the bytes of a stored value that is too small for a signature.
         leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
     """
 
@@ -47,6 +48,7 @@ class Fact:
     is_output: bool = False
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
+    small: bytes = b""
 
 
 @dataclass
@@ -69,6 +71,8 @@ def side_of_references(references: ReferenceSet) -> Side:
         stored = references.read(name)
         if isinstance(stored, np.ndarray):
             fact.shape, fact.signature = stored.shape, signature_of(stored)
+            if fact.signature is None and stored.nbytes <= _SMALL:
+                fact.small = stored.tobytes()
         side.facts[name] = fact
     return side
 
@@ -78,10 +82,12 @@ def side_of_model(
     feeds: Feeds,
     runtime: Runtime,
     progress: Progress = lambda _: None,
+    *,
+    with_weights: bool = True,
 ) -> Side:
-    """The facts of a model, its values computed part by part and dropped."""
+    """The facts of a model, its values computed part by part and dropped; its weights are read only where asked for."""
     side = Side(str(index.model.path or index.graph.name), structured=True)
-    weights = _digests(index)
+    weights = _digests(index) if with_weights else {}
     for rank, name in enumerate(feeds):
         side.facts[name] = Fact(name, rank, op=INPUT)
     depends = {*feeds}
@@ -127,19 +133,5 @@ def _digests(index: GraphIndex) -> dict[str, str]:
     digests = {}
     for name, tensor in index.initializers.items():
         if isinstance(tensor, TensorProto) and math.prod(tensor.dims) > 1:
-            digests[name] = unordered_digest(index.model.raw(tensor), tensor.data_type)
+            digests[name] = tensors.unordered_digest(index.model.raw(tensor), tensor.data_type)
     return digests
-
-
-def unordered_digest(raw: bytes, data_type: int) -> str:
-    """A digest of a tensor's elements that a transposition does not change."""
-    size = tensors.byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
-    elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
-    total = np.uint64(0)
-    with np.errstate(over="ignore"):
-        for start in range(0, elements.size, _BLOCK):
-            bits = elements[start : start + _BLOCK].astype(np.uint64)
-            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
-            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
-    return f"{data_type}:{elements.size}:{int(total):x}"

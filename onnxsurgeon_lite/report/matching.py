@@ -1,0 +1,70 @@
+"""`match` and `weights` for the terminal."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from onnxsurgeon_lite.match.models import MatchResult, Unmatched
+from onnxsurgeon_lite.match.pairing import Pair
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.lines import out
+from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.weights import Weight, WeightsResult
+
+_SHOWN = 40
+
+
+def show_matching(result: MatchResult) -> None:
+    """The pairs with their evidence, then what is left on either side."""
+    pairs = result.matching.pairs
+    rows = [(pair.a, pair.b, _evidence(pair), f"{pair.confidence:.2f}") for pair in pairs[:_SHOWN]]
+    show_table(["a", "b", "evidence", "confidence"], rows)
+    if len(pairs) > _SHOWN:
+        out(f"... and {len(pairs) - _SHOWN} more (--json, or --save FILE)")
+    out(
+        f"{len(pairs)} pairs; a has {result.values_a} computed values, {len(result.only_a)} unmatched; "
+        f"b has {result.values_b}, {len(result.only_b)} unmatched"
+    )
+    _show_left("a", result.only_a)
+    _show_left("b", result.only_b)
+
+
+def _evidence(pair: Pair) -> str:
+    parts = list(pair.evidence)
+    if pair.axes is not None:
+        parts.append(f"transposed {list(pair.axes)}")
+    if pair.agrees is False:
+        parts.append("values differ")
+    return ", ".join(parts)
+
+
+def _show_left(side: str, values: Sequence[Unmatched]) -> None:
+    for value in values[:_SHOWN]:
+        place = f", {value.place}" if value.place else ""
+        made = f" ({value.op_type}{place})" if value.op_type else place
+        out(shown(f"  only in {side}: {value.name!r}{made}"))
+    if len(values) > _SHOWN:
+        out(f"  ... and {len(values) - _SHOWN} more (--json)")
+
+
+def show_weights(result: WeightsResult) -> None:
+    """The weights that differ, then how the others were found and what was not."""
+    differing = [weight for weight in result.weights if not weight.comparison.match]
+    for weight in differing:
+        out(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
+        for line in explain(weight.name, weight.comparison)[1:]:
+            out(line)
+    counts = Counter(_kind(w) for w in result.weights if w.comparison.match)
+    equal = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    out(
+        f"{len(result.weights)} weights found: {len(differing)} differ"
+        + (f"; {equal}" if equal else "")
+    )
+    for names, where in ((result.only_model, "model"), (result.only_checkpoint, "checkpoint")):
+        if names:
+            more = " ..." if len(names) > _SHOWN else ""
+            out(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
+
+
+def _kind(weight: Weight) -> str:
+    return weight.how.partition(" with")[0]

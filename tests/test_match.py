@@ -1,0 +1,397 @@
+"""Values of two sides side by side: what is the same is paired, what is not is left, whatever it is called."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import transformers
+from conftest import FIXTURES
+
+from onnxsurgeon_lite import ReferenceSet, load, open_references, save_tensors
+from onnxsurgeon_lite.bisection import bisect
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
+from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.match import aligned, feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.match.models import (
+    MatchResult,
+    feeds_of_other,
+    match_models,
+    match_references,
+)
+from onnxsurgeon_lite.match.signatures import distance, signature_of, tolerance, transposition
+from onnxsurgeon_lite.recording import computed
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.torch_recorder import record_module
+
+AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(AS_WRITTEN) as runtime:
+        yield runtime
+
+
+def index_of(path: Path | str) -> GraphIndex:
+    return GraphIndex.of(load(path))
+
+
+def made(index: GraphIndex, seed: int = 0) -> Feeds:
+    return make_feeds(index, Recipe(seed=seed))[0]
+
+
+def exported(module: torch.nn.Module, given: torch.Tensor, path: Path, dynamo: bool) -> GraphIndex:
+    torch.onnx.export(
+        module.eval(),
+        (given,),
+        path,
+        dynamo=dynamo,
+        opset_version=18,
+        external_data=False,
+        input_names=["given"],
+        verbose=False,
+    )
+    return index_of(path)
+
+
+class Block(torch.nn.Module):
+    """Attention without its fuss: two projections of one input, a product, a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(16)
+        self.q, self.k = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        self.out = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        h = self.norm(x)
+        scores = (self.q(h) @ self.k(h).transpose(1, 2)).softmax(-1)
+        return x + self.out(scores @ h)
+
+
+class Net(torch.nn.Module):
+    """A folded BatchNorm, blocks, and on demand one more layer in the middle."""
+
+    def __init__(self, extra: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = torch.nn.Sequential(
+            torch.nn.Conv1d(4, 16, 3, padding=1), torch.nn.BatchNorm1d(16)
+        )
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+        self.head = torch.nn.Linear(16, 5)
+        self.extra = extra
+        for parameter in self.parameters():  # exporters share equal weights
+            torch.nn.init.normal_(parameter, std=0.3)
+
+    def forward(self, given):
+        x = self.stem(given).relu().transpose(1, 2)
+        for number, block in enumerate(self.blocks):
+            x = block(x)
+            if number == 1 and self.extra is not None:
+                x = self.extra(x)
+        return self.head(x.relu().mean(1))
+
+
+GIVEN = torch.randn(1, 4, 10, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, GraphIndex]:
+    """One module by both exporters, and a version with one more ReLU after a ReLU's place."""
+    folder = tmp_path_factory.mktemp("models")
+    with pytest.warns():
+        return {
+            "torchscript": exported(Net(), GIVEN, folder / "ts.onnx", dynamo=False),
+            "dynamo": exported(Net(), GIVEN, folder / "dynamo.onnx", dynamo=True),
+            "tanh": exported(Net(torch.nn.Tanh()), GIVEN, folder / "tanh.onnx", dynamo=True),
+        }
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory) -> ReferenceSet:
+    folder = tmp_path_factory.mktemp("references") / "refs"
+    record_module(Net(), (GIVEN,), folder=folder)
+    return open_references(folder)
+
+
+def wrong_pairs(result: MatchResult, a: GraphIndex, b: GraphIndex, runtime: Runtime) -> list:
+    """The pairs whose values disagree on feeds that the matching has not seen."""
+    feeds = made(a, seed=7)
+    ones = dict(computed(a, feeds, runtime))
+    others = dict(computed(b, feeds_of_other(b, feeds), runtime))
+    wrong = []
+    for pair in result.matching.pairs:
+        one, other = ones[pair.a], others[pair.b]
+        one = np.transpose(one, pair.axes) if pair.axes else one
+        if one.size != other.size or not np.allclose(one.reshape(other.shape), other, atol=1e-4):
+            wrong.append(pair)
+    return wrong
+
+
+def test_the_two_exports_of_a_module_are_matched_whole(models, runtime):
+    a, b = models["dynamo"], models["torchscript"]
+
+    result = match_models(a, b, made(a), runtime)
+
+    assert not result.only_a
+    assert not wrong_pairs(result, a, b, runtime)
+    assert len(result.matching.pairs) >= 0.95 * len(a.producer)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_what_modules_returned_is_matched_with_each_export(exporter, models, references, runtime):
+    index = models[exporter]
+    feeds = feeds_in_order(index, references)
+
+    result = match_references(references, index, feeds, runtime)
+
+    paired = {pair.a: pair.b for pair in result.matching.pairs}
+    assert {"blocks.1.q", "blocks.1.k", "blocks.2.norm", "blocks.0", "head"} <= paired.keys()
+    assert [value.name for value in result.only_a] == ["stem.0"]  # folded into what stem.1 returned
+    for one, other in paired.items():
+        actual = dict(computed(index, feeds, runtime, [other]))[other]
+        np.testing.assert_allclose(references.read(one).reshape(actual.shape), actual, atol=1e-4)
+
+
+def test_an_inserted_layer_is_listed_and_the_rest_is_matched_around_it(models, runtime):
+    a, b = models["dynamo"], models["tanh"]
+
+    result = match_models(a, b, made(a), runtime)
+
+    assert [(value.op_type, value.place) for value in result.only_b] == [("Tanh", "extra (Tanh)")]
+    assert not result.only_a
+    scopes = {name: a.origins[position].scope for name, position in a.producer.items()}
+    for pair in result.matching.pairs[1:]:
+        assert scopes[pair.a] == b.origins[b.producer[pair.b]].scope
+
+
+TWINS = """g (float[32] x) => (float[32] y, float[32] z) {
+    a = Identity(x) b = Identity(x) y = Neg(a) z = Abs(b)
+}"""
+
+
+def test_values_of_equal_bytes_are_told_apart_by_structure_or_left(model_of, runtime):
+    one = GraphIndex.of(model_of(TWINS))
+    other = GraphIndex.of(model_of(TWINS.replace(" b", " q").replace("(b)", "(q)"), "other.onnx"))
+
+    result = match_models(one, other, made(one), runtime)
+
+    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    assert pairs["y"] == "y"
+    assert pairs["z"] == "z"
+    assert len({*pairs.values()}) == len(pairs)
+
+
+def test_nothing_is_invented_for_models_that_have_nothing_in_common(model_of, runtime):
+    one = GraphIndex.of(model_of("g (float[32] x) => (float[32] y) { a = Exp(x) y = Neg(a) }"))
+    text = "g (float[32] x) => (float[8,4] y) { s = Constant<value = int64[2] {8, 4}>() r = Reshape(x, s) y = Sin(r) }"
+    other = GraphIndex.of(model_of(text, "other.onnx"))
+
+    result = match_models(one, other, made(one), runtime)
+
+    assert [(pair.a, pair.b) for pair in result.matching.pairs] == [("x", "x")]
+
+
+def test_a_transposed_value_is_found_with_its_order_of_axes(model_of, runtime):
+    one = GraphIndex.of(model_of("g (float[4,6,5] x) => (float[4,6,5] y) { y = Sin(x) }"))
+    text = (
+        "g (float[4,6,5] x) => (float[5,4,6] y) { t = Transpose<perm = [2, 0, 1]>(x) y = Sin(t) }"
+    )
+    other = GraphIndex.of(model_of(text, "other.onnx"))
+
+    pair = match_models(one, other, made(one), runtime).matching.pairs[-1]
+
+    assert (pair.a, pair.b, pair.axes) == ("y", "y", (2, 0, 1))
+
+
+def test_a_shuffled_tensor_is_another_one():
+    array = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
+    one, same = signature_of(array), signature_of(array + np.float32(1e-6))
+    shuffled = signature_of(np.random.default_rng(1).permuted(array, axis=1))
+
+    assert distance(one, same) < tolerance(one, same)
+    assert distance(one, shuffled) > tolerance(one, shuffled)
+    assert transposition(one, shuffled) is None
+    assert transposition(one, signature_of(array.T)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((8, 8), np.float32), np.arange(64), np.ones(3, np.float32), np.full(64, np.nan)],
+)
+def test_what_says_too_little_has_no_signature(array):
+    assert signature_of(array) is None
+
+
+def test_models_of_other_inputs_are_not_matched(models, model_of, runtime):
+    other = GraphIndex.of(model_of("g (float[2] x, float[2] b) => (float[2] y) { y = Add(x, b) }"))
+
+    with pytest.raises(FeedsError, match="1 and 2 inputs"):
+        match_models(models["dynamo"], other, made(models["dynamo"]), runtime)
+
+
+# --- bisecting with references that are called otherwise ---
+
+
+def bisected(index: GraphIndex, references: ReferenceSet, runtime: Runtime, how: str | None = None):
+    feeds = feeds_in_order(index, references)
+    named = aligned(references, index, feeds, runtime, how)
+    return bisect(index.model, named, feeds, runtime)
+
+
+@pytest.fixture(scope="module")
+def torch_refs(tmp_path_factory) -> ReferenceSet:
+    """What the modules of the tutorial's model return."""
+    from onnxsurgeon_lite.torch_recording import record_factory
+
+    folder = tmp_path_factory.mktemp("torch") / "refs"
+    record_factory(f"{FIXTURES / 'whole_model.py'}:factory", folder)
+    return open_references(folder)
+
+
+@pytest.mark.parametrize(
+    ("model", "scope"), [("faulty_attribute", "convs3.1"), ("faulty_constant", "convs2.1")]
+)
+def test_references_named_by_modules_find_the_node_in_a_graph_named_by_numbers(
+    model, scope, torch_refs, runtime
+):
+    culprit = bisected(index_of(FIXTURES / f"{model}.onnx"), torch_refs, runtime).culprits[0]
+
+    assert (culprit.scope, culprit.class_name) == (scope, "Conv2d")
+    assert culprit.source == "whole_model.py:20"
+    assert len(culprit.region) == 1
+
+
+def test_a_good_model_agrees_with_references_of_other_names(torch_refs, runtime):
+    assert (
+        bisected(index_of(FIXTURES / "whole_model.onnx"), torch_refs, runtime).verdict == "agrees"
+    )
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_each_wrong_weight_is_found_by_the_modules_of_the_source(
+    exporter, models, references, runtime, tmp_path
+):
+    right = models[exporter]
+    weights = {
+        name: position
+        for position, node in enumerate(right.nodes)
+        for name in node.input
+        if name in right.initializers and node.op_type in ("MatMul", "LayerNormalization", "Conv")
+    }
+    for name, position in list(weights.items())[::3]:
+        proto = onnx.load(right.model.path)
+        tensor = next(t for t in proto.graph.initializer if t.name == name)
+        array = onnx.numpy_helper.to_array(tensor) * np.float32(1.5) + np.float32(0.3)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, name))
+        onnx.save(proto, tmp_path / "wrong.onnx")
+
+        result = bisected(index_of(tmp_path / "wrong.onnx"), references, runtime)
+
+        assert result.verdict == "mismatch", name
+        assert f"@{position}" in result.culprits[0].region, (name, result.culprits[0].region)
+        assert len(result.culprits[0].region) <= 8  # what lies between two modules
+
+
+def test_a_map_is_written_edited_and_taken_back(torch_refs, runtime, tmp_path):
+    index = index_of(FIXTURES / "faulty_attribute.onnx")
+    feeds = feeds_in_order(index, torch_refs)
+    result = match_references(torch_refs, index, feeds, runtime)
+    save_map(result.matching, tmp_path / "map.json")
+    whole = json.loads((tmp_path / "map.json").read_text())
+    whole["pairs"] = [{"a": pair["a"], "b": pair["b"]} for pair in whole["pairs"]]
+    (tmp_path / "map.json").write_text(json.dumps(whole))
+
+    found = bisected(index, torch_refs, runtime, str(tmp_path / "map.json"))
+
+    assert len(load_map(tmp_path / "map.json")) == len(result.matching.pairs)
+    assert found.culprits[0].value == "27"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("no json", ReferenceSetError),
+        ('{"pairs": [{"a": "convs1.0"}]}', ReferenceSetError),
+        (
+            '{"pairs": [{"a": "convs1.0", "b": "21"}, {"a": "convs1.1", "b": "21"}]}',
+            ReferenceSetError,
+        ),
+        ('{"pairs": [{"a": "convs9", "b": "21"}]}', UnknownNameError),
+        ('{"pairs": [{"a": "convs1.0", "b": "211"}]}', UnknownNameError),
+    ],
+)
+def test_a_map_that_is_none_is_refused(text, error, torch_refs, runtime, tmp_path):
+    (tmp_path / "map.json").write_text(text)
+
+    with pytest.raises(error):
+        bisected(
+            index_of(FIXTURES / "whole_model.onnx"), torch_refs, runtime, str(tmp_path / "map.json")
+        )
+
+
+def test_references_of_nothing_in_the_model_are_refused(model_of, runtime, tmp_path):
+    index = GraphIndex.of(model_of("g (float[32] x) => (float[32] y) { y = Exp(x) }"))
+    noise = np.random.default_rng(0).normal(size=40).astype(np.float32)
+    save_tensors(tmp_path / "refs.npz", {"x": np.ones(32, np.float32), "other": noise})
+
+    with pytest.raises(ReferenceSetError, match="nothing that can be matched"):
+        bisected(index, open_references(tmp_path / "refs.npz"), runtime)
+
+
+def test_a_second_export_with_one_more_layer_is_held_against_the_first_one_s_references(
+    models, runtime, tmp_path
+):
+    from onnxsurgeon_lite import record
+
+    before = models["torchscript"]
+    with pytest.warns():
+        after = exported(Net(torch.nn.Identity()), GIVEN, tmp_path / "after.onnx", dynamo=True)
+    record(before, made(before), runtime, tmp_path / "refs")
+    stored = open_references(tmp_path / "refs")
+
+    assert bisected(after, stored, runtime).verdict == "agrees"
+
+
+@pytest.mark.parametrize("make", ["gpt2", "whisper"])
+def test_transformers_modules_are_matched_with_their_export(make, runtime, tmp_path):
+    torch.manual_seed(0)
+    if make == "gpt2":
+        config = transformers.GPT2Config(
+            n_layer=3, n_embd=32, n_head=4, vocab_size=64, use_cache=False,
+            attn_implementation="eager", bos_token_id=1, eos_token_id=1,
+        )  # fmt: skip
+        module, given = transformers.GPT2Model(config), torch.arange(16).reshape(1, 16)
+    else:
+        from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+        config = transformers.WhisperConfig(
+            d_model=32, encoder_layers=3, encoder_attention_heads=4, encoder_ffn_dim=64,
+            max_source_positions=20, attn_implementation="eager",
+        )  # fmt: skip
+        module, given = WhisperEncoder(config), torch.randn(1, 80, 40)
+    with pytest.warns():
+        index = exported(module, given, tmp_path / "model.onnx", dynamo=True)
+    record_module(module, (given,), folder=tmp_path / "refs")
+    stored = open_references(tmp_path / "refs")
+
+    result = match_references(stored, index, feeds_in_order(index, stored), runtime)
+
+    assert {value.name for value in result.only_a} <= {"embed_positions"}  # folded into a constant
+    known = {name: index.origins[position] for name, position in index.producer.items()}
+    for pair in result.matching.pairs:
+        entry = stored.entries[pair.a]
+        if pair.b in known and known[pair.b].known and entry.scope:
+            assert pair.agrees
+            around = {"", *known[pair.b].around()}
+            assert entry.scope in around or known[pair.b].scope in {"", *parents(entry.scope)}
+
+
+def parents(scope: str) -> list[str]:
+    parts = scope.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
