@@ -42,7 +42,7 @@ def measure(names: Sequence[str], root: Path, rounds: int) -> list[Outcome]:
 
 def _warm(folder: Path) -> None:
     """Read the files once: every command finds them in the page cache, if they fit."""
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.iterdir()):
         with path.open("rb", buffering=0) as file:
             while file.read(1 << 24):
                 pass
