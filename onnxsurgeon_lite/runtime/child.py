@@ -17,6 +17,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.runtime.memory import read_memory
 
 Reply = dict[str, object]
 
@@ -107,13 +108,16 @@ class Child:
 
     def receive(self, size: int) -> memoryview:
         """The next raw bytes of the last reply, so many."""
-        import numpy as np  # every command starts a child, few wait for it
-
-        payload = np.empty(size, np.uint8).data  # not zeroed first
+        payload = _buffer(size)
         with self._watched():
             if self._stream.readinto(payload) != size:
                 raise EOFError
         return payload
+
+    def read(self, address: int, size: int) -> memoryview | None:
+        """Bytes of the process's memory; None where the system does not give them."""
+        payload = _buffer(size)
+        return payload if read_memory(self._process.pid, address, payload) else None
 
     def log(self) -> str:
         """What the process wrote so far."""
@@ -141,3 +145,9 @@ class Child:
             return "killed, most likely for want of memory"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
+
+
+def _buffer(size: int) -> memoryview:
+    import numpy as np  # every command starts a child, few wait for one
+
+    return np.empty(size, np.uint8).data  # not zeroed first
