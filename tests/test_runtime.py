@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from onnxsurgeon_lite.runtime import child
+from onnxsurgeon_lite.runtime import memory
 from onnxsurgeon_lite.runtime.session import Runtime
 
 EVERY_KIND = """
@@ -35,7 +35,7 @@ def test_values_come_through_memory_and_through_the_socket_alike(model_of, monke
     model = model_of(EVERY_KIND)
     through_memory = fetched(model)
     refused = []
-    monkeypatch.setattr(child, "read_memory", lambda *place: bool(refused.append(place)))
+    monkeypatch.setattr(memory, "read_memory", lambda *place: bool(refused.append(place)))
     through_socket = fetched(model)
 
     assert len(refused) == 5
@@ -59,7 +59,7 @@ def test_memory_is_read_where_the_system_gives_it(model_of, monkeypatch):
         answers.append(read_memory(*place))
         return answers[-1]
 
-    read_memory = child.read_memory
-    monkeypatch.setattr(child, "read_memory", remember)
+    read_memory = memory.read_memory
+    monkeypatch.setattr(memory, "read_memory", remember)
     fetched(model_of(EVERY_KIND))
     assert answers == [True] * 5

@@ -6,6 +6,7 @@ A model can crash or hang the runtime; then the child dies, never the caller.
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -13,11 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
-from onnxsurgeon_lite.runtime.memory import read_memory
 
 Reply = dict[str, object]
 
@@ -49,6 +48,8 @@ class Child:
             )
         self._socket = here
         self._stream = here.makefile("rwb")
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(here, selectors.EVENT_READ)
 
     def __enter__(self) -> "Child":
         return self
@@ -67,6 +68,7 @@ class Child:
             return
         with contextlib.suppress(OSError):
             self._stream.close()
+        self._ready.close()
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -92,7 +94,7 @@ class Child:
             self._stream.writelines(payloads)
             self._stream.flush()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not wait([self._socket], left):
+            if not self._ready.select(left):
                 self._process.kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
@@ -116,6 +118,8 @@ class Child:
 
     def read(self, address: int, size: int) -> memoryview | None:
         """Bytes of the process's memory; None where the system does not give them."""
+        from onnxsurgeon_lite.runtime.memory import read_memory
+
         payload = _buffer(size)
         return payload if read_memory(self._process.pid, address, payload) else None
 
