@@ -45,7 +45,7 @@ def run(
         from onnxsurgeon_lite.select import select_values
 
         index = GraphIndex.of(load(model))
-        selected = select_values(index, fetch or ())
+        selected = select_values(index, fetch or (), inner=True)
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
         lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options(opt, provider, threads, timeout, ops_library, lean=True)

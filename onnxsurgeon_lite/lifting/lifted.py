@@ -1,0 +1,245 @@
+"""The edit, construct by construct."""
+
+from collections.abc import Collection, Iterable, Mapping, MutableSequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import FunctionProto, NodeProto
+
+from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.frames import FUNCTION, at, bound_nodes, function_of, iterations_of
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting.scans import to_loop
+from onnxsurgeon_lite.lifting.wanted import Wanted
+from onnxsurgeon_lite.lifting.wires import Nodes, Wire
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.surgery import fresh, names_in
+
+_OPSET = 13  # the first whose If and Loop pass sequences
+
+
+@dataclass(frozen=True)
+class Lifted:
+    """A model whose main graph computes inner values as well; they are no outputs of it yet.
+
+    Attributes:
+        asked: what was asked for -> the wire that has it.
+        wires: all that is new in the main graph.
+    """
+
+    model: Model
+    asked: Mapping[str, Wire]
+    wires: list[Wire]
+
+    def needed(self, names: Iterable[str]) -> list[str]:
+        """The values of the main graph from which some of what was asked for is read."""
+        wires = [self.asked[name] for name in names]
+        return list(dict.fromkeys(key for wire in wires for key in (wire.key, wire.table) if key))
+
+    def read(self, name: str, fetched: Mapping[str, Value]) -> dict[str, Value]:
+        """What was asked for, by name; of a body in loops a tensor for each iteration: `q[0]`, `q[1]`.
+
+        Nothing where its body did not run.
+        """
+        wire = self.asked[name]
+        values = fetched[wire.key]
+        if not wire.many or not isinstance(values, list):
+            return {wire.place: values}
+        table = fetched.get(wire.table)
+        rows = [[number] if wire.loops else [] for number in range(len(values))]
+        rows = table.tolist() if isinstance(table, np.ndarray) else rows
+        only = [] if name == wire.place else list(iterations_of(name)[1])
+        return {
+            at(wire.place, row): wire.narrowed(value)
+            for row, value in zip(rows, values, strict=True)
+            if row[: len(only)] == only
+        }
+
+
+def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
+    """Lift values inside bodies (`@12/body/q`) into the main graph.
+
+    Raises:
+        UnknownNameError: there is no such value.
+        EditError: one has an unknown type, or is in a body that nothing can be lifted out of.
+    """
+    if not names:
+        return Lifted(index.model.copy(), {}, [])
+    root = Wanted(index)
+    places = {name: root.add(name) for name in names}
+    lifter = _Lifter(index.model.copy())
+    wires = lifter.graph(root, lifter.model.proto.graph.node)
+    by_place = {wire.place: wire for wire in wires}
+    return Lifted(lifter.model, {name: by_place[place] for name, place in places.items()}, wires)
+
+
+class _Lifter:
+    """Edits a model in place, each graph after the bodies in it, so that positions hold until they are used."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        proto = model.proto
+        self.taken = names_in(walk.graphs(proto))
+        for function in proto.functions:
+            self.taken.update(
+                function.input, function.output, (n for f in function.node for n in f.output)
+            )
+        self.operators = {(function.domain, function.name) for function in proto.functions}
+
+    def graph(self, wanted: Wanted, nodes: MutableSequence[NodeProto]) -> list[Wire]:
+        """Bring what is wanted of the bodies in a graph into that graph."""
+        found: list[Wire] = []
+        around: dict[int, tuple[Nodes, Nodes]] = {}
+        for position, bodies in wanted.inside.items():
+            node = nodes[position]
+            around[position] = Nodes(self.taken), Nodes(self.taken)
+            if FUNCTION in bodies:
+                wires = self._out_of_call(wanted, node, bodies[FUNCTION])
+            elif node.op_type == "If":
+                wires = self._out_of_if(wanted, node, bodies)
+            elif node.op_type in ("Loop", "Scan"):
+                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
+            else:
+                path, *_ = (body.path for body in bodies.values())
+                raise EditError(
+                    f"nothing can be lifted out of {path!r}, a body of {node.op_type}",
+                    "If, Loop, Scan and functions give their inner values",
+                )
+            found += wires
+        for position in sorted(around, reverse=True):
+            before, after = around[position]
+            for place, new in ((position + 1, after), (position, before)):
+                for made in reversed(new.made):
+                    nodes.insert(place, made)
+        return found
+
+    def _body(self, wanted: Wanted, nodes: MutableSequence[NodeProto], own: Nodes) -> list[Wire]:
+        """What is wanted of a body and of those in it."""
+        found = self.graph(wanted, nodes)
+        table = ""
+        if wanted.values and wanted.needs_table:
+            table = fresh(wanted.path, self.taken)
+            row = own.constant([[]], f"{table}.row")
+            found.append(Wire(table, row, place=wanted.path, columns=0))
+        for value in wanted.values:
+            place, kind = f"{wanted.path}/{value}", wanted.index.type_of(value)
+            wire = Wire(
+                fresh(place, self.taken), value, place, kind, loops=wanted.loops, table=table
+            )
+            _require_known(wire, wanted)
+            found.append(wire)
+        return found
+
+    def _outside(self, wanted: Wanted, wire: Wire) -> str:
+        """What a wire is called in the graph around a body."""
+        return fresh(f"{wire.key}.out", self.taken) if wanted.path else wire.key
+
+    def _out_of_if(
+        self, wanted: Wanted, node: NodeProto, bodies: Mapping[str, Wanted]
+    ) -> list[Wire]:
+        """A branch gives what it has, the other one nothing."""
+        branches = dict(walk.bodies(node))
+        found = []
+        for body, inner in bodies.items():
+            own = Nodes(self.taken)
+            for wire in self._body(inner, branches[body].node, own):
+                outside = wire.carried(self._outside(wanted, wire))
+                for name, branch in branches.items():
+                    new = own if name == body else Nodes(self.taken)
+                    given = new.once(wire) if name == body else new.nothing(wire)
+                    branch.output.append(outside.declared(given))
+                    if new is not own:
+                        branch.node.extend(new.made)
+                node.output.append(outside.name)
+                found.append(outside)
+            branches[body].node.extend(own.made)
+        return found
+
+    def _out_of_loop(
+        self, wanted: Wanted, node: NodeProto, inner: Wanted, before: Nodes, after: Nodes
+    ) -> list[Wire]:
+        """A state that each iteration appends to; states come before what the Loop stacks."""
+        graph = dict(walk.bodies(node))["body"]
+        own = Nodes(self.taken)
+        wires = self._body(inner, graph.node, own)
+        if node.op_type == "Scan":
+            names = to_loop(node, graph, inner.index, before, after)
+            wires = [replace(wire, name=names.get(wire.name, wire.name)) for wire in wires]
+        node.input.extend([""] * (2 - len(node.input)))
+        states = len(node.input) - 2
+        self._complete(node, len(graph.output) - 1)
+        found = []
+        for number, wire in enumerate(wires, states):
+            outside = wire.numbered(self._outside(wanted, wire))
+            state = fresh(f"{wire.key}.before", self.taken)
+            node.input.append(before.nothing(outside))
+            graph.input.append(outside.declared(state))
+            longer = own.appended(wire, state, graph.input[0].name)
+            graph.output.insert(number + 1, outside.declared(longer))
+            node.output.insert(number, outside.name)
+            found.append(outside)
+        graph.node.extend(own.made)
+        return found
+
+    def _out_of_call(self, wanted: Wanted, node: NodeProto, inner: Wanted) -> list[Wire]:
+        """A copy of the function for this call, with further outputs."""
+        original = function_of(wanted.index, node)
+        assert original is not None
+        function = FunctionProto()
+        function.CopyFrom(original)
+        function.overload = ""
+        function.name = self._unused_operator(original)
+        for declared in (function.node, function.attribute, function.attribute_proto):
+            del declared[:]
+        function.node.extend(bound_nodes(original, node))
+        if all(opset.domain for opset in function.opset_import):
+            function.opset_import.add(version=max(inner.opset, _OPSET))
+        own = Nodes(self.taken)
+        wires = self._body(inner, function.node, own)
+        self._complete(node, len(function.output))
+        found = []
+        for wire in wires:
+            once = (
+                not wire.many and wire.columns is None
+            )  # then it may be an input or output already
+            given = own.add("Identity", [wire.name], f"{wire.key}.in") if once else wire.name
+            function.output.append(given)
+            outside = replace(wire, name=self._outside(wanted, wire))
+            node.output.append(outside.name)
+            found.append(outside)
+        function.node.extend(own.made)
+        self.model.proto.functions.append(function)
+        node.op_type, node.overload = function.name, ""
+        del node.attribute[:]
+        return found
+
+    def _unused_operator(self, function: FunctionProto) -> str:
+        names = {name for domain, name in self.operators if domain == function.domain}
+        name = fresh(f"{function.name}_inner", names)
+        self.operators.add((function.domain, name))
+        return name
+
+    def _complete(self, node: NodeProto, count: int) -> None:
+        """Name the outputs that a node leaves out at its end, so that others can follow."""
+        while len(node.output) < count:
+            node.output.append(fresh("unused", self.taken))
+
+
+def _require_known(wire: Wire, wanted: Wanted) -> None:
+    """Raise `EditError` where a wire must become a sequence and cannot."""
+    if not wanted.kinds:
+        return
+    if wanted.opset < _OPSET:
+        raise EditError(
+            f"{wire.place!r} cannot be lifted out at opset {wanted.opset}: "
+            f"its If and Loop pass no sequences",
+            f"convert the model first: onnxdbg edit opset MODEL {_OPSET}",
+        )
+    if not wire.dtype:
+        what = "is no tensor" if wire.type is not None else "has an unknown type"
+        raise EditError(
+            f"{wire.place!r} {what}: it cannot be lifted out of {wanted.kinds[-1]}",
+            "take a value that is computed from it",
+        )
