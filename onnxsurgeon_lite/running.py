@@ -43,7 +43,7 @@ def run(
     index.require_sound()
     lifted = lift(index, [name for name in wanted if name not in index])
     model = lifted.model
-    names = [*(name for name in wanted if name in index), *lifted.needed(lifted.asked)]
+    names = lifted.sources(wanted)
     for name in names:
         if name not in index.outputs:
             model.proto.graph.output.add(name=name)  # the runtime needs no type here
@@ -51,12 +51,7 @@ def run(
     for name, value in feeds.items():
         element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
         runtime.put(name, value, element or None)
-    fetched = runtime.run(list(feeds), names).values
-    values: dict[str, Value] = {}
-    for name in wanted:
-        here = name in index
-        values |= {name: fetched[name]} if here else lifted.read(name, fetched) or {name: None}
-    return values
+    return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
 
 
 def statistics(name: str, value: Value) -> list[Statistics]:

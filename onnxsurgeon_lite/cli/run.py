@@ -85,6 +85,10 @@ def record(
         list[str] | None,
         typer.Option("--value", help="Values to record, comma-separated; all by default."),
     ] = None,
+    inner: Annotated[
+        bool,
+        typer.Option("--inner", help="Values inside branches, loops and functions as well."),
+    ] = False,
     seed: options.Seed = 0,
     dim: options.Dims = None,
     fill: options.Fills = None,
@@ -117,6 +121,7 @@ def record(
         from onnxsurgeon_lite import recording
         from onnxsurgeon_lite.feeds import given_or_made
         from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.lifting import liftable
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.report import lines
         from onnxsurgeon_lite.report.progress import progress
@@ -124,7 +129,11 @@ def record(
         from onnxsurgeon_lite.select import select_values
 
         index = GraphIndex.of(load(model))
-        selected = select_values(index, value or ())
+        selected = select_values(index, value or (), inner=True)
+        if inner:
+            names, left = liftable(index)
+            selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
+            selected.notes += left
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
         lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)

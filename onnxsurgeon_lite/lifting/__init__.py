@@ -6,6 +6,6 @@ a tensor for each time that it ran: a branch one, the other branch none; a Loop 
 made a Loop first. Where loops hold loops or branches, a table says at which iterations the tensors were computed.
 """
 
-from onnxsurgeon_lite.lifting.lifted import Lifted, lift
+from onnxsurgeon_lite.lifting.lifted import Lifted, known, lift, liftable
 
-__all__ = ["Lifted", "lift"]
+__all__ = ["Lifted", "known", "lift", "liftable"]

@@ -1,14 +1,23 @@
 """The edit, construct by construct."""
 
-from collections.abc import Collection, Iterable, Mapping, MutableSequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.frames import FUNCTION, at, bound_nodes, function_of, iterations_of
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.frames import (
+    FUNCTION,
+    Inside,
+    at,
+    bound_nodes,
+    function_of,
+    inner_values,
+    iterations_of,
+)
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting.scans import to_loop
 from onnxsurgeon_lite.lifting.wanted import Wanted
@@ -17,6 +26,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.surgery import fresh, names_in
 
+_KINDS = ("If", "Loop", "Scan")
 _OPSET = 13  # the first whose If and Loop pass sequences
 
 
@@ -26,53 +36,125 @@ class Lifted:
 
     Attributes:
         asked: what was asked for -> the wire that has it.
-        wires: all that is new in the main graph.
+        wires: all that is new in the main graph, tables first.
     """
 
     model: Model
-    asked: Mapping[str, Wire]
-    wires: list[Wire]
+    asked: Mapping[str, Wire] = field(default_factory=dict)
+    wires: Sequence[Wire] = ()
 
-    def needed(self, names: Iterable[str]) -> list[str]:
-        """The values of the main graph from which some of what was asked for is read."""
-        wires = [self.asked[name] for name in names]
-        return list(dict.fromkeys(key for wire in wires for key in (wire.key, wire.table) if key))
+    def sources(self, names: Iterable[str]) -> list[str]:
+        """The values of the main graph that hold some values: themselves, or what `read` makes them from."""
+        found: list[str] = []
+        for name in names:
+            wire = self.asked.get(name)
+            found += [name] if wire is None else filter(None, [wire.table, wire.key])
+        return list(dict.fromkeys(found))
 
-    def read(self, name: str, fetched: Mapping[str, Value]) -> dict[str, Value]:
-        """What was asked for, by name; of a body in loops a tensor for each iteration: `q[0]`, `q[1]`.
+    def read(self, sources: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, Value]]:
+        """What a run gave for `sources`, under the names that were asked for.
 
-        Nothing where its body did not run.
+        An inner value comes once for each time that it was computed: `q[0]`, `q[1]`; None where it was not.
         """
-        wire = self.asked[name]
-        values = fetched[wire.key]
-        if not wire.many or not isinstance(values, list):
-            return {wire.place: values}
-        table = fetched.get(wire.table)
-        rows = [[number] if wire.loops else [] for number in range(len(values))]
-        rows = table.tolist() if isinstance(table, np.ndarray) else rows
-        only = [] if name == wire.place else list(iterations_of(name)[1])
-        return {
-            at(wire.place, row): wire.narrowed(value)
-            for row, value in zip(rows, values, strict=True)
-            if row[: len(only)] == only
-        }
+        wires = {wire.key: wire for wire in self.wires}
+        tables: dict[str, Value] = {}
+        for key, value in sources:
+            if key not in wires:
+                yield key, value
+            elif wires[key].columns is not None:
+                tables[key] = value
+            else:
+                for name in (name for name, wire in self.asked.items() if wire.key == key):
+                    yield from _records(name, wires[key], value, tables) or [(name, None)]
+
+
+def _records(
+    name: str, wire: Wire, value: Value, tables: Mapping[str, Value]
+) -> list[tuple[str, Value]]:
+    """Each time that a value was computed, or those of the iterations that the name has."""
+    if not wire.many or not isinstance(value, list):
+        return [(wire.place, value)]
+    table = tables.get(wire.table)
+    rows = [[number] if wire.loops else [] for number in range(len(value))]
+    rows = table.tolist() if isinstance(table, np.ndarray) else rows
+    only = [] if name == wire.place else list(iterations_of(name)[1])
+    return [
+        (at(wire.place, row), wire.narrowed(tensor))
+        for row, tensor in zip(rows, value, strict=True)
+        if row[: len(only)] == only
+    ]
 
 
 def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
-    """Lift values inside bodies (`@12/body/q`) into the main graph.
+    """Lift values inside bodies (`@12/body/q`, `@12/body/q[3]`) into the main graph.
 
     Raises:
         UnknownNameError: there is no such value.
-        EditError: one has an unknown type, or is in a body that nothing can be lifted out of.
+        EditError: one cannot be lifted out.
     """
     if not names:
-        return Lifted(index.model.copy(), {}, [])
+        return Lifted(index.model.copy())
     root = Wanted(index)
     places = {name: root.add(name) for name in names}
+    for _, why in _obstacles(root):
+        if why is not None:
+            raise why
     lifter = _Lifter(index.model.copy())
     wires = lifter.graph(root, lifter.model.proto.graph.node)
+    wires.sort(key=lambda wire: wire.columns is None)
     by_place = {wire.place: wire for wire in wires}
     return Lifted(lifter.model, {name: by_place[place] for name, place in places.items()}, wires)
+
+
+def liftable(index: GraphIndex) -> tuple[list[str], list[str]]:
+    """(every inner value that a node produces and that can be lifted out, why others cannot, a sentence each)."""
+    root = Wanted(index)
+    for name in inner_values(index):
+        root.add(name)
+    found = dict(_obstacles(root))
+    names = [name for name, why in found.items() if why is None]
+    return names, [why.message for why in found.values() if why is not None]
+
+
+def known(index: GraphIndex, names: Iterable[str]) -> list[str]:
+    """Those of some names that are inner values of the graph."""
+    root = Wanted(index)
+    found = []
+    for name in names:
+        if name not in index and Inside.of(name):
+            with suppress(UnknownNameError):
+                root.add(name)
+                found.append(name)
+    return found
+
+
+def _obstacles(root: Wanted) -> Iterator[tuple[str, EditError | None]]:
+    """Every wanted inner value, and why it cannot be lifted out, if it cannot."""
+    pending = [root]
+    while pending:
+        wanted = pending.pop(0)
+        pending += (inner for bodies in wanted.inside.values() for inner in bodies.values())
+        for value in wanted.values:
+            yield f"{wanted.path}/{value}", _obstacle(wanted, value)
+
+
+def _obstacle(wanted: Wanted, value: str) -> EditError | None:
+    """Why a value of a body cannot be lifted out, if it cannot."""
+    name = f"{wanted.path}/{value}"
+    other = next((kind for kind in wanted.kinds if kind not in _KINDS), None)
+    if other is not None:
+        hint = f"{', '.join(_KINDS)} and functions give their inner values"
+        return EditError(f"{name!r} cannot be lifted out of {other}", hint)
+    if wanted.kinds and wanted.opset < _OPSET:
+        hint = f"convert the model first: onnxdbg edit opset MODEL {_OPSET}"
+        what = f"at opset {wanted.opset}, where If and Loop pass no sequences"
+        return EditError(f"{name!r} cannot be lifted out {what}", hint)
+    kind = wanted.index.type_of(value)
+    if wanted.kinds and (kind is None or not kind.tensor_type.elem_type):
+        what = "its type is unknown" if kind is None else "it is no tensor"
+        hint = "take a value that is computed from it"
+        return EditError(f"{name!r} cannot be lifted out of {wanted.kinds[-1]}: {what}", hint)
+    return None
 
 
 class _Lifter:
@@ -99,14 +181,8 @@ class _Lifter:
                 wires = self._out_of_call(wanted, node, bodies[FUNCTION])
             elif node.op_type == "If":
                 wires = self._out_of_if(wanted, node, bodies)
-            elif node.op_type in ("Loop", "Scan"):
-                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
             else:
-                path, *_ = (body.path for body in bodies.values())
-                raise EditError(
-                    f"nothing can be lifted out of {path!r}, a body of {node.op_type}",
-                    "If, Loop, Scan and functions give their inner values",
-                )
+                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
             found += wires
         for position in sorted(around, reverse=True):
             before, after = around[position]
@@ -125,11 +201,8 @@ class _Lifter:
             found.append(Wire(table, row, place=wanted.path, columns=0))
         for value in wanted.values:
             place, kind = f"{wanted.path}/{value}", wanted.index.type_of(value)
-            wire = Wire(
-                fresh(place, self.taken), value, place, kind, loops=wanted.loops, table=table
-            )
-            _require_known(wire, wanted)
-            found.append(wire)
+            key = fresh(place, self.taken)
+            found.append(Wire(key, value, place, kind, loops=wanted.loops, table=table))
         return found
 
     def _outside(self, wanted: Wanted, wire: Wire) -> str:
@@ -225,21 +298,3 @@ class _Lifter:
         """Name the outputs that a node leaves out at its end, so that others can follow."""
         while len(node.output) < count:
             node.output.append(fresh("unused", self.taken))
-
-
-def _require_known(wire: Wire, wanted: Wanted) -> None:
-    """Raise `EditError` where a wire must become a sequence and cannot."""
-    if not wanted.kinds:
-        return
-    if wanted.opset < _OPSET:
-        raise EditError(
-            f"{wire.place!r} cannot be lifted out at opset {wanted.opset}: "
-            f"its If and Loop pass no sequences",
-            f"convert the model first: onnxdbg edit opset MODEL {_OPSET}",
-        )
-    if not wire.dtype:
-        what = "is no tensor" if wire.type is not None else "has an unknown type"
-        raise EditError(
-            f"{wire.place!r} {what}: it cannot be lifted out of {wanted.kinds[-1]}",
-            "take a value that is computed from it",
-        )

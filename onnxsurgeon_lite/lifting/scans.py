@@ -42,7 +42,9 @@ def to_loop(
     rename_uses(graph.node, elements)
     for value in graph.output:
         value.name = elements.get(value.name, value.name)
-    for element, source, axis, back in zip(elements.values(), sources, axes, backwards, strict=True):
+    for element, source, axis, back in zip(
+        elements.values(), sources, axes, backwards, strict=True
+    ):
         place = inner.add("Sub", [last, number], "place") if back else number
         inner.named("Gather", [source, place], element, axis=axis)
     on = inner.add("Identity", [going], "on")
@@ -65,9 +67,9 @@ def to_loop(
             _restacked(after, node.output[slot], name, _order(body, value, axis), back)
     node.op_type = "Loop"
     node.input[:] = [trips, "", *node.input[:states]]
-    for place in range(len(node.attribute) - 1, -1, -1):
-        if node.attribute[place].name != "body":
-            del node.attribute[place]
+    for slot in range(len(node.attribute) - 1, -1, -1):
+        if node.attribute[slot].name != "body":
+            del node.attribute[slot]
     return elements
 
 

@@ -31,7 +31,7 @@ class Wanted:
         """
         inside = None if name in self.index else Inside.of(name)
         if inside is None:
-            value = name if name in self.index else iterations_of(name)[0]
+            value = name if name in self.index or not self.path else iterations_of(name)[0]
             self.index.require(value)
             if value not in self.values:
                 self.values.append(value)
