@@ -78,7 +78,7 @@ def compare_model(
     found = run(index, feeds, runtime, fetch)
     computed = {n: value for n, value in found.items() if value is not None or n in index}
     result = compare_sets(computed, reference, tolerance)
-    fed = index.inputs.keys() | index.producer.keys()
+    fed = index.inputs.keys() | index.producer.keys() | {*known(index, reference)}
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]
     return result

@@ -132,9 +132,9 @@ def all_bodies(index: GraphIndex) -> Iterator[str]:
         yield from (f"@{position}/{name}" for name in bodies(index, position))
 
 
-def inner_values(index: GraphIndex) -> Iterator[str]:
-    """Every value that nodes in bodies produce, at any depth, as `@12/body/q`."""
-    for position in range(len(index.nodes)):
+def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> Iterator[str]:
+    """Every value that nodes in bodies of some nodes, or of all, produce, at any depth, as `@12/body/q`."""
+    for position in range(len(index.nodes)) if positions is None else positions:
         for body in bodies(index, position):
             inner = Frame.of(index, position, body).index
             for name in (*inner.producer, *inner_values(inner)):

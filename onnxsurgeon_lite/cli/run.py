@@ -36,6 +36,7 @@ def run(
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite import running
         from onnxsurgeon_lite.feeds import given_or_made
+        from onnxsurgeon_lite.frames import Inside
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.references import save_tensors
@@ -54,6 +55,8 @@ def run(
     if save is not None:
         save_tensors(save, {name: value for name, value in values.items() if value is not None})
         lines.show_written(save)
+    without = [name for name, value in values.items() if value is None and Inside.of(name)]
+    lines.show_notes(f"{name!r} was not computed: its body did not run then" for name in without)
     summary = [line for name, value in values.items() for line in running.statistics(name, value)]
     if json:
         data.show_json({"feeds": made, "values": summary})

@@ -106,10 +106,15 @@ def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
     return Lifted(lifter.model, {name: by_place[place] for name, place in places.items()}, wires)
 
 
-def liftable(index: GraphIndex) -> tuple[list[str], list[str]]:
-    """(every inner value that a node produces and that can be lifted out, why others cannot, a sentence each)."""
+def liftable(
+    index: GraphIndex, positions: Iterable[int] | None = None
+) -> tuple[list[str], list[str]]:
+    """(every inner value that can be lifted out, why others cannot, a sentence each); of some nodes, or of all.
+
+    Those that nodes produce: what a body is given comes from elsewhere.
+    """
     root = Wanted(index)
-    for name in inner_values(index):
+    for name in inner_values(index, positions):
         root.add(name)
     found = dict(_obstacles(root))
     names = [name for name, why in found.items() if why is None]
