@@ -187,7 +187,7 @@ class GraphIndex:
             inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
-            unknown -= {name for name, kind in found.items() if _has_shape(kind)}
+            unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
@@ -236,7 +236,7 @@ class GraphIndex:
             declared = walk.bodies(node)[0][1].output[1:]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
-                if name and kind is not None and kind == result.type and _has_shape(kind):
+                if name and kind is not None and kind == result.type and has_shape(kind):
                     states[name] = kind
         return states
 
@@ -487,7 +487,7 @@ def _defined(body: Body) -> set[str]:
     return {name for node in body.nodes for name in node.output}
 
 
-def _has_shape(kind: TypeProto) -> bool:
+def has_shape(kind: TypeProto) -> bool:
     """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from onnx import FunctionProto, NodeProto
+from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
@@ -19,7 +19,7 @@ from onnxsurgeon_lite.frames import (
     iterations_of,
 )
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.lifting.scans import to_loop
+from onnxsurgeon_lite.lifting.scans import Stacked, to_loop
 from onnxsurgeon_lite.lifting.wanted import Wanted
 from onnxsurgeon_lite.lifting.wires import Nodes, Wire
 from onnxsurgeon_lite.model import Model
@@ -241,10 +241,14 @@ class _Lifter:
         """A state that each iteration appends to; states come before what the Loop stacks."""
         graph = dict(walk.bodies(node))["body"]
         own = Nodes(self.taken)
-        wires = self._body(inner, graph.node, own)
+        wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
         if node.op_type == "Scan":
-            names = to_loop(node, graph, inner.index, before, after)
+            names, stacked = to_loop(node, graph, before, after)
             wires = [replace(wire, name=names.get(wire.name, wire.name)) for wire in wires]
+            old = {new: name for name, new in names.items()}
+            for output in stacked:
+                kind = inner.index.type_of(old.get(output.value, output.value))
+                wires.append(self._collected(output, kind))
         node.input.extend([""] * (2 - len(node.input)))
         states = len(node.input) - 2
         self._complete(node, len(graph.output) - 1)
@@ -258,8 +262,21 @@ class _Lifter:
             graph.output.insert(number + 1, outside.declared(longer))
             node.output.insert(number, outside.name)
             found.append(outside)
+        for output in reversed(stacked):
+            output.add(after, found.pop().name)
         graph.node.extend(own.made)
         return found
+
+    def _collected(self, output: Stacked, kind: TypeProto | None) -> Wire:
+        """What a Scan stacks along another dimension than the first, on its way out as a sequence."""
+        wire = Wire(fresh(f"{output.name}.collected", self.taken), output.value, "", kind)
+        if kind is None or wire.dtype != kind.tensor_type.elem_type:
+            raise EditError(
+                f"the Scan that stacks {output.name!r} along dimension {output.axis} cannot be looked into: "
+                "the runtime has no sequences of its dtype",
+                "take values of the main graph",
+            )
+        return wire
 
     def _out_of_call(self, wanted: Wanted, node: NodeProto, inner: Wanted) -> list[Wire]:
         """A copy of the function for this call, with further outputs."""

@@ -1,29 +1,44 @@
 """A Scan as the Loop that computes the same: a Loop can carry sequences."""
 
+from dataclasses import dataclass
+
 from onnx import GraphProto, NodeProto, helper
 
-from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting.wires import Nodes, condition, loop_inputs
 from onnxsurgeon_lite.surgery import fresh, rename_uses
 
 _INT64_MIN = -(2**63)
 
 
+@dataclass(frozen=True)
+class Stacked:
+    """An output that a Scan stacks: the body's value, the output's name, the dimension, and whether from the end."""
+
+    value: str
+    name: str
+    axis: int
+    back: int
+
+    def add(self, after: Nodes, collected: str) -> None:
+        """Stack what was collected: a sequence, or a tensor that is stacked along dimension 0."""
+        if self.axis:
+            new = {"axis": self.axis, "new_axis": 1}
+            if not self.back:
+                after.named("ConcatFromSequence", [collected], self.name, **new)
+                return
+            collected = after.add("ConcatFromSequence", [collected], f"{self.name}.forward", **new)
+        bounds = [after.constant([number]) for number in (-1, _INT64_MIN, self.axis, -1)]
+        after.named("Slice", [collected, *bounds], self.name)
+
+
 def to_loop(
-    node: NodeProto, graph: GraphProto, body: GraphIndex, before: Nodes, after: Nodes
-) -> dict[str, str]:
+    node: NodeProto, graph: GraphProto, before: Nodes, after: Nodes
+) -> tuple[dict[str, str], list[Stacked]]:
     """Make a Scan a Loop, in place, with new nodes before and after it.
 
     Returns:
-        The new names of the elements that the body goes over: a node's output must not have an outer value's name.
-
-    Args:
-        graph: its body.
-        body: the same, with its types.
-
-    Raises:
-        EditError: an output is stacked along a dimension other than the first, and its rank is unknown.
+        The new names of the elements that the body goes over, since a node's output must not have an outer value's
+        name; and the outputs that a Loop cannot stack, which the Loop does not have yet.
     """
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     scanned = given["num_scan_inputs"]
@@ -53,47 +68,34 @@ def to_loop(
     del graph.input[states:]
     for declared in reversed(loop_inputs(number, going)):
         graph.input.insert(0, declared)
-    stacked = [value.name for value in graph.output[states:]]
     graph.output.insert(0, condition(on))
 
-    axes = given.get("scan_output_axes", [0] * len(stacked))
-    backwards = given.get("scan_output_directions", [0] * len(stacked))
-    for slot, (value, axis, back) in enumerate(zip(stacked, axes, backwards, strict=True), states):
-        if slot < len(node.output) and node.output[slot] and (axis or back):
-            name, node.output[slot] = (
-                node.output[slot],
-                fresh(f"{node.output[slot]}.stacked", taken),
-            )
-            _restacked(after, node.output[slot], name, _order(body, value, axis), back)
+    left = _take_stacked(node, graph, states, given, after)
     node.op_type = "Loop"
     node.input[:] = [trips, "", *node.input[:states]]
     for slot in range(len(node.attribute) - 1, -1, -1):
         if node.attribute[slot].name != "body":
             del node.attribute[slot]
-    return elements
+    return elements, left
 
 
-def _order(body: GraphIndex, value: str, axis: int) -> list[int]:
-    """The permutation that brings dimension 0 of what a Loop stacks to where a Scan has it."""
-    if axis == 0:
-        return []
-    kind = body.type_of(value)
-    if kind is None or not kind.tensor_type.HasField("shape"):
-        raise EditError(
-            f"the rank of {value!r} in {body.graph.name!r} is unknown, and a Scan stacks it along axis {axis}",
-            "declare its type in the body",
+def _take_stacked(
+    node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: Nodes
+) -> list[Stacked]:
+    """Have outputs stacked as a Loop does, and turned round after it; those along another dimension are taken away."""
+    left: list[Stacked] = []
+    count = len(graph.output) - 1 - states
+    axes = given.get("scan_output_axes", [0] * count)
+    backwards = given.get("scan_output_directions", [0] * count)
+    for slot in range(states + count - 1, states - 1, -1):
+        name = node.output[slot] if slot < len(node.output) else ""
+        output = Stacked(
+            graph.output[slot + 1].name, name, axes[slot - states], backwards[slot - states]
         )
-    rank = 1 + len(kind.tensor_type.shape.dim)
-    order = list(range(1, rank))
-    order.insert(axis % rank, 0)
-    return order
-
-
-def _restacked(after: Nodes, stacked: str, name: str, order: list[int], back: int) -> None:
-    """What the Scan gave, from what the Loop stacked."""
-    if back:
-        bounds = [after.constant([number]) for number in (-1, _INT64_MIN, 0, -1)]
-        reverse = after.add if order else after.named
-        stacked = reverse("Slice", [stacked, *bounds], f"{name}.forward" if order else name)
-    if order:
-        after.named("Transpose", [stacked], name, perm=order)
+        if name and output.axis:
+            left.append(output)
+            del node.output[slot], graph.output[slot + 1]
+        elif name and output.back:
+            node.output[slot] = fresh(f"{name}.stacked", after.taken)
+            output.add(after, node.output[slot])
+    return left

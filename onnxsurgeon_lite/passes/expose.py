@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, has_shape
 from onnxsurgeon_lite.lifting import lift
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -49,6 +49,10 @@ class Expose:
         inner = [info for info in result.proto.graph.value_info if info.name not in exposed]
         del result.proto.graph.value_info[:]  # an output is declared once
         result.proto.graph.value_info.extend(inner)
-        untyped = [info.name for info in declarations if not info.HasField("type")]
+        untyped = [
+            info.name
+            for info in declarations
+            if not (info.HasField("type") and has_shape(info.type))
+        ]
         notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
         return PassResult(result, changed=True, notes=tuple(notes))
