@@ -90,7 +90,13 @@ class Inside:
         stored = self.judge.references.inside(self.culprit.id, self.culprit.value)
         if not stored:
             return None, f"the references hold nothing inside {self.culprit.id} (record --inner)"
-        types = {name: type_of(value) for name, value in self.given.items() if value is not None}
+        types = {
+            name: index.type_of(name) or type_of(value)
+            if isinstance(value, list)
+            else type_of(value)
+            for name, value in self.given.items()
+            if value is not None
+        }
         part = self.observer.part([position], types, self.culprit.outputs)
         alone = GraphIndex.of(index.model.with_proto(part))
         try:
@@ -143,7 +149,8 @@ class Inside:
             value = self.given[name] if name in place.frame.captured else actual[inner]
             if value is not None:
                 feeds[name] = value
-                declared.type.CopyFrom(type_of(value))
+                if not isinstance(value, list):  # which may be empty
+                    declared.type.CopyFrom(type_of(value))
         where = replace(self.judge.references, entries=entries, bodies=None, notes=())
         result = self.search(model, where, feeds)
         result.body = model

@@ -21,13 +21,14 @@ from onnxsurgeon_lite.frames import (
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting.scans import Stacked, to_loop
 from onnxsurgeon_lite.lifting.wanted import Wanted
-from onnxsurgeon_lite.lifting.wires import Nodes, Wire
+from onnxsurgeon_lite.lifting.wires import Nodes, Wire, element_type, is_sequence
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.surgery import fresh, names_in
+from onnxsurgeon_lite.tensors import Array
 
 _KINDS = ("If", "Loop", "Scan")
-_OPSET = 13  # the first whose If and Loop pass sequences
+_OPSET = 13  # the first whose If and Loop pass sequences; Identity does from the next one on
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Lifted:
         found: list[str] = []
         for name in names:
             wire = self.asked.get(name)
-            found += [name] if wire is None else filter(None, [wire.table, wire.key])
+            needed = [name] if wire is None else [wire.table, wire.elements, wire.key]
+            found += filter(None, needed)
         return list(dict.fromkeys(found))
 
     def read(self, sources: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, Value]]:
@@ -74,15 +76,21 @@ def _records(
     """Each time that a value was computed, or those of the iterations that the name has."""
     if not wire.many or not isinstance(value, list):
         return [(wire.place, value)]
-    table = tables.get(wire.table)
-    rows = [[number] if wire.loops else [] for number in range(len(value))]
-    rows = table.tolist() if isinstance(table, np.ndarray) else rows
-    only = [] if name == wire.place else list(iterations_of(name)[1])
-    return [
-        (at(wire.place, row), wire.narrowed(tensor))
-        for row, tensor in zip(rows, value, strict=True)
-        if row[: len(only)] == only
-    ]
+    tensors = list(map(wire.narrowed, value))
+    counted = [(number,) if wire.loops else () for number in range(len(tensors))]
+    rows = _rows(tables[wire.table]) if wire.table else counted
+    found: list[tuple[tuple[int, ...], Value]] = list(zip(rows, tensors, strict=False))
+    if wire.elements:
+        lists: dict[tuple[int, ...], list[Array]] = {row: [] for row in rows}
+        for (*row, _), tensor in zip(_rows(tables[wire.elements]), tensors, strict=True):
+            lists[tuple(row)].append(tensor)
+        found = list(lists.items())
+    only = () if name == wire.place else iterations_of(name)[1]
+    return [(at(wire.place, row), got) for row, got in found if row[: len(only)] == only]
+
+
+def _rows(table: Value) -> list[tuple[int, ...]]:
+    return list(map(tuple, table.tolist())) if isinstance(table, np.ndarray) else []
 
 
 def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
@@ -150,12 +158,13 @@ def _obstacle(wanted: Wanted, value: str) -> EditError | None:
     if other is not None:
         hint = f"{', '.join(_KINDS)} and functions give their inner values"
         return EditError(f"{name!r} cannot be lifted out of {other}", hint)
-    if wanted.kinds and wanted.opset < _OPSET:
-        hint = f"convert the model first: onnxdbg edit opset MODEL {_OPSET}"
+    kind = wanted.index.type_of(value)
+    least = _OPSET + 1 if is_sequence(kind) else _OPSET
+    if wanted.kinds and wanted.opset < least:
+        hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
         what = f"at opset {wanted.opset}, where If and Loop pass no sequences"
         return EditError(f"{name!r} cannot be lifted out {what}", hint)
-    kind = wanted.index.type_of(value)
-    if wanted.kinds and (kind is None or not kind.tensor_type.elem_type):
+    if wanted.kinds and not element_type(kind).elem_type:
         what = "its type is unknown" if kind is None else "it is no tensor"
         hint = "take a value that is computed from it"
         return EditError(f"{name!r} cannot be lifted out of {wanted.kinds[-1]}: {what}", hint)
@@ -199,15 +208,23 @@ class _Lifter:
     def _body(self, wanted: Wanted, nodes: MutableSequence[NodeProto], own: Nodes) -> list[Wire]:
         """What is wanted of a body and of those in it."""
         found = self.graph(wanted, nodes)
+        kinds = {value: wanted.index.type_of(value) for value in wanted.values}
+        lists = {v for v, kind in kinds.items() if wanted.kinds and is_sequence(kind)}
         table = ""
-        if wanted.values and wanted.needs_table:
+        if wanted.values and (wanted.needs_table or lists):
             table = fresh(wanted.path, self.taken)
             row = own.constant([[]], f"{table}.row")
             found.append(Wire(table, row, place=wanted.path, columns=0))
-        for value in wanted.values:
-            place, kind = f"{wanted.path}/{value}", wanted.index.type_of(value)
+        for value, kind in kinds.items():
+            place = f"{wanted.path}/{value}"
             key = fresh(place, self.taken)
-            found.append(Wire(key, value, place, kind, loops=wanted.loops, table=table))
+            wire = Wire(key, value, place, kind, loops=wanted.loops, table=table)
+            if value in lists:
+                elements = fresh(f"{place}.elements", self.taken)
+                numbers = own.places(value, elements)
+                found.append(Wire(elements, numbers, place=elements, columns=1))
+                wire = wire.of_elements(own.add("Identity", [value], f"{key}.all"), elements)
+            found.append(wire)
         return found
 
     def _outside(self, wanted: Wanted, wire: Wire) -> str:

@@ -35,6 +35,7 @@ class Wire:
         many: whether it is a sequence by now, with a tensor for each time that the body ran.
         columns: of a table, which has a row for each time that the body ran, its numbers: one for each loop so far.
         loops: how many loops the value is in. table: the key of the table that its body has, '' where it needs none.
+        elements: of a value that is a sequence itself, the key of a table that has a row for each tensor.
     """
 
     key: str
@@ -45,17 +46,21 @@ class Wire:
     columns: int | None = None
     loops: int = 0
     table: str = ""
+    elements: str = ""
 
     @property
     def dtype(self) -> int:
         """The element type of a sequence of it."""
-        elem_type: int = self.type.tensor_type.elem_type if self.type is not None else 0
+        elem_type: int = element_type(self.type).elem_type
         return _WIDER.get(elem_type, elem_type)
 
     def narrowed(self, value: tensors.Array) -> tensors.Array:
         """A tensor of the sequence as it was in the body."""
-        elem_type = self.type.tensor_type.elem_type if self.type is not None else self.dtype
-        return value.astype(tensors.numpy_dtype(elem_type), copy=False)
+        return value.astype(tensors.numpy_dtype(element_type(self.type).elem_type), copy=False)
+
+    def of_elements(self, name: str, elements: str) -> "Wire":
+        """What a value that is a sequence is, as its tensors."""
+        return replace(self, name=name, many=True, elements=elements)
 
     def carried(self, name: str) -> "Wire":
         """What it is outside of a body that runs more or less often than once."""
@@ -105,6 +110,13 @@ class Nodes:
         value = tensors.from_array(np.array(numbers, np.int64))
         return self.add("Constant", [], base, value=value)
 
+    def places(self, sequence: str, base: str) -> str:
+        """A table with a row for each tensor of a sequence: its place."""
+        count = self.add("SequenceLength", [sequence], f"{base}.count")
+        places = [self.constant(0), count, self.constant(1)]
+        numbers = self.add("Range", places, f"{base}.numbers")
+        return self.add("Reshape", [numbers, self.constant([-1, 1])], f"{base}.rows")
+
     def nothing(self, wire: Wire) -> str:
         """What the wire is outside where the body never runs."""
         base = f"{wire.key}.none"
@@ -130,7 +142,7 @@ class Nodes:
 
     def _widened(self, wire: Wire) -> str:
         """The tensor, in a dtype that sequences have."""
-        if wire.type is None or wire.dtype == wire.type.tensor_type.elem_type:
+        if wire.dtype == element_type(wire.type).elem_type:
             return wire.name
         return self.add("Cast", [wire.name], f"{wire.key}.wide", to=wire.dtype)
 
@@ -155,6 +167,18 @@ class Nodes:
         inputs = [*loop_inputs(place, going), wire.declared(state)]
         outputs = [condition(on), wire.declared(longer)]
         return helper.make_graph(inner.made, f"{wire.key}.append", inputs, outputs)
+
+
+def is_sequence(kind: TypeProto | None) -> bool:
+    """Whether a value of the type is a sequence."""
+    return kind is not None and kind.HasField("sequence_type")
+
+
+def element_type(kind: TypeProto | None) -> TypeProto.Tensor:
+    """The type of a tensor, or of those of a sequence; an empty one where that is unknown."""
+    if kind is None:
+        return TypeProto.Tensor()
+    return (kind.sequence_type.elem_type if is_sequence(kind) else kind).tensor_type
 
 
 def loop_inputs(iteration: str, going: str) -> list[ValueInfoProto]:
