@@ -106,7 +106,7 @@ class Inside:
                     return self._searched(place, actual, stored), ""
         except EditError as error:
             return None, f"not searched inside: {error.message}"
-        return None, f"inside {self.culprit.id} every value that both sides computed agrees"
+        return None, f"inside {self.culprit.id} nothing that both sides computed mismatches"
 
     def _first_wrong(
         self, alone: GraphIndex, body: str, stored: Mapping[str, Entry]
