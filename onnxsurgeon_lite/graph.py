@@ -34,6 +34,7 @@ FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
 
 MAIN = ""
+FUNCTION_PATH = "fn:"
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ class GraphIndex:
             inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
-            unknown -= {name for name, kind in found.items() if _has_shape(kind)}
+            unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
@@ -235,7 +236,7 @@ class GraphIndex:
             declared = walk.bodies(node)[0][1].output[1:]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
-                if name and kind is not None and kind == result.type and _has_shape(kind):
+                if name and kind is not None and kind == result.type and has_shape(kind):
                     states[name] = kind
         return states
 
@@ -276,20 +277,23 @@ class GraphIndex:
     def require(self, name: str) -> None:
         """Raise `UnknownNameError` unless the main graph has this value."""
         if name not in self:
-            inner = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
             error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
-            if inner is not None:
-                error.hint = (
-                    f"it is a value inside the body {inner}, which cannot be named from outside"
-                )
+            error.hint = self._where_inside(name) or error.hint
             raise error
+
+    def _where_inside(self, name: str) -> str | None:
+        """Where a value is, if a body has it."""
+        found = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
+        if found is None or not found.startswith(FUNCTION_PATH):
+            return found and f"it is inside a body: {f'{found}/{name}'!r}"
+        return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: of one call it is '@NODE/function/{name}'"
 
     @cached_property
     def inner_bodies(self) -> list[Body]:
         """The bodies of subgraphs, at any depth, and of functions."""
         pending = [Body(MAIN, self.nodes)]
         pending += [
-            Body(f"fn:{'::'.join(filter(None, function_key(f)))}", f.node)
+            Body(f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(f)))}", f.node)
             for f in self.model.proto.functions
         ]
         found = []
@@ -364,19 +368,21 @@ class _Reads(Sequence[list[str]]):
 
 def captured(node: NodeProto) -> list[str]:
     """The values of enclosing scopes that a node's subgraphs use, at any depth."""
-    found: list[str] = []
-    for _, graph in walk.bodies(node):
-        local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-        local |= {sparse.values.name for sparse in graph.sparse_initializer}
-        used: list[str] = []
-        for inner in graph.node:
-            local.update(inner.output)
-            used += inner.input
-            if inner.attribute:
-                used += captured(inner)
-        used += (v.name for v in graph.output)
-        found += (name for name in used if name and name not in local)
-    return found
+    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """The values of enclosing scopes that a subgraph uses, at any depth."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {sparse.values.name for sparse in graph.sparse_initializer}
+    used: list[str] = []
+    for inner in graph.node:
+        local.update(inner.output)
+        used += inner.input
+        if inner.attribute:
+            used += captured(inner)
+    used += (v.name for v in graph.output)
+    return [name for name in used if name and name not in local]
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
@@ -481,7 +487,7 @@ def _defined(body: Body) -> set[str]:
     return {name for node in body.nodes for name in node.output}
 
 
-def _has_shape(kind: TypeProto) -> bool:
+def has_shape(kind: TypeProto) -> bool:
     """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 

@@ -50,6 +50,7 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
         if number:
             out("")
         _show_culprit(culprit, many=len(result.culprits) > 1)
+        _show_inside(culprit)
     for culprit in result.cleared:
         _show_cleared(culprit)
     if result.verdict == "mismatch":
@@ -182,9 +183,22 @@ def _show_culprit(culprit: Culprit, many: bool) -> None:
         count = len(culprit.region)
         region = _some(culprit.region)
         out(f"  one of {count} nodes, between which no value has a reference: {region}")
+    _show_values(culprit.values)
+
+
+def _show_inside(culprit: Culprit) -> None:
+    """The culprits in a culprit's body, then those in theirs."""
+    for inner in culprit.inside:
+        out(f"inside {culprit.id}:")
+        _show_culprit(inner, many=False)
+        _show_inside(inner)
+
+
+def _show_values(values: Sequence[ValueReport]) -> None:
+    """The values of a culprit, a line each."""
     columns = ["", "", "name", "max abs", "max rel", "RMSE", "cosine", "SQNR dB", "ULP", "over"]
-    split = any(value.introduced is not None for value in culprit.values)
-    rows = [_value_row(value, split) for value in culprit.values]
+    split = any(value.introduced is not None for value in values)
+    rows = [_value_row(value, split) for value in values]
     show_table([*columns, *(["its own error"] if split else [])], rows)
 
 
