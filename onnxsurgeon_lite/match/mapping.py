@@ -10,7 +10,8 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, check_feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match.pairing import Matching, Pair
+from onnxsurgeon_lite.match.board import Pair
+from onnxsurgeon_lite.match.pairing import Matching
 from onnxsurgeon_lite.model.files import Staging
 from onnxsurgeon_lite.references import Entry, ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored

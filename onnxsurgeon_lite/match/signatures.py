@@ -68,11 +68,25 @@ def signature_of(array: Array) -> Signature | None:
 
 
 def _means(numbers: Array) -> tuple[Floats, ...]:
-    axes = range(numbers.ndim)
+    """For each axis the mean over the others; the axes before it are summed once for all that follow."""
     if numbers.ndim > _MAX_AXES:
         return ()
-    wide = numbers.astype(np.float64, copy=False)
-    return tuple(wide.mean(axis=tuple(other for other in axes if other != axis)) for axis in axes)
+    found = []
+    rest: Array = numbers
+    for axis in range(numbers.ndim):
+        sums = rest.reshape(rest.shape[0], -1).sum(axis=1, dtype=np.float64)
+        found.append(sums * (numbers.shape[axis] / numbers.size))
+        rest = rest.sum(axis=0, dtype=np.float64)
+    return tuple(found)
+
+
+def loosest(one: Signature, sums: Floats) -> NDArray[np.bool_]:
+    """Which of some signatures' sums may belong to the same tensor, at the widest tolerance."""
+    scale = np.maximum(np.maximum(sums[:, 1], one.norm), 1e-30)
+    total = np.abs(sums[:, 0] - one.sums[0]) / (scale * one.elements**0.5)
+    top = np.maximum(np.abs(sums[:, 2:]).max(axis=1), max(np.abs(one.sums[2:]).max(), 1e-30))
+    ends = np.abs(sums[:, 2:] - one.sums[2:]).max(axis=1) / top
+    return np.asarray(np.maximum(total, ends) <= 2 * _HALF_TOLERANCE)
 
 
 def tolerance(one: Signature, other: Signature) -> float:
