@@ -23,6 +23,7 @@ class Pair:
         confidence: between 0 and 1.
         agrees: whether the contents agree on these feeds, None where they say nothing.
         axes: the order of a's axes in which it is b, where it must be transposed; b's shape is taken in any case.
+        blocked: whether one of them is kept in blocks of channels, as the runtime's optimiser does.
     """
 
     a: str
@@ -31,6 +32,7 @@ class Pair:
     confidence: float
     agrees: bool | None = None
     axes: tuple[int, ...] | None = None
+    blocked: bool = False
 
 
 class Board:
@@ -66,7 +68,8 @@ class Board:
         }
         said = dict.fromkeys((evidence, *(word for word, holds in also.items() if holds)))
         agrees = True if evidence == "values" else agreeing(a, b)
-        self.pairs[a.name] = Pair(a.name, b.name, tuple(said), confidence, agrees, axes)
+        blocked = a.blocked or b.blocked
+        self.pairs[a.name] = Pair(a.name, b.name, tuple(said), confidence, agrees, axes, blocked)
         self.taken[b.name] = a.name
 
     def scope_of_a(self, fact: Fact) -> str:

@@ -54,7 +54,9 @@ def load_map(path: Path) -> list[Pair]:
 def _pair(item: Mapping[str, object]) -> Pair:
     axes = item.get("axes")
     order = tuple(int(axis) for axis in axes) if isinstance(axes, list) else None
-    return Pair(str(item["a"]), str(item["b"]), ("map",), 1.0, axes=order)
+    return Pair(
+        str(item["a"]), str(item["b"]), ("map",), 1.0, axes=order, blocked=bool(item.get("blocked"))
+    )
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def renamed(
     """
     entries: dict[str, Entry] = {}
     for pair in pairs:
+        if pair.blocked:  # the model cannot take a's numbers there
+            continue
         if pair.a not in references:
             raise UnknownNameError(pair.a, repr(references.place), references)
         index.require(pair.b)

@@ -10,6 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.match.blocked import block_size, blocked_values, unblocked
 from onnxsurgeon_lite.match.signatures import Signature, signature_of
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.references import ReferenceSet
@@ -36,6 +37,7 @@ class Fact:
         users: the values that are computed from it.
         weights: digests of the constants that it is computed from, the largest first.
         small: a value that is too small for a signature.
+        blocked: whether the runtime keeps it in blocks of channels.
         leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
     """
 
@@ -54,6 +56,7 @@ class Fact:
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
     small: Array | None = None
+    blocked: bool = False
     users: set[str] = field(default_factory=set)
 
     def see(self, value: Stored | None) -> None:
@@ -124,7 +127,11 @@ def side_of_model(
                 _left(index, name, origin.around()),
                 name in index.outputs,
             )
+    blocked = blocked_values(index)
+    block = block_size(index, runtime) if blocked else 1
     for name, value in computed(index, feeds, runtime, (), progress):
+        if name in blocked and isinstance(value, np.ndarray):
+            side.facts[name].blocked, value = True, unblocked(value, block)
         side.facts[name].see(value)
     for fact in side.facts.values():
         for name in fact.inputs:

@@ -103,6 +103,6 @@ def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
 
 
 def _may_be(board: Board, a: Fact, b: Fact, relation: int) -> bool:
-    is_given = INPUT in (a.op, b.op)
-    near = board.relation(a, b) >= relation
-    return not is_given and near and board.free(a, b) and shapes_fit(a, b)
+    if INPUT in (a.op, b.op) or a.blocked != b.blocked:
+        return False
+    return board.relation(a, b) >= relation and board.free(a, b) and shapes_fit(a, b)
