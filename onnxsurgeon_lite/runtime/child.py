@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import Connection
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
@@ -46,7 +46,8 @@ class Child:
                 stderr=self._log,
                 start_new_session=True,
             )
-        self._connection = Connection(here.detach())
+        self._socket = here
+        self._stream = here.makefile("rwb")
 
     def __enter__(self) -> "Child":
         return self
@@ -61,9 +62,11 @@ class Child:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        if self._connection.closed:
+        if self._socket.fileno() < 0:
             return
-        self._connection.close()
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        self._socket.close()
         self._process.kill()
         self._process.wait()
         self._log.close()
@@ -75,7 +78,7 @@ class Child:
         timeout: float | None = None,
         **arguments: object,
     ) -> Reply:
-        """Send a request and wait for its reply.
+        """Send a request, with the raw bytes that follow it, and wait for its reply.
 
         Raises:
             RuntimeFailure: the runtime refused; the message is its own.
@@ -84,25 +87,33 @@ class Child:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._watched():
-            self._connection.send_bytes(json.dumps({"do": action, **arguments}).encode())
-            for payload in payloads:
-                self._connection.send_bytes(payload)
+            self._stream.write(json.dumps({"do": action, **arguments}).encode() + b"\n")
+            self._stream.writelines(payloads)
+            self._stream.flush()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._connection.poll(left):
+            if not wait([self._socket], left):
                 self._process.kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow it more with --timeout",
                 )
-            reply: Reply = json.loads(self._connection.recv_bytes())
+            line = self._stream.readline()
+            if not line:
+                raise EOFError
+        reply: Reply = json.loads(line)
         if "error" in reply:
             raise RuntimeFailure(str(reply["error"]))
         return reply
 
-    def receive(self) -> bytes:
-        """The next payload of the last reply."""
+    def receive(self, size: int) -> memoryview:
+        """The next raw bytes of the last reply, so many."""
+        import numpy as np  # every command starts a child, few wait for it
+
+        payload = np.empty(size, np.uint8).data  # not zeroed first
         with self._watched():
-            return self._connection.recv_bytes()
+            if self._stream.readinto(payload) != size:
+                raise EOFError
+        return payload
 
     def log(self) -> str:
         """What the process wrote so far."""

@@ -100,12 +100,13 @@ class Runtime:
         """
         proto, folder = model.for_runtime()
         _name_nodes(proto)
+        model_bytes = proto.SerializeToString()
         options = self.options
         provider = _provider(options.provider)
         try:
             reply = self._child.ask(
                 "open",
-                [proto.SerializeToString()],
+                [model_bytes],
                 options.timeout,
                 opt=options.opt,
                 folder=str(folder),
@@ -115,6 +116,7 @@ class Runtime:
                 ops_libraries=list(options.ops_libraries),
                 disabled=list(options.disabled),
                 optimised=str(optimised or ""),
+                size=len(model_bytes),
             )
         except (RuntimeCrash, RuntimeTimeout):
             raise
@@ -220,7 +222,8 @@ class Runtime:
             case {"strings": list(strings), "shape": list(shape)}:
                 return np.array(strings, dtype=object).reshape(shape)
             case {"data_type": int(data_type), "shape": list(shape)}:
-                return tensors.decode(data_type, shape, self._child.receive())
+                size = tensors.byte_count(data_type, shape)
+                return tensors.decode(data_type, shape, self._child.receive(size))
         raise RuntimeFailure(f"the runtime sent an unknown value: {header}")
 
 

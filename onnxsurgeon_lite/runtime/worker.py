@@ -1,8 +1,8 @@
 """The child process: onnxruntime sessions and the values that pass between them.
 
-Started as a script with the number of a connected socket. A request is one JSON message, followed by messages of
-raw bytes where it says so; so is a reply. Values stay here as OrtValues: their bytes are copied from and to their
-memory, which works for every dtype, those that numpy lacks and those packed below a byte included.
+Started as a script with the number of a connected socket. A request is one line of JSON, followed by raw bytes where it
+says so, as many as follow from it; so is a reply. Values stay here as OrtValues: their bytes are copied from and to
+their memory, which works for every dtype, those that numpy lacks and those packed below a byte included.
 
 It imports nothing of the package, so that it starts as fast as onnxruntime does.
 """
@@ -11,8 +11,9 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection
+from io import BufferedRWPair
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,27 +36,24 @@ _STRING = 8
 class Worker:
     """One session at a time, and a store of named values that outlives it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, stream: BufferedRWPair) -> None:
+        self.stream = stream
         self.session: ort.InferenceSession | None = None
         self.store: dict[str, ort.OrtValue] = {}
         self.sending: dict[str, ort.OrtValue] = {}
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
-        while True:
-            try:
-                request = json.loads(self.connection.recv_bytes())
-            except EOFError:
-                return
+        for line in iter(self.stream.readline, b""):
+            request = json.loads(line)
             action = request.pop("do")
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
             except Exception as error:  # noqa: BLE001  the parent tells what kind it is
                 reply, payloads = {"error": str(error), "kind": type(error).__name__}, []
-            self.connection.send_bytes(json.dumps(reply).encode())
-            for payload in payloads:
-                self.connection.send_bytes(payload)
+            self.stream.write(json.dumps(reply).encode() + b"\n")
+            self.stream.writelines(payloads)
+            self.stream.flush()
             self.sending = {}
 
     def do_open(
@@ -68,9 +66,10 @@ class Worker:
         ops_libraries: list[str],
         disabled: list[str],
         optimised: str,
+        size: int,
     ) -> tuple[Header, list[memoryview]]:
         """Open a session on the model whose bytes follow; `optimised` is where the graph it runs is written."""
-        model = self.connection.recv_bytes()
+        model = self.stream.read(size)
         self.session = None
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]
@@ -102,10 +101,7 @@ class Worker:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
-        if value.tensor_size_in_bytes():
-            self.connection.recv_bytes_into(_memory(value))
-        else:
-            self.connection.recv_bytes()
+        self.stream.readinto(_memory(value))
         self.store[name] = value
         return {}, []
 
@@ -259,4 +255,4 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     _guard(int(sys.argv[2]))
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    Worker(Connection(int(sys.argv[1]))).serve()
+    Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb")).serve()
