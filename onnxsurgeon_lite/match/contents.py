@@ -2,20 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxsurgeon_lite.match.sides import Fact, Side
-from onnxsurgeon_lite.match.signatures import (
-    Floats,
-    Signature,
-    distance,
-    loosest,
-    tolerance,
-    transposition,
-)
+from onnxsurgeon_lite.match.signatures import Signature, Stack, transposition
 
 _MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
 _ROUNDING = 2e-6  # nearer than this, candidates are equally near
@@ -34,14 +27,10 @@ class Candidate:
 def candidates(a: Side, b: Side) -> list[Candidate]:
     """Pairs whose contents agree, and where neither has a partner that agrees much better."""
     shelves = _shelves(b)
-    found = []
+    found: list[tuple[float, Candidate]] = []
     for fact in a.facts.values():
-        if fact.signature is not None:
-            shelf = shelves.get(fact.signature.elements)
-            for other in shelf.near(fact.signature) if shelf is not None else ():
-                how = _agreement(fact, other)
-                if how is not None:
-                    found.append((how[0], Candidate(fact, other, how[1])))
+        if fact.signature is not None and fact.signature.elements in shelves:
+            found += shelves[fact.signature.elements].agreeing(fact, fact.signature)
     nearest: dict[tuple[str, int], float] = {}
     for apart, c in found:
         for key in ((c.a.name, 0), (c.b.name, 1)):
@@ -56,7 +45,9 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
 def agreeing(a: Fact, b: Fact) -> bool | None:
     """Whether two values hold the same numbers; None where they say too little."""
     if a.signature is not None and b.signature is not None:
-        return _agreement(a, b) is not None
+        if a.signature.elements != b.signature.elements:
+            return False
+        return any(_Shelf([(b.signature, b)]).agreeing(a, a.signature))
     if a.small is None or b.small is None:
         return None
     if a.small.size != b.small.size:
@@ -67,45 +58,34 @@ def agreeing(a: Fact, b: Fact) -> bool | None:
     return bool(np.allclose(one.astype(float), other.astype(float), 1e-3, 1e-5, equal_nan=True))
 
 
-@dataclass(frozen=True)
 class _Shelf:
     """The values of one size, by their norms."""
 
-    facts: list[Fact]
-    norms: list[float]
-    sums: Floats
+    def __init__(self, facts: Sequence[tuple[Signature, Fact]]) -> None:
+        self._pairs = sorted(facts, key=lambda pair: (pair[0].norm, pair[1].rank))
+        self._norms = [signature.norm for signature, _ in self._pairs]
+        self._stack = Stack([signature for signature, _ in self._pairs])
 
-    def near(self, wanted: Signature) -> Iterator[Fact]:
-        """Those whose norm, sum, largest and smallest element may be this one's."""
+    def agreeing(self, fact: Fact, wanted: Signature) -> Iterator[tuple[float, Candidate]]:
+        """(distance, candidate) of each that holds the same numbers."""
         slack = _SLACK * wanted.norm + 1e-30
-        start = bisect_left(self.norms, wanted.norm - slack)
-        stop = bisect_right(self.norms, wanted.norm + slack)
-        close = loosest(wanted, self.sums[start:stop])
-        yield from (self.facts[start + int(i)] for i in np.flatnonzero(close))
+        start = bisect_left(self._norms, wanted.norm - slack)
+        part = slice(start, bisect_right(self._norms, wanted.norm + slack))
+        allowed = self._stack.tolerances(wanted, part)
+        sums = self._stack.sums_distances(wanted, part)
+        close = np.flatnonzero(sums <= allowed)
+        samples = self._stack.sample_distances(wanted, start + close)
+        for i, apart in zip(close.tolist(), samples.tolist(), strict=True):
+            signature, other = self._pairs[start + i]
+            if apart <= allowed[i]:
+                yield max(apart, float(sums[i])), Candidate(fact, other)
+            elif (axes := transposition(wanted, signature)) is not None:
+                yield _ROUNDING, Candidate(fact, other, axes)
 
 
 def _shelves(side: Side) -> dict[int, _Shelf]:
-    by_size: dict[int, list[tuple[float, int, Fact, Floats]]] = defaultdict(list)
+    by_size: dict[int, list[tuple[Signature, Fact]]] = defaultdict(list)
     for fact in side.facts.values():
         if fact.signature is not None:
-            entry = fact.signature.norm, fact.rank, fact, fact.signature.sums
-            by_size[fact.signature.elements].append(entry)
-    return {
-        size: _Shelf(
-            [fact for _, _, fact, _ in entries],
-            [norm for norm, *_ in entries],
-            np.array([sums for *_, sums in entries]),
-        )
-        for size, entries in ((size, sorted(e, key=lambda x: x[:2])) for size, e in by_size.items())
-    }
-
-
-def _agreement(a: Fact, b: Fact) -> tuple[float, tuple[int, ...] | None] | None:
-    """(distance, order of axes) of two values that hold the same numbers."""
-    assert a.signature is not None
-    assert b.signature is not None
-    apart = distance(a.signature, b.signature)
-    if apart <= tolerance(a.signature, b.signature):
-        return apart, None
-    axes = transposition(a.signature, b.signature)
-    return None if axes is None else (_ROUNDING, axes)
+            by_size[fact.signature.elements].append((fact.signature, fact))
+    return {size: _Shelf(facts) for size, facts in by_size.items()}
