@@ -43,12 +43,12 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     return found
 
 
-def value_names(proto: ModelProto) -> set[str]:
+def value_names(index: GraphIndex) -> set[str]:
     """Every value name that a new one must differ from: of the main graph, its bodies and the training graphs."""
-    training = [
-        graph for info in proto.training_info for graph in (info.initialization, info.algorithm)
-    ]
-    return names_in([proto.graph, *training])
+    bodies = [body for node in index.nodes if node.attribute for _, body in walk.bodies(node)]
+    for info in index.model.proto.training_info:
+        bodies += (info.initialization, info.algorithm)
+    return names_in(bodies).union(index.values(), index.outputs)
 
 
 def fresh(base: str, taken: set[str]) -> str:

@@ -82,7 +82,7 @@ def command(
 
 def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> None:
     """Load, apply, show the changes, prove and verify them where that is due, save."""
-    from onnxsurgeon_lite.differing import diff
+    from onnxsurgeon_lite.differing import edit_diff
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.report import differences, lines
@@ -97,7 +97,7 @@ def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> No
     lines.show_notes(result.notes)
     lines.show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:
-        differences.show_edit(diff(original, result.model))
+        differences.show_edit(edit_diff(original, result.model))
     if result.changed and (shared.verify or _is_proved(step)):
         _run(step, original, result.model, child, shared)
     if not shared.dry_run and (result.changed or not shared.in_place):

@@ -1,6 +1,6 @@
 """The differences of two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,13 +69,17 @@ class GraphDiff:
     """Two graphs side by side; the nodes are paired when it is made."""
 
     def __init__(
-        self, context: Context, scopes: tuple[Scope, Scope], outer: Wiring | None = None
+        self,
+        context: Context,
+        scopes: tuple[Scope, Scope],
+        outer: Wiring | None = None,
+        known: Iterable[tuple[int, int]] = (),
     ) -> None:
         self.context = context
         self.scopes = first, second = scopes
         needed = {n for p in range(len(first.reads)) for n in first.needs(p)} if outer else set()
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
-        self.alignment: Alignment = align(first, second, outside)
+        self.alignment: Alignment = align(first, second, outside, known)
         self.wiring = Wiring(self.alignment, outer)
 
     def differences(self) -> Iterator[Difference]:

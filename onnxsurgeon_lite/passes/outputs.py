@@ -50,7 +50,7 @@ class Appender:
         proto = self.model.proto
         self.graph: GraphProto = proto.graph
         self.opset = max((o.version for o in proto.opset_import if o.domain == ""), default=1)
-        self.taken = value_names(proto)
+        self.taken = value_names(GraphIndex.of(self.model))
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(
                 f"this needs ConstantOfShape, which opset {self.opset} has not",
@@ -150,7 +150,7 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
 def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str, str]:
     """Give the values behind outputs other names, so that new values can have theirs: old name -> new."""
     index = GraphIndex.of(model)
-    taken = value_names(model.proto)
+    taken = value_names(index)
     inner = {name: fresh(f"{name}.{suffix}", taken) for name in names if name in index.producer}
     rename_values(model.proto, model.proto.graph, inner)
     return inner

@@ -5,19 +5,22 @@ from collections.abc import Iterator
 from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out, show_changes, show_notes
-from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.mismatches import explain
 
 _LONGEST = 80  # characters of a text before or after a change
+_OF_AN_EDIT = 8  # lines
 _ALIKE = 4  # nodes of which only metadata changed have a line each, more of them have one together
 
 
-def show_edit(found: ModelDiff) -> None:
+def show_edit(found: ModelDiff | None) -> None:
     """What an edit made of a model, seen from outside: the differences that count, and what does not, some lines."""
+    if found is None:
+        out("diff: too much of a large graph to be shown; compare both with: onnxdbg diff")
+        return
     count = len(found.differences)
     what = "no difference" if not count else f"{count} difference{'s' if count > 1 else ''}"
     out(shown("; ".join([f"diff: {what}", *found.notes])))
-    texts = [f"  {shown(line)}" for line in _lines(found)]
-    show_changes(texts)
+    show_changes([f"  {shown(line)}" for line in _lines(found)], _OF_AN_EDIT)
 
 
 def show_diff(found: ModelDiff) -> None:
