@@ -29,6 +29,7 @@ from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import Origin, origins
+from onnxsurgeon_lite.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -115,12 +116,14 @@ class GraphIndex:
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
-        for position, node in enumerate(self.nodes):
-            names = self.reads[position] if node.attribute else node.input
-            if not found.keys().isdisjoint(names):
-                for name in found.keys() & names:
-                    found[name].append(position)
+        for position in mentioning(self._encoded, found):
+            for name in found.keys() & self.reads[position]:
+                found[name].append(position)
         return found
+
+    @cached_property
+    def _encoded(self) -> list[bytes]:
+        return [node.SerializeToString() for node in self.nodes]
 
     @cached_property
     def order(self) -> list[int]:

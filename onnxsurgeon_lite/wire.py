@@ -12,8 +12,10 @@ Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the
 import contextlib
 import functools
 import mmap
-from collections.abc import Callable, Container
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +28,7 @@ LARGE = 1024
 """Payloads of more bytes than this stay in their file; smaller ones are read, shape inference needs them."""
 
 _READ_WHOLE = 1 << 25  # bytes
+_FEW = 64  # strings
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
 # message -> field number -> the message that field holds, for every way from a model to a tensor
@@ -270,10 +273,28 @@ def _embed_payload(
     return pieces
 
 
-def text_field(number: int, text: str) -> bytes:
-    """A string field as it stands in a serialized message."""
-    encoded = text.encode(errors="surrogateescape")
-    return _encode(number << 3 | _LEN) + _encode(len(encoded)) + encoded
+def mentioning(messages: Sequence[bytes], names: Collection[str]) -> list[int]:
+    """The places of the serialized messages that hold one of these strings, at any depth.
+
+    A few others may be among them; all are, where the strings are too many to be looked for.
+    """
+    if len(names) > _FEW:
+        return list(range(len(messages)))
+    whole = b"".join(messages)
+    starts = list(accumulate(map(len, messages), initial=0))
+    found = set()
+    for text in map(_sized, names):
+        at = whole.find(text)
+        while at >= 0:
+            place = bisect_right(starts, at) - 1
+            found.add(place)
+            at = whole.find(text, starts[place + 1])
+    return sorted(found)
+
+
+def _sized(text: str) -> bytes:
+    encoded = text.encode()
+    return _encode(len(encoded)) + encoded
 
 
 def unknown_fields(message: Message) -> bytes:

@@ -4,11 +4,9 @@ A node of the same bytes on both sides, names of values included, is the same no
 differs are left out; values that they make are inputs of what is left.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -16,11 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnxsurgeon_lite.alignment import Scope
 from onnxsurgeon_lite.graph import captured
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.wire import text_field
+from onnxsurgeon_lite.wire import mentioning
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
 _MOST = 64  # values around which something differs; each is looked for in all the nodes
-_READ, _MADE = 1, 2  # the fields of a node that name its inputs and outputs
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(made | leaves | redeclared) > _MOST:
         return None
-    touched = one.mentioning(_READ, made | leaves) | one.mentioning(_MADE, redeclared)
-    touched &= same.keys()
+    touched = same.keys() & mentioning(one.nodes, made | leaves | redeclared)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
     needed = one.needs | two.needs
@@ -98,18 +94,6 @@ class _Side:
         """The values that the kept nodes read and the graph gives."""
         read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
         return read | {value.name for value in self.graph.output}
-
-    def mentioning(self, field: int, names: Iterable[str]) -> set[int]:
-        """The nodes with this field of one of these names, in their bodies too."""
-        whole = b"".join(self.nodes)
-        starts = list(accumulate(map(len, self.nodes), initial=0))
-        found = set()
-        for wanted in (text_field(field, name) for name in names):
-            at = whole.find(wanted)
-            while at >= 0:
-                found.add(bisect_right(starts, at) - 1)
-                at = whole.find(wanted, at + 1)
-        return found
 
     def scope(self, needed: Set[str], outer: Set[str]) -> Scope:
         """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
