@@ -14,7 +14,6 @@ from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.differing.trimming import Trimmed, trim
 from onnxsurgeon_lite.graph import check_functions, function_key
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.wire import unknown_fields
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -34,7 +33,7 @@ def diff(first: Model, second: Model, tolerance: Tolerance | None = None) -> Mod
         GraphError: a cycle, two producers of one value, a function that calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    whole = Trimmed((Scope.of(first), Scope.of(second)), [])
+    whole = Trimmed((Scope.of(first), Scope.of(second)))
     return _diff(Context((first, second), Contents(tolerance)), whole)
 
 
@@ -44,7 +43,10 @@ def edit_diff(before: Model, after: Model) -> ModelDiff | None:
     Raises:
         GraphError: as for `diff`.
     """
-    if max(len(model.proto.graph.node) for model in (before, after)) <= _SMALL:
+    sides = before.proto, after.proto
+    if max(len(proto.graph.node) for proto in sides) <= _SMALL:
+        return diff(before, after)
+    if any(proto.training_info for proto in sides):  # its graphs read values of the main one
         return diff(before, after)
     trimmed = trim(before, after)
     return None if trimmed is None else _diff(Context((before, after), Contents(None)), trimmed)
@@ -69,11 +71,10 @@ def _model_differences(context: Context, graphs: Trimmed) -> Iterator[Difference
         if getattr(first, name) != getattr(second, name)
     ]
     header += text_changes(first, second)
-    if unknown_fields(first) != unknown_fields(second):
-        header.append(Change("fields that this version of ONNX does not know"))
     for change in header:
         yield Difference("changed", "metadata", "model", changes=(change,))
     main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
     yield from main.differences()
     yield from _functions(context)
     yield from _training(context, main)

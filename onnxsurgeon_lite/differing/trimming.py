@@ -5,7 +5,7 @@ differs are left out; values that they make are inputs of what is left.
 """
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -22,10 +22,11 @@ _MOST = 64  # values around which something differs; each is looked for in all t
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What is left of two graphs, and which of their positions are the same node."""
+    """What is left of two graphs, and what is the same in both: positions of nodes, names of initializers."""
 
     scopes: tuple[Scope, Scope]
-    pairs: list[tuple[int, int]]
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
 
 
 def trim(first: Model, second: Model) -> Trimmed | None:
@@ -48,11 +49,13 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
     needed = one.needs | two.needs
     outer = needed - one.own - two.own
-    needed |= {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
+    unequal = {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
+    constants = {n for kind, n in one.leaves & two.leaves if kind == "initializer" and n in needed}
+    needed |= unequal
     scopes = one.scope(needed, outer), two.scope(needed, outer)
     places = {position: place for place, position in enumerate(two.kept)}
     pairs = [(place, places[same[i]]) for place, i in enumerate(one.kept) if i in same]
-    return Trimmed(scopes, pairs)
+    return Trimmed(scopes, pairs, constants - unequal)
 
 
 def _unequal(mine: Iterable[_Named], theirs: Iterable[_Named]) -> Iterator[_Named]:
@@ -99,11 +102,11 @@ class _Side:
         """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
         proto = ModelProto()
         graph = proto.graph
-        for field, value in self.graph.ListFields():
-            if field.name in ("name", "doc_string"):
-                setattr(graph, field.name, value)
-            elif field.name not in ("node", "initializer", "value_info"):
-                getattr(graph, field.name).extend(value)
+        for kind, value in self.graph.ListFields():
+            if kind.name in ("name", "doc_string"):
+                setattr(graph, kind.name, value)
+            elif kind.name not in ("node", "initializer", "value_info"):
+                getattr(graph, kind.name).extend(value)
         graph.node.extend(self.left)
         for name in sorted(outer):
             graph.input.add(name=name)
