@@ -364,19 +364,21 @@ class _Reads(Sequence[list[str]]):
 
 def captured(node: NodeProto) -> list[str]:
     """The values of enclosing scopes that a node's subgraphs use, at any depth."""
-    found: list[str] = []
-    for _, graph in walk.bodies(node):
-        local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-        local |= {sparse.values.name for sparse in graph.sparse_initializer}
-        used: list[str] = []
-        for inner in graph.node:
-            local.update(inner.output)
-            used += inner.input
-            if inner.attribute:
-                used += captured(inner)
-        used += (v.name for v in graph.output)
-        found += (name for name in used if name and name not in local)
-    return found
+    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """The values of enclosing scopes that a subgraph uses, at any depth."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {sparse.values.name for sparse in graph.sparse_initializer}
+    used: list[str] = []
+    for inner in graph.node:
+        local.update(inner.output)
+        used += inner.input
+        if inner.attribute:
+            used += captured(inner)
+    used += (v.name for v in graph.output)
+    return [name for name in used if name and name not in local]
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:

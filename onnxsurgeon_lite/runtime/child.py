@@ -21,6 +21,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 Reply = dict[str, object]
 
 _SCRIPTS = Path(__file__).parent
+_IDLE, _TALKING, _WAITING = range(3)  # where a request is: what comes next on the connection
 
 
 class Child:
@@ -47,6 +48,7 @@ class Child:
                 start_new_session=True,
             )
         self._connection = Connection(here.detach())
+        self._stage = _IDLE
 
     def __enter__(self) -> "Child":
         return self
@@ -84,9 +86,11 @@ class Child:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._watched():
+            self._stage = _TALKING
             self._connection.send_bytes(json.dumps({"do": action, **arguments}).encode())
             for payload in payloads:
                 self._connection.send_bytes(payload)
+            self._stage = _WAITING
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._connection.poll(left):
                 self._process.kill()
@@ -95,6 +99,7 @@ class Child:
                     "allow it more with --timeout",
                 )
             reply: Reply = json.loads(self._connection.recv_bytes())
+            self._stage = _IDLE
         if "error" in reply:
             raise RuntimeFailure(str(reply["error"]))
         return reply
@@ -102,7 +107,21 @@ class Child:
     def receive(self) -> bytes:
         """The next payload of the last reply."""
         with self._watched():
-            return self._connection.recv_bytes()
+            self._stage = _TALKING
+            payload = self._connection.recv_bytes()
+            self._stage = _IDLE
+            return payload
+
+    def stop(self, patience: float) -> bool:
+        """Have it give up the request that was interrupted; whether it did so within the seconds, and goes on."""
+        if self._stage == _WAITING:
+            with contextlib.suppress(RuntimeCrash), self._watched():
+                self._process.send_signal(signal.SIGUSR1)
+                if self._connection.poll(patience) and "error" in json.loads(
+                    self._connection.recv_bytes()
+                ):
+                    self._stage = _IDLE
+        return self._stage == _IDLE
 
     def log(self) -> str:
         """What the process wrote so far."""
