@@ -2,19 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import CodeType
 
 import numpy as np
-from onnx import ModelProto
 
-from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.debugger.bodies import function_of
-from onnxsurgeon_lite.debugger.control import function_scope
+from onnxsurgeon_lite.debugger.frames import Frame
+from onnxsurgeon_lite.debugger.places import Scopes
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.graph import MAIN, GraphIndex
 from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.select import select_nodes
 
 Facts = Mapping[str, Value | list[Value] | int | str]
 """What a condition is told: `out` (the first output), `outs`, `iteration` and `node`."""
@@ -44,7 +39,7 @@ class Breakpoint:
         condition = f" if {self.text}" if self.text else ""
         return f"{self.number}: {self.selector!r}{condition}"
 
-    def holds(self, facts: Facts) -> bool:
+    def holds(self, facts: Callable[[], Facts]) -> bool:
         """Whether the condition holds; of an array, for any element.
 
         Raises:
@@ -52,12 +47,13 @@ class Breakpoint:
         """
         if self.condition is None:
             return True
+        told = facts()
         try:
-            return bool(np.any(self.condition(facts)))
+            return bool(np.any(self.condition(told)))
         except Exception as error:
             raise UsageError(
                 f"the condition of breakpoint {self} fails: {type(error).__name__}: {error}",
-                f"it can use {', '.join(facts)}, numpy's functions and np",
+                f"it can use {', '.join(told)}, numpy's functions and np",
             ) from error
 
 
@@ -77,88 +73,80 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
     return condition
 
 
-@dataclass
-class Scopes:
-    """Every graph of a model that nodes can be marked in, indexed when it is asked for."""
+class Breakpoints:
+    """The breakpoints of a model, and in which bodies they lie.
 
-    index: GraphIndex
-    _known: dict[str, GraphIndex] = field(default_factory=dict)
+    Attributes:
+        inside: scope -> the nodes whose bodies hold a breakpoint, at any depth.
+    """
 
-    @cached_property
-    def names(self) -> list[str]:
-        """The main graph, bodies, functions."""
-        return [MAIN, *(body.path for body in self.index.inner_bodies)]
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.inside: dict[str, set[int]] = {}
+        self._points: dict[int, Breakpoint] = {}
+        self._last = 0
 
-    def of(self, scope: str) -> GraphIndex:
-        """The index of one of them."""
-        if scope == MAIN:
-            return self.index
-        if scope not in self._known:
-            body = next(body for body in self.index.inner_bodies if body.path == scope)
-            proto = ModelProto(opset_import=self.index.model.proto.opset_import)
-            proto.functions.extend(self.index.model.proto.functions)
-            proto.graph.node.extend(body.nodes)
-            self._known[scope] = GraphIndex.of(self.index.model.with_proto(proto))
-        return self._known[scope]
+    def __iter__(self) -> Iterator[Breakpoint]:
+        return iter(self._points.values())
 
-    def find(self, selector: str) -> dict[str, set[int]]:
-        """Scope -> the nodes that a selector means: those of the main graph, or else of bodies.
+    def __len__(self) -> int:
+        return len(self._points)
 
-        `op:`, `scope:`, `class:`, `src:` and patterns mean nodes everywhere.
+    def add(
+        self,
+        selector: str,
+        condition: Condition | None = None,
+        text: str = "",
+        temporary: bool = False,
+    ) -> Breakpoint:
+        """A breakpoint more.
 
         Raises:
-            UnknownNameError, UsageError: there is none.
+            UnknownNameError, UsageError: there is no such node.
         """
-        inner = max(
-            (s for s in self.names if s and selector.startswith(f"{s}/")), key=len, default=""
-        )
-        if inner:
-            return {inner: set(self._in(inner, selector.removeprefix(f"{inner}/")))}
-        try:
-            found = {MAIN: set(self._in(MAIN, selector))}
-        except UnknownNameError:
-            found = {}
-            if len(self.names) == 1:
-                raise
-        if not found or ":" in selector or any(c in selector for c in "*?["):
-            for scope in self.names[1:]:
-                try:
-                    found[scope] = set(self._in(scope, selector))
-                except UnknownNameError:
-                    continue
-        return found or {MAIN: set(self._in(MAIN, selector))}
+        marked = self.scopes.find(selector)
+        self._last += 1
+        point = Breakpoint(self._last, selector, condition, text, temporary, marked)
+        self._points[point.number] = point
+        self._mark()
+        return point
 
-    def _in(self, scope: str, selector: str) -> list[int]:
-        index = self.of(scope)
-        exact = selector.removeprefix("name:")
-        if exact in index and exact not in index.producer:
-            raise UsageError(
-                f"no node computes {exact!r}: it is given with the model or its feeds",
-                "break where it is used",
-            )
-        return select_nodes(index, selector)
+    def delete(self, number: int) -> None:
+        """One less.
 
-    def leading_to(self, scopes: set[str]) -> dict[str, set[int]]:
-        """Scope -> the nodes whose bodies hold one of the scopes, at any depth."""
-        if not scopes - {MAIN}:
-            return {}
-        inside = {scope: list(self._runs(scope)) for scope in self.names}
-        reaching = set(scopes - {MAIN})
-        while True:
-            more = {s for s, runs in inside.items() if any(b in reaching for _, b in runs)}
-            if more <= reaching:
-                break
-            reaching |= more
-        return {
-            scope: {p for p, body in runs if body in reaching} for scope, runs in inside.items()
-        }
+        Raises:
+            UnknownNameError: there is none of that number.
+        """
+        if number not in self._points:
+            known = map(str, self._points)
+            raise UnknownNameError(str(number), "the debugger", known, kind="breakpoint")
+        del self._points[number]
+        self._mark()
 
-    def _runs(self, scope: str) -> Iterator[tuple[int, str]]:
-        """(node, scope of a body that it runs)."""
-        index = self.of(scope)
-        for position, node in enumerate(index.nodes):
-            function = function_of(index, node) if index.model.proto.functions else None
-            if function is not None:
-                yield position, function_scope(function)
-            for name, _ in walk.bodies(node) if node.attribute else ():
-                yield position, f"{scope}/@{position}/{name}" if scope else f"@{position}/{name}"
+    def move(self, scopes: Scopes) -> list[str]:
+        """Have them in another model; those that have no node there stop nowhere, and are told."""
+        self.scopes = scopes
+        lost = []
+        for point in self:
+            try:
+                point.marked = scopes.find(point.selector)
+            except (UnknownNameError, UsageError):
+                point.marked = {}
+                lost.append(str(point))
+        self._mark()
+        return lost
+
+    def at(self, scope: str, position: int) -> list[Breakpoint]:
+        """Those at a node, those without a condition first."""
+        there = [point for point in self if position in point.marked.get(scope, ())]
+        return sorted(there, key=lambda point: point.condition is not None)
+
+    def ahead(self, frame: Frame) -> list[int]:
+        """The places that a frame has still before it where one is, or a body that holds one."""
+        scope = frame.scope
+        marked = self.inside.get(scope, set()).union(*(p.marked.get(scope, ()) for p in self))
+        places = (frame.index.places[position] for position in marked)
+        return sorted(place for place in places if place >= frame.place)
+
+    def _mark(self) -> None:
+        self.inside = self.scopes.leading_to({scope for point in self for scope in point.marked})

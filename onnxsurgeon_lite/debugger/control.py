@@ -118,7 +118,7 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     for done in range(len(slices[0])):
         before, inner = inner, body(done)
         for name, items, reverse in zip(formal[first:], slices, backwards, strict=True):
-            _give(inner, name, np.ascontiguousarray(items[-1 - done if reverse else done]))
+            _give(inner, name, np.array(items[-1 - done if reverse else done]))
         source, names = (before, results) if before is not None else (outer, states)
         inner.take(dict(zip(formal[:first], names, strict=False)), source)
         if before is not None:
