@@ -80,6 +80,11 @@ class Debugger:
         return self._execution.frames[-1]
 
     @property
+    def index(self) -> GraphIndex:
+        """The main graph."""
+        return self._execution.index
+
+    @property
     def made(self) -> list[str]:
         """How inputs were made, a line each."""
         return self._execution.made

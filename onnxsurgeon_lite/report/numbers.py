@@ -19,7 +19,7 @@ def show_statistics(lines: Sequence[Statistics]) -> None:
     """What a run gave, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
     rows = [
-        (s.name, s.dtype, list(s.shape), *map(_number, (s.min, s.max, s.mean)), s.nan, s.inf)
+        (s.name, s.dtype, list(s.shape), *map(number, (s.min, s.max, s.mean)), s.nan, s.inf)
         for s in lines
     ]
     show_table(columns, rows)
@@ -86,7 +86,7 @@ def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: flo
     """The lossiest nodes, then what to exclude."""
     columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value"]
     rows = [
-        (_number(n.own_db), _number(n.total_db), n.id, n.op_type, n.name, n.value)
+        (number(n.own_db), number(n.total_db), n.id, n.op_type, n.name, n.value)
         for n in nodes[:_RANKED]
     ]
     show_table(columns, rows)
@@ -99,7 +99,7 @@ def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, _number(r.largest)),
+            *("keep" if r.keep else "", r.id, r.op_type, r.name, number(r.largest)),
             *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
         )
         for r in risks[:_RANKED]
@@ -141,8 +141,8 @@ def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[st
     worst = comparison.worst
     if worst is not None:
         lines.append(
-            f"  worst at {list(worst.index)}: actual {_number(worst.actual)}, "
-            f"reference {_number(worst.reference)}, "
+            f"  worst at {list(worst.index)}: actual {number(worst.actual)}, "
+            f"reference {number(worst.reference)}, "
             f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
         )
     return [*lines, *(f"  {note}" for note in comparison.notes)]
@@ -216,9 +216,7 @@ def _value_row(value: ValueReport, split: bool) -> Sequence[object]:
 
 def _own(introduced: Comparison) -> str:
     return (
-        introduced.reason
-        if introduced.reason in ("shape", "dtype")
-        else _number(introduced.max_abs)
+        introduced.reason if introduced.reason in ("shape", "dtype") else number(introduced.max_abs)
     )
 
 
@@ -230,10 +228,11 @@ def _metrics(c: Comparison) -> Sequence[object]:
     if c.reason in ("shape", "dtype"):
         return (c.reason,)
     numbers = (c.max_abs, c.max_rel, c.rmse, c.cosine, c.sqnr_db)
-    return (*map(_number, numbers), "" if c.ulp is None else c.ulp, f"{c.exceeding}/{c.elements}")
+    return (*map(number, numbers), "" if c.ulp is None else c.ulp, f"{c.exceeding}/{c.elements}")
 
 
-def _number(value: float | str | None) -> str:
+def number(value: float | str | None) -> str:
+    """A number as people read it."""
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
