@@ -2,6 +2,6 @@
 
 from onnxsurgeon_lite.debugger.breakpoints import Breakpoint, Breakpoints
 from onnxsurgeon_lite.debugger.debugger import Debugger
-from onnxsurgeon_lite.debugger.results import Level, Reading, Stop
+from onnxsurgeon_lite.debugger.results import Level, Reading, Readings, Stack, Stop
 
-__all__ = ["Breakpoint", "Breakpoints", "Debugger", "Level", "Reading", "Stop"]
+__all__ = ["Breakpoint", "Breakpoints", "Debugger", "Level", "Reading", "Readings", "Stack", "Stop"]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from onnxsurgeon_lite.comparing import compare_value
 from onnxsurgeon_lite.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.debugger.breakpoints import Breakpoint, Breakpoints, Condition, expression
@@ -10,7 +12,7 @@ from onnxsurgeon_lite.debugger.execution import Execution
 from onnxsurgeon_lite.debugger.fitting import fitting
 from onnxsurgeon_lite.debugger.frames import Frame, Machine
 from onnxsurgeon_lite.debugger.places import Scopes
-from onnxsurgeon_lite.debugger.results import Level, Reading, Stop
+from onnxsurgeon_lite.debugger.results import Level, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.debugger.stepping import Halt, Stepper
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, check_feed
@@ -100,10 +102,16 @@ class Debugger:
         self._execution.load(index)
         return self.breakpoints.move(Scopes(index))
 
-    def where(self) -> list[Level]:
+    @property
+    def place(self) -> str:
+        """The id of the node that it stopped after; '' at the start."""
+        position = _last(self.frame)
+        return "" if position is None else self.frame.node_id(position)
+
+    def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
         frames = self._execution.frames
-        levels = []
+        levels = Stack()
         for frame, inner in zip(frames, [*frames[1:], None], strict=True):
             position = inner.call if inner is not None else _last(frame)
             node = "" if position is None else frame.describe(position)
@@ -176,7 +184,7 @@ class Debugger:
         """A value's numbers: of this frame, else of those around it; as `@3/body[2]/v` of the frame it names."""
         return self.read(name)[0].value
 
-    def read(self, name: str) -> list[Reading]:
+    def read(self, name: str) -> Readings:
         """Values with their numbers, compared where there are references.
 
         Raises:
@@ -185,9 +193,9 @@ class Debugger:
         frame, names = self._find(name)
         with self._execution.at_work():
             values = frame.fetch(names)
-        return [replace(self._reading(frame, n, v), value=v) for n, v in values.items()]
+        return Readings(replace(self._reading(frame, n, v), value=v) for n, v in values.items())
 
-    def compare(self, name: str) -> list[Reading]:
+    def compare(self, name: str) -> Readings:
         """Values against their references.
 
         Raises:
@@ -196,7 +204,7 @@ class Debugger:
         readings = self.read(name)
         for reading in readings:
             self._reference(reading.name)
-        return readings
+        return Readings(replace(reading, value=None) for reading in readings)
 
     def watch(self, name: str) -> list[str]:
         """Show a value at every stop; watching it again ends that."""
@@ -204,7 +212,7 @@ class Debugger:
             (self.watched.remove if each in self.watched else self.watched.append)(each)
         return self.watched
 
-    def set(self, name: str, value: object) -> list[Reading]:
+    def set(self, name: str, value: object) -> Readings:
         """Go on with other numbers for a value; a single number fills its shape.
 
         Raises:
@@ -215,7 +223,7 @@ class Debugger:
             arrays = {each: fitting(frame, each, value) for each in names}
             return self._set(frame, arrays)
 
-    def heal(self, name: str) -> list[Reading]:
+    def heal(self, name: str) -> Readings:
         """Go on with the references of values.
 
         Raises:
@@ -225,14 +233,15 @@ class Debugger:
         with self._execution.at_work():
             return self._set(frame, {each: self._reference(each) for each in names})
 
-    def feed(self, name: str, value: Stored) -> None:
+    def feed(self, name: str, value: object) -> None:
         """Give an input, and start again.
 
         Raises:
             FeedsError: there is no such input, or it is declared otherwise.
         """
-        check_feed(self._execution.index, name, value)
-        self._execution.feeds[name] = value
+        array = value if isinstance(value, list) else np.asarray(value)
+        check_feed(self._execution.index, name, array)
+        self._execution.feeds[name] = array
         self._execution.restart()
 
     def seed(self, number: int) -> None:
@@ -240,10 +249,10 @@ class Debugger:
         self._execution.recipe = replace(self._execution.recipe or Recipe(), seed=number)
         self._execution.restart()
 
-    def _set(self, frame: Frame, values: Mapping[str, Stored]) -> list[Reading]:
+    def _set(self, frame: Frame, values: Mapping[str, Stored]) -> Readings:
         for name, value in values.items():
             self._execution.set(frame, name, value)
-        return [self._reading(frame, name, value) for name, value in values.items()]
+        return self._told(frame, values)
 
     def _stopped(self, halt: Halt) -> Stop:
         frame, watched = self.frame, self._watched()
@@ -263,9 +272,9 @@ class Debugger:
             [point.number for point in halt.hits if not point.temporary],
         )
 
-    def _watched(self) -> list[Reading]:
+    def _watched(self) -> Readings:
         """What is watched and was passed; not what belongs to a body that is not being run."""
-        readings = []
+        readings = Readings()
         for name in self.watched:
             try:
                 frame, names = self._execution.find(name)
@@ -275,8 +284,11 @@ class Debugger:
             readings += self._readings(frame, passed)
         return readings
 
-    def _readings(self, frame: Frame, names: list[str]) -> list[Reading]:
-        return [self._reading(frame, name, value) for name, value in frame.fetch(names).items()]
+    def _readings(self, frame: Frame, names: list[str]) -> Readings:
+        return self._told(frame, frame.fetch(names))
+
+    def _told(self, frame: Frame, values: Mapping[str, Value]) -> Readings:
+        return Readings(self._reading(frame, name, value) for name, value in values.items())
 
     def _reading(self, frame: Frame, name: str, value: Value) -> Reading:
         position = frame.index.producer.get(name)

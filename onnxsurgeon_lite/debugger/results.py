@@ -68,3 +68,11 @@ class Level:
     origin: str
     passed: int
     nodes: int
+
+
+class Readings(list[Reading]):
+    """Values that were looked at together."""
+
+
+class Stack(list[Level]):
+    """The frames, the main graph first."""

@@ -99,9 +99,9 @@ def _set(session: Session, rest: str) -> object:
     return session.dbg.set(name, value)
 
 
-def _feed(session: Session, rest: str) -> object:
+def _feed(session: Session, rest: str) -> None:
     name, value = _assigned(session, rest, "feed INPUT = ARRAY")
-    return session.dbg.feed(name, value)
+    session.dbg.feed(name, value)
 
 
 def _heal(session: Session, rest: str) -> object:

@@ -52,13 +52,8 @@ def _run(session: Session, text: str) -> bool:
     for part in parts or [text.strip("\n")]:
         try:
             _run_one(session, part, alone=parts is not None)
-        except SurgeonError as error:
-            lines.show_error(error)
-            return False
-        except SystemExit:
-            raise
         except Exception as error:  # noqa: BLE001  the user's own code
-            _show_traceback(error)
+            show_problem(error)
             return False
     return True
 
@@ -77,9 +72,17 @@ def _run_one(session: Session, text: str, alone: bool) -> None:
         session.show(value)
 
 
-def _show_traceback(error: Exception) -> None:
-    """From the user's line down."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
-        trace = trace.tb_next
-    sys.stderr.writelines(traceback.format_exception(type(error), error, trace))
+def show_problem(error: BaseException) -> None:
+    """An error of this library in its words, another from the user's line down."""
+    match error:
+        case SurgeonError():
+            lines.show_error(error)
+        case KeyboardInterrupt():
+            lines.note("interrupted")
+            for text in getattr(error, "__notes__", ()):
+                lines.note(f"  {text}")
+        case _:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
+                trace = trace.tb_next
+            sys.stderr.writelines(traceback.format_exception(type(error), error, trace))

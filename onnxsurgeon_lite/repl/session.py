@@ -12,7 +12,6 @@ from onnxsurgeon_lite.editing import History
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.passes import PassResult
 from onnxsurgeon_lite.repl.model import EditedModel
 from onnxsurgeon_lite.report import lines
 from onnxsurgeon_lite.report.debugging import text_of
@@ -59,10 +58,7 @@ class Session:
 
 
 def print_result(result: object) -> None:
-    """A result as text."""
+    """A result as text; nothing for None."""
     text = text_of(result)
-    if text is None and isinstance(result, PassResult):
-        lines.show_notes(result.notes)
-        lines.show_changes(result.changes or ["nothing to change"])
-    elif text is not None or result is not None:
+    if text is not None or result is not None:
         lines.out(text if text is not None else shown(repr(result)))

@@ -4,11 +4,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxsurgeon_lite.debugger import Breakpoint, Breakpoints, Level, Reading, Stop
+from onnxsurgeon_lite.debugger import (
+    Breakpoint,
+    Breakpoints,
+    Level,
+    Reading,
+    Readings,
+    Stack,
+    Stop,
+)
 from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.report.lines import changes_shown
 from onnxsurgeon_lite.report.numbers import explain, number
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors import Array
+
+_FEW = 32  # numbers that are all shown
 
 
 def text_of(result: object) -> str | None:
@@ -18,13 +31,21 @@ def text_of(result: object) -> str | None:
             return stop_text(result)
         case Reading():
             return reading_text(result)
+        case Readings():
+            return "\n".join(map(reading_text, result))
+        case Stack():
+            return level_text(result)
         case Breakpoints():
             return breakpoints_text(list(result))
-        case [Level(), *_]:
-            return level_text(result)
-        case [Reading(), *_]:
-            return "\n".join(map(reading_text, result))
+        case PassResult():
+            return edit_text(result)
     return None
+
+
+def edit_text(result: PassResult) -> str:
+    """What an edit changed, and what the user should know of it."""
+    changes = changes_shown(result.changes or ["nothing to change"])
+    return shown_lines([*(f"note: {note}" for note in result.notes), *changes])
 
 
 def stop_text(stop: Stop) -> str:
@@ -109,9 +130,15 @@ def _statistics(line: Statistics) -> str:
 
 
 def _corner(value: Value) -> list[str]:
-    """The numbers of a small tensor, the corners of a large one."""
+    """The numbers of a small tensor; of a large one the corners of its first matrix."""
     arrays = value if isinstance(value, list) else [] if value is None else [value]
-    return [
-        np.array2string(array, threshold=32, edgeitems=2, precision=6, max_line_width=100)
-        for array in arrays
-    ]
+    return [text for array in arrays for text in _numbers(array)]
+
+
+def _numbers(array: Array) -> list[str]:
+    first = "" if array.size <= _FEW else ", ".join(["0"] * (array.ndim - 2))
+    matrix = array[(0,) * (array.ndim - 2)] if first else array
+    text = np.array2string(
+        matrix, threshold=_FEW, edgeitems=3, precision=6, separator=", ", max_line_width=100
+    )
+    return [f"[{first}] of {list(array.shape)}:", text] if first else [text]
