@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.debugger.frames import Frame, Machine
-from onnxsurgeon_lite.errors import FeedsError, RuntimeCrash, RuntimeTimeout, UnknownNameError
+from onnxsurgeon_lite.errors import (
+    FeedsError,
+    RuntimeCrash,
+    RuntimeTimeout,
+    SurgeonError,
+    UnknownNameError,
+)
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds, required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.references.sets import Stored
@@ -76,14 +82,19 @@ class Execution:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have the inputs there; name the node at which the runtime dies or is interrupted, and have it work again."""
+        """Have the inputs there; where a node cannot be computed, be before it.
+
+        It is named where the runtime does not do so itself: when it died or was interrupted. Then it works again.
+        """
         self.machine.working = None
-        self._start()
         try:
+            self._start()
             yield
         except KeyboardInterrupt as interrupt:
             interrupt.add_note(self._under_way())
-            if not self.machine.runtime.stop():
+            if self.machine.runtime.stop():
+                self._before_what_failed()
+            else:
                 self._start_over()
             raise
         except (RuntimeCrash, RuntimeTimeout) as error:
@@ -93,18 +104,26 @@ class Execution:
             finally:
                 self._start_over()
             raise
+        except SurgeonError:
+            self._before_what_failed()
+            raise
+
+    def _before_what_failed(self) -> None:
+        if self.machine.working is not None:
+            frame, nodes = self.machine.working
+            frame.place = min(frame.place, frame.index.places[nodes[0]])
 
     def _start(self) -> None:
         if self._fed or not (self.index.inputs or self._set):
             return
         missing = [name for name in required_inputs(self.index) if name not in self.feeds]
         made = self._make(missing) if missing else {}
-        self._fed = {**made, **self.feeds}
-        main = self.frames[0]
-        for name, value in self._fed.items():
+        main, feeds = self.frames[0], {**made, **self.feeds}
+        for name, value in feeds.items():
             main.put(name, value, self.index.inputs[name].type)
         for name, value in self._set.items():
             main.put(name, value, type_of(value))
+        self._fed = feeds
 
     def _make(self, missing: list[str]) -> Feeds:
         if self.recipe is None:
@@ -130,10 +149,11 @@ class Execution:
         first, last = frame.describe(nodes[0]), frame.describe(nodes[-1])
         if len(nodes) == 1:
             return f"while computing {first}"
-        return f"while computing {len(nodes)} nodes, {first} to {last}; next goes node by node"
+        return f"while computing {len(nodes)} nodes, {first} to {last}; next goes on node by node"
 
     def _start_over(self) -> None:
         """Have a new process in place of the one that died, in the main graph before what killed it."""
+        self._before_what_failed()
         self.machine.runtime.restart()
         main = self.frames[0]
         if len(self.frames) > 1:

@@ -23,7 +23,7 @@ class Machine:
 
     Attributes:
         budget: bytes of values that the runtime may hold.
-        working: the frame and its nodes that were computed last, or are being computed.
+        working: the frame and its nodes that are being computed.
     """
 
     runtime: Runtime
@@ -138,6 +138,7 @@ class Frame:
             start += len(part)
             length = min(_LONGEST, 2 * length, self._affordable(part))
             self._trim(region[start:], wanted)
+        self.machine.working = None
 
     def _together(self, region: Sequence[int]) -> Sequence[int]:
         """The first nodes; one that might not end is run by itself, so that it can be named."""

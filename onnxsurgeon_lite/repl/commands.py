@@ -40,8 +40,10 @@ def do(session: Session, word: str, rest: str) -> None:
         SurgeonError: it cannot be done.
         SyntaxError: a condition or value is no Python.
     """
-    result = COMMANDS[word].run(session, rest)
-    session.tell_made()
+    try:
+        result = COMMANDS[word].run(session, rest)
+    finally:
+        session.tell_made()
     if result is not None:
         session.show(result)
 

@@ -111,7 +111,13 @@ def _matcher(session: Session) -> object:
     return context_matcher()(onnxdbg_matcher)
 
 
-def _shown_briefly(shell: InteractiveShell, kind: type, error: BaseException, *_: object) -> None:
+def _shown_briefly(
+    shell: InteractiveShell,
+    kind: type,
+    error: BaseException,
+    trace: object,
+    tb_offset: object = None,
+) -> None:
     """What is wrong, without our stack."""
     show_problem(error)
 
