@@ -1,7 +1,7 @@
 """Mark every value an output, run once, compare in order, name the first mismatch: the script everybody writes.
 
-``python scripts/mark_all.py MODEL REFERENCES.npz``; the references hold the inputs, too. What `scripts/bench` measures
-`onnxdbg bisect` against; exits 1 when there is a mismatch.
+``python mark_all.py MODEL REFERENCES.npz``; the references hold the inputs, too.
+`onnxdbg bisect` is measured against this; it exits with 1 when there is a mismatch.
 """
 
 import sys
