@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-
 from conftest import FIXTURES
+
 from onnxsurgeon_lite import load, open_references
 from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import (

@@ -5,18 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from onnx import parser
+from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 
 from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True, threads=1)
 
 LOOP = """loops (float[2] x, int64 most, bool go) => (float[2] y, float[n, 2] steps) {{
     k = Constant<value_floats=[1.0, 2.0]>()
-    y, steps = Loop ({most}, {go}, x) <body = body (int64 i, bool before, float[2] v) => (bool after, float[2] w, float[2] s) {{
+    y, steps = Loop ({most}, {go}, x) <
+            body = body (int64 i, bool before, float[2] v) => (bool after, float[2] w, float[2] s) {{
         w = Add(v, k)
         s = Neg(w)
         top = ReduceMax<keepdims=0>(w)
