@@ -105,9 +105,10 @@ class Breakpoints:
             UnknownNameError, UsageError: there is no such node.
         """
         marked = self.scopes.find(selector)
-        self._last += 1
-        point = Breakpoint(self._last, selector, condition, text, temporary, marked)
-        self._points[point.number] = point
+        self._last += not temporary
+        number = 0 if temporary else self._last
+        point = Breakpoint(number, selector, condition, text, temporary, marked)
+        self._points[number] = point
         self._mark()
         return point
 

@@ -77,7 +77,14 @@ class Scopes:
                 f"no node computes {exact!r}: it is given with the model or its feeds",
                 "break where it is used",
             )
-        return select_nodes(index, selector)
+        try:
+            return select_nodes(index, selector)
+        except UnknownNameError as error:
+            if ":" in selector:
+                raise  # it says what there is of that kind
+            known = [*(node.name for node in index.nodes if node.name), *index.producer]
+            place = f"graph {index.graph.name!r}"
+            raise UnknownNameError(selector, place, known, kind="node or value") from error
 
     def leading_to(self, scopes: set[str]) -> dict[str, set[int]]:
         """Scope -> the nodes whose bodies hold one of the scopes, at any depth."""
