@@ -22,7 +22,9 @@ class Value:
     @property
     def type(self) -> str:
         """Its type, as `float [1, 3]`."""
-        kind = self.index.type_of(self.name)
+        if self.name not in self.index.types:
+            self.index.learn_types(self.index.producer)  # at once: one by one would take long
+        kind = self.index.types.get(self.name)
         return inspect.type_text(kind) if kind is not None else "unknown type"
 
     @property
@@ -157,25 +159,28 @@ class Graph:
             UnknownNameError: there is no such module, class or source line.
         """
         index = self.index
-        found: Iterable[int] = range(len(index.nodes))
+        nodes = index.nodes
+        found: Iterable[int] = range(len(nodes))
         for kind, pattern in (("scope", scope), ("class", cls), ("src", src)):
             if pattern:
                 among = set(select_nodes(index, f"{kind}:{pattern}"))
                 found = [position for position in found if position in among]
-        return [
-            Node(index, position)
-            for position in found
-            if fnmatchcase(index.nodes[position].op_type, op)
-            and fnmatchcase(index.nodes[position].name, name)
-        ]
+        if name != "*":
+            found = [p for p in found if fnmatchcase(nodes[p].name, name)]
+        if op != "*":
+            ops = [(p, nodes[p].op_type) for p in found]
+            fits = {each for each in {each for _, each in ops} if fnmatchcase(each, op)}
+            found = [p for p, each in ops if each in fits]
+        return [Node(index, position) for position in found]
 
     def around(self, name: str, radius: int = 1) -> list[Node]:
-        """The nodes at most so many edges away, in topological order."""
+        """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
         for _ in range(radius - 1):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
+            values -= index.initializers.keys()
             edge = {p for n in values for p in self._neighbours(n)} - near
             near |= edge
         return [Node(index, position) for position in sorted(near, key=index.places.__getitem__)]

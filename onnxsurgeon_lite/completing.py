@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import islice, takewhile
 
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.scopes import Origin
 
 _MOST = 200  # that are offered at once
 
@@ -69,16 +70,17 @@ class Names:
 
     @cached_property
     def _scopes(self) -> list[str]:
-        return _sorted(path for origin in set(self.index.origins) for path in origin.around())
+        scopes = {origin.scope for origin in self.index.origins}
+        return _sorted(path for scope in scopes for path in Origin(scope).around())
 
     @cached_property
     def _classes(self) -> list[str]:
-        origins = set(self.index.origins)
-        return _sorted(name.rpartition(".")[2] for o in origins for _, name in o.modules)
+        classes = {name for origin in self.index.origins for _, name in origin.modules}
+        return _sorted(name.rpartition(".")[2] for name in classes)
 
     @cached_property
     def _sources(self) -> list[str]:
-        return _sorted(origin.source for origin in set(self.index.origins))
+        return _sorted(origin.source for origin in self.index.origins)
 
 
 def _sorted(names: Iterable[str]) -> list[str]:

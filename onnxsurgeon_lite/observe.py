@@ -162,9 +162,10 @@ class Observer:
         """The model of these nodes, which computes the outputs from what is given, and the names of its inputs."""
         index, source = self.index, self.index.model.proto
         outputs = list(dict.fromkeys(outputs))
-        used = {name for position in positions for name in index.reads[position]} | {*outputs}
+        reads = (name for position in positions for name in index.reads[position])
+        used = dict.fromkeys((*reads, *outputs))
         produced = {name for position in positions for name in index.nodes[position].output}
-        inputs = [name for name in given if name in used and name not in outputs]
+        inputs = [name for name in used if name in given and name not in outputs]
 
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.graph.name = source.graph.name
@@ -178,7 +179,7 @@ class Observer:
         part.functions.extend(reached_functions(source, nodes))
         for name in inputs:
             part.graph.input.add(name=name, type=given[name])
-        stays = used - {*inputs} - produced
+        stays = used.keys() - {*inputs} - produced
         for name in stays & index.initializers.keys():
             tensor = index.initializers[name]
             if isinstance(tensor, TensorProto):

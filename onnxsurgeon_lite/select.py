@@ -49,9 +49,8 @@ def select_values(index: GraphIndex, arguments: Iterable[str]) -> Selection:
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     """The nodes that one selector means; a value's name stands for its producer."""
     exact = argument.removeprefix("name:")
-    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
-    if named:
-        return named
+    if exact in index.named:
+        return index.named[exact]
     if exact in index.producer:
         return [index.producer[exact]]
     found = _by_kind(index, argument)
@@ -83,7 +82,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     for name in (argument, exact):
         if name in index:
             return [name]
-    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
+    named = index.named.get(exact, [])
     if len(named) > 1:
         raise AmbiguousNameError(argument, [f"@{position}" for position in named])
     if named:
@@ -133,8 +132,10 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     kind, _, pattern = argument.partition(":")
     match kind:
         case "scope":
-            found = [i for i, o in enumerate(index.origins) if fits_scope(pattern, o.scope)]
-            known, what = {path for o in index.origins for path in o.around()}, "scope"
+            scopes = {o.scope for o in index.origins}
+            fits = {scope for scope in scopes if fits_scope(pattern, scope)}
+            found = [i for i, o in enumerate(index.origins) if o.scope in fits]
+            known, what = {path for o in set(index.origins) for path in o.around()}, "scope"
         case "class":
             found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
             known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}

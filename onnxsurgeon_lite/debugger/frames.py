@@ -12,7 +12,7 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import type_of
 
-_LONGEST = 64  # nodes that are computed together
+_LONGEST = 256  # nodes that are computed together
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _NUMBERS = count()
 

@@ -1,6 +1,7 @@
 """The prompt: an IPython shell that knows the commands. The only importer of IPython."""
 
 import re
+import threading
 from collections.abc import Callable
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -31,12 +32,24 @@ def run_shell(session: Session) -> None:
     config.TerminalInteractiveShell.confirm_exit = False
     config.TerminalInteractiveShell.banner1 = ""
     config.TerminalInteractiveShell.term_title = False
+    config.Completer.use_jedi = (
+        False  # it imports for a second, and knows less than the objects themselves
+    )
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _Place(shell, session)
     install(shell, session)
+    threading.Thread(target=_prepare, args=[session], daemon=True).start()
     lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
     shell.mainloop()
     shell.atexit_operations()
+
+
+def _prepare(session: Session) -> None:
+    """Index what the first look around would wait for, while the user reads and types."""
+    index = session.dbg.index
+    for first in (index.consumers, index.named, index.origins, index.rank):
+        len(first)
+    index.learn_types(index.producer)
 
 
 def install(shell: InteractiveShell, session: Session) -> None:
