@@ -11,6 +11,8 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.select import select_nodes, select_values
 
+_SHOWN = 4  # consumers in a line
+
 
 @dataclass(frozen=True)
 class Value:
@@ -57,8 +59,9 @@ class Value:
 
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
-        users = ", ".join(user.title for user in self.consumers[:4])
-        more = f" and {len(self.consumers) - 4} more" if len(self.consumers) > 4 else ""
+        positions = self.index.consumers.get(self.name, [])
+        users = ", ".join(map(self.index.describe, positions[:_SHOWN]))
+        more = f" and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
         ends = ", ".join(filter(None, (users + more, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
 

@@ -70,8 +70,7 @@ class Names:
 
     @cached_property
     def _scopes(self) -> list[str]:
-        scopes = {origin.scope for origin in self.index.origins}
-        return _sorted(path for scope in scopes for path in Origin(scope).around())
+        return _sorted(path for scope in self.index.scoped for path in Origin(scope).around())
 
     @cached_property
     def _classes(self) -> list[str]:

@@ -172,6 +172,14 @@ class GraphIndex:
         return origins(self.nodes, self.initializers)
 
     @cached_property
+    def scoped(self) -> dict[str, list[int]]:
+        """Module path -> the nodes that lie directly in it."""
+        found = defaultdict[str, list[int]](list)
+        for position, origin in enumerate(self.origins):
+            found[origin.scope].append(position)
+        return dict(found)
+
+    @cached_property
     def types(self) -> dict[str, TypeProto]:
         """The known types: of declarations and initializers, and what was inferred so far."""
         known = {n: v.type for n, v in self.declarations.items() if v.HasField("type")}

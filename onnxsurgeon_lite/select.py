@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.scopes import fits_scope, fits_source
+from onnxsurgeon_lite.scopes import Origin, fits_scope, fits_source
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -132,10 +132,14 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     kind, _, pattern = argument.partition(":")
     match kind:
         case "scope":
-            scopes = {o.scope for o in index.origins}
-            fits = {scope for scope in scopes if fits_scope(pattern, scope)}
-            found = [i for i, o in enumerate(index.origins) if o.scope in fits]
-            known, what = {path for o in set(index.origins) for path in o.around()}, "scope"
+            begins = re.split(r"[*?\[]", pattern)[0]
+            near = [scope for scope in index.scoped if f"{scope}.".startswith(begins)]
+            fits = [scope for scope in near if fits_scope(pattern, scope)]
+            found = sorted(position for scope in fits for position in index.scoped[scope])
+            known, what = (
+                {path for scope in index.scoped for path in Origin(scope).around()},
+                "scope",
+            )
         case "class":
             found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
             known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from conftest import FIXTURES
 
 ONNXDBG = Path(sys.executable).with_name("onnxdbg")
@@ -24,7 +23,12 @@ def completed(line: str) -> list[str]:
         "_ONNXDBG_COMPLETE": "complete_bash",
     }
     done = subprocess.run(
-        [ONNXDBG], env={**os.environ, **asked}, cwd=FIXTURES, capture_output=True, text=True, check=True
+        [ONNXDBG],
+        env={**os.environ, **asked},
+        cwd=FIXTURES,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.split()
 

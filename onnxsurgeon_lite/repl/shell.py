@@ -47,7 +47,7 @@ def run_shell(session: Session) -> None:
 def _prepare(session: Session) -> None:
     """Index what the first look around would wait for, while the user reads and types."""
     index = session.dbg.index
-    for first in (index.consumers, index.named, index.origins, index.rank):
+    for first in (index.consumers, index.named, index.scoped, index.rank):
         len(first)
     index.learn_types(index.producer)
 
