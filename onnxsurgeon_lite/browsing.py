@@ -1,7 +1,7 @@
 """A graph to walk around in: values, their producers and consumers, what lies around and between."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -161,13 +161,10 @@ class Graph:
         Raises:
             UnknownNameError: there is no such module, class or source line.
         """
-        index = self.index
-        nodes = index.nodes
-        found: Iterable[int] = range(len(nodes))
-        for kind, pattern in (("scope", scope), ("class", cls), ("src", src)):
-            if pattern:
-                among = set(select_nodes(index, f"{kind}:{pattern}"))
-                found = [position for position in found if position in among]
+        index, nodes = self.index, self.index.nodes
+        places = (("scope", scope), ("class", cls), ("src", src))
+        chosen = [set(select_nodes(index, f"{kind}:{text}")) for kind, text in places if text]
+        found: Sequence[int] = sorted(set.intersection(*chosen)) if chosen else range(len(nodes))
         if name != "*":
             found = [p for p in found if fnmatchcase(nodes[p].name, name)]
         if op != "*":

@@ -152,5 +152,12 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     return found
 
 
+def _in_scope(index: GraphIndex, pattern: str) -> list[int]:
+    begins = re.split(r"[*?\[]", pattern)[0]  # few modules of many begin so
+    near = (scope for scope in index.scoped if f"{scope}.".startswith(begins))
+    fits = (scope for scope in near if fits_scope(pattern, scope))
+    return sorted(position for scope in fits for position in index.scoped[scope])
+
+
 def _glob(name: str, pattern: str) -> bool:
     return any(c in pattern for c in "*?[") and bool(name) and fnmatchcase(name, pattern)
