@@ -109,12 +109,13 @@ class Runtime:
         """
         proto, folder = model.for_runtime()
         _name_nodes(proto)
+        model_bytes = proto.SerializeToString()
         options = self.options
         provider = _provider(options.provider)
         try:
             reply = self._child.ask(
                 "open",
-                [proto.SerializeToString()],
+                [model_bytes],
                 options.timeout,
                 opt=options.opt,
                 folder=str(folder),
@@ -124,6 +125,7 @@ class Runtime:
                 ops_libraries=list(options.ops_libraries),
                 disabled=list(options.disabled),
                 optimised=str(optimised or ""),
+                size=len(model_bytes),
             )
         except (RuntimeCrash, RuntimeTimeout):
             raise
@@ -192,7 +194,7 @@ class Runtime:
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, Value]]]:
         """As `run`, but the values come one by one, so that no more than one need be here at a time.
 
-        All of them must be taken before the next request.
+        They must be taken before the next request.
         """
         kept = _named(keep)
         try:
@@ -240,8 +242,13 @@ class Runtime:
         match header:
             case {"strings": list(strings), "shape": list(shape)}:
                 return np.array(strings, dtype=object).reshape(shape)
-            case {"data_type": int(data_type), "shape": list(shape)}:
-                return tensors.decode(data_type, shape, self._child.receive())
+            case {"data_type": int(data_type), "shape": list(shape), "payload": int(payload)}:
+                size = tensors.byte_count(data_type, shape)
+                raw = self._child.read(header["address"], size)
+                if raw is None:
+                    self._child.ask("send", payload=payload)
+                    raw = self._child.receive(size)
+                return tensors.decode(data_type, shape, raw)
         raise RuntimeFailure(f"the runtime sent an unknown value: {header}")
 
 
