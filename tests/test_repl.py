@@ -65,6 +65,8 @@ def test_what_can_only_be_python_after_a_command_word_is_python(word):
         f"{word} += 1",
         f"{word}.x",
         f"{word}[0]",
+        f"{word} (x)",
+        f"{word} [0]",
         f"{word} - 1",
     ):
         assert command_of(line, COMMANDS) is None
