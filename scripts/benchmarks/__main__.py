@@ -17,12 +17,13 @@ from pathlib import Path
 
 import bisecting
 import cutting
+import editing
 import starting
 from measuring import MB, BenchError, Outcome, err, hold
 from models import MAKERS, make_model, model_folder
 from showing import as_data, show
 
-ROWS = {**cutting.ROWS, **bisecting.ROWS, **starting.ROWS}
+ROWS = {**cutting.ROWS, **editing.ROWS, **bisecting.ROWS, **starting.ROWS}
 
 
 def measure(names: Sequence[str], root: Path, rounds: int) -> list[Outcome]:
