@@ -222,6 +222,13 @@ def test_an_attribute_changes_the_types_that_depend_on_it(whole):
     assert check(result.model, full=True).valid
 
 
+def test_a_constant_of_a_shape_that_its_reader_does_not_take_is_refused(model_of):
+    model = model_of("g (float[4] x) => (float[4] y) <float[4] c = {1,2,3,4}> { y = Add(x, c) }")
+
+    with pytest.raises(EditError, match="Add @0: the types do not fit"):
+        SetConstant("c", [1, 2, 3]).apply(model)
+
+
 def test_removed_nodes_in_a_row_are_bypassed_and_outputs_keep_their_names(whole, runtime):
     short = edited(whole, Remove(("Conv_8", "Conv_9", "Conv_10")))
 

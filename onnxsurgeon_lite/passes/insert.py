@@ -106,11 +106,11 @@ class Insert:
         self, index: GraphIndex, after: GraphIndex, value: str, new: str
     ) -> list[str]:
         """What reads the new node was declared for the old value's type."""
-        kind = index.type_of(value)
-        if self.before and kind is not None:
-            after.types[new] = kind
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
+        read = {new: value} if self.before else {}
+        known = {name: index.type_of(read.get(name, name)) for name in node.input if name}
+        after.types.update((name, kind) for name, kind in known.items() if kind is not None)
         types = check_node(after, node, f"the new {self.op_type}")
         after.types.update(types)
         for user in after.readers([made])[made]:

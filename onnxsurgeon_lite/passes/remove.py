@@ -39,6 +39,7 @@ class Remove:
         positions = list(dict.fromkeys(p for name in self.nodes for p in select_nodes(index, name)))
         gone = {name for p in positions for name in index.nodes[p].output if name}
         readers = index.readers(gone)
+        index.learn_types(gone.union(*(index.nodes[p].input for p in positions)) - {""})
         bridge = None if self.bridge is None else one_value(index, self.bridge, notes)
         bypass: dict[str, str] = {}
         for position in positions:

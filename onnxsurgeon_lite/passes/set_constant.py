@@ -12,7 +12,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
-from onnxsurgeon_lite.operators import constant_of
+from onnxsurgeon_lite.operators import check_node, constant_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery import fresh, rename_uses, value_names
@@ -36,7 +36,8 @@ class SetConstant:
 
         Raises:
             UnknownNameError: no such value or node.
-            EditError: the value is no constant, the dtype does not hold the numbers, a node does not read it.
+            EditError: the value is no constant, the dtype does not hold the numbers, a node does not read it, or does
+                not take their shape.
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
@@ -64,6 +65,9 @@ class SetConstant:
                     f"{value!r} is shared: {len(users)} nodes see the new numbers (--to changes it for one)"
                 )
         if new.dims != old.dims:
+            after = GraphIndex.of(result)
+            for place in chosen:
+                check_node(after, after.nodes[place], index.describe(place))
             notes += retype(result, _results(index, chosen))
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
         return PassResult.of(model, result, [change], notes)

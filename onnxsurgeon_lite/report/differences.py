@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.lines import out, show_changes, show_notes
+from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.mismatches import explain
 
 _LONGEST = 80  # characters of a text before or after a change
@@ -20,7 +20,12 @@ def show_edit(found: ModelDiff | None) -> None:
     count = len(found.differences)
     what = "no difference" if not count else f"{count} difference{'s' if count > 1 else ''}"
     out(shown("; ".join([f"diff: {what}", *found.notes])))
-    show_changes([f"  {shown(line)}" for line in _lines(found)], _OF_AN_EDIT)
+    lines = list(_lines(found))
+    kept = lines if len(lines) <= _OF_AN_EDIT else lines[: _OF_AN_EDIT - 1]
+    for line in kept:
+        out(f"  {shown(line)}")
+    if len(kept) < len(lines):
+        out(f"  ... and {len(lines) - len(kept)} more")
 
 
 def show_diff(found: ModelDiff) -> None:
