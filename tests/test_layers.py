@@ -20,6 +20,7 @@ FLOORS = (
     ("surgery", "operators", "declarations", "constants"),
     ("resizing",),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
+    ("float64",),
     (
         "bisection",
         "recording",

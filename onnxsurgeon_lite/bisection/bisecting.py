@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
-from onnxsurgeon_lite.bisection.float64 import Float64
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.randomness import replayed

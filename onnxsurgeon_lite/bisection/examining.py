@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from onnx import NodeProto, SparseTensorProto, helper
 
-from onnxsurgeon_lite.bisection.float64 import Float64
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.bisection.space import Space

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.bisection.float64 import Float64
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.cut import close
