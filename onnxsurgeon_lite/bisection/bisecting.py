@@ -1,7 +1,7 @@
 """From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
-from onnxsurgeon_lite.float64 import Float64
+from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.randomness import replayed
@@ -27,6 +27,7 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
 )
 from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
@@ -40,6 +41,7 @@ BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
 _BLAMED = 3  # culprits for which the optimiser is looked for
+_ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _RANKED = 8  # origins whose effect on the outputs is measured
 
@@ -153,7 +155,27 @@ class _Bisection:
         self.result.notes += filter(None, [self.journal.lost])
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
+        for culprit in self.result.culprits[:_ENTERED]:
+            self._look_inside(culprit)
         return self.result
+
+    def _look_inside(self, culprit: Culprit) -> None:
+        """Go on in the body of a culprit that is one node of this graph."""
+        crash = any(finding.verdict == "crash" for finding in culprit.findings)
+        if crash or culprit.covers or len(culprit.region) > 1:
+            return
+        search = replace(self.search, journal=None, resume=False)
+
+        def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
+            return bisect(
+                *(model, references, feeds, self.runtime, None, search, self.progress, self.changed)
+            )
+
+        given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
+        found, why = Inside(self.observer, self.judge, culprit, given, search_body).look()
+        self.result.notes += [why] if why else []
+        if culprit is self.result.culprits[0]:
+            self.result.inner = found
 
     def so_far(self) -> list[str]:
         """What is known of a search that is cut short, in sentences."""
@@ -220,23 +242,14 @@ class _Bisection:
         self._count(walk)
 
     def _find_all(self, walk: Walk) -> None:
-        """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
-        self.observer.by_node = False
-        unobserved = Unobserved.run(
-            *(self.observer, self.feeds, self.judge, self.targets, walk.healed, self.shipped),
-            self.result,
-        )
-        wrong_written, wrong_shipped = self._wrong_outputs(unobserved)
-        if not (wrong_written and wrong_shipped):
-            unobserved.repeat()
-        looks = self._looks(bool(wrong_written), bool(wrong_shipped))
-        if not looks:
-            self.result.verdict = "agrees"
-            return
-        for look in looks:
-            self.result.look = look
+        """Run it unobserved; where that mismatches, find every origin and say why."""
+        unobserved = self._unobserved(walk)
+        wrong = self._wrong_outputs(unobserved)
+        self.result.verdict = "agrees"
+        for look in self._looks(bool(wrong), unobserved):
+            self.result.verdict, self.result.look = "mismatch", look
             if look == "shipped":
-                if not wrong_written:
+                if not wrong:
                     because = "with optimisation off the outputs agree"
                     self.result.add_finding("optimiser", because)
                 self._look_as_shipped(unobserved)
@@ -247,36 +260,52 @@ class _Bisection:
                 break
             because = "the outputs mismatch, but no value does while all are looked at"
             self.result.add_finding("observer effect", because)
-        if not any(culprit.own for culprit in self.result.culprits):
-            unobserved.check_threads(wrong_shipped)
+        if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
+            unobserved.check_threads(self._wrong_as_shipped(bool(wrong), unobserved))
 
-    def _wrong_outputs(self, unobserved: Unobserved) -> tuple[list[str], list[str]]:
-        """The outputs that mismatch as written, or as looked at, and as shipped."""
+    def _unobserved(self, walk: Walk) -> Unobserved:
+        self.observer.by_node = False
+        written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+        return Unobserved(
+            *(self.index, self.feeds, self.judge, self.targets),
+            *(self.shipped, self.result, written),
+        )
+
+    def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch as written, or node by node where that is asked for."""
         looked_at = unobserved.written
         if self.search.look == "node":
             self.observer.by_node = True
             looked_at = self.observer.fetch(list(looked_at))
-        written = self._mismatching(looked_at)
-        if unobserved.as_shipped is None:
-            return written, []
-        if not written:
-            self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
-        shipped = self._mismatching(unobserved.as_shipped)
-        if written and not shipped:
-            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
-        return written, shipped
+        return self._mismatching(looked_at)
 
-    def _looks(self, written: bool, shipped: bool) -> list[Look]:
+    def _wrong_as_shipped(self, wrong_written: bool, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch with optimisation on."""
+        shipped = unobserved.as_shipped
+        if shipped is None:
+            return []
+        if not wrong_written:
+            self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
+        wrong = self._mismatching(shipped)
+        if wrong_written and not wrong:
+            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
+        if not (wrong_written and wrong):
+            unobserved.repeat()
+        return wrong
+
+    def _looks(self, wrong_written: bool, unobserved: Unobserved) -> Iterator[Look]:
         """The ways to look, in turn, until one shows an origin."""
         match self.search.look:
-            case None if written:
-                return ["written", *(["shipped"] if shipped else []), "node"]  # type: ignore[list-item]
-            case None:
-                return ["shipped", "node"] if shipped else []
-            case "shipped":
-                return ["shipped"] if shipped else []
-            case look:
-                return [look] if written else []
+            case None | "shipped" as look:
+                if wrong_written and look is None:
+                    yield "written"
+                wrong_shipped = bool(self._wrong_as_shipped(wrong_written, unobserved))
+                if wrong_shipped:
+                    yield "shipped"
+                if look is None and (wrong_written or wrong_shipped):
+                    yield "node"
+            case look if wrong_written:
+                yield look
 
     def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
@@ -298,8 +327,7 @@ class _Bisection:
                     seen.add(culprit.id)
                     examiner.explain(culprit, float64)
                     self._add(culprit)
-                # a node that errs by itself errs whoever looks, unless the runtime keeps half precision wider
-                if number == 0 and not (all(c.own for c in found) and self._is_wide()):
+                if number == 0 and not self._is_certain(found):
                     unobserved.check_effect(walk.observer)
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
                     note = f"stopped after {len(seen)} origins; there may be more"
@@ -311,11 +339,12 @@ class _Bisection:
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
 
-    def _is_wide(self) -> bool:
-        """Whether no value is known to be of half precision."""
+    def _is_certain(self, culprits: Collection[Culprit]) -> bool:
+        """Whether these err by themselves, whoever looks; half precision may be kept wider from node to node."""
         types = (value.tensor_type.elem_type for value in self.index.types.values())
         casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
-        return _HALF.isdisjoint([*types, *casts])
+        wide = _HALF.isdisjoint([*types, *casts])
+        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
 
     def _count(self, walk: Walk) -> None:
         self.result.compared += walk.compared

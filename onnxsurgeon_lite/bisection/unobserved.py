@@ -1,8 +1,8 @@
 """The outputs with nothing else looked at, as written and as shipped, and what moves them besides the inputs."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,12 +22,12 @@ _NOISE = 4.0  # errors within this many times the noise are noise
 
 @dataclass
 class Unobserved:
-    """Two runs of one model on one set of feeds, of which only the outputs are taken.
+    """Runs of one model on one set of feeds, of which only the outputs are taken.
 
     Attributes:
         shipped: the runtime with optimisation on, where that is looked at.
         result: where findings and notes go.
-        written, as_shipped: the outputs; None where they are not looked at, or the runtime cannot.
+        written: the outputs with optimisation off.
     """
 
     index: GraphIndex
@@ -37,40 +37,17 @@ class Unobserved:
     shipped: Runtime | None
     result: BisectResult
     written: Mapping[str, Value]
-    as_shipped: Mapping[str, Value] | None = None
 
-    @classmethod
-    def run(
-        cls,
-        observer: Observer,
-        feeds: Feeds,
-        judge: AgainstReferences,
-        targets: Sequence[str],
-        given: Sequence[str],
-        shipped: Runtime | None,
-        result: BisectResult,
-    ) -> "Unobserved":
-        """Run both at the same time; `given` are targets that are not computed."""
-        outputs = cls(observer.index, feeds, judge, targets, shipped, result, {})
-        with ThreadPoolExecutor(1) as pool:
-            asked = None
-            if shipped is not None:
-                asked = pool.submit(run, observer.index, feeds, shipped, targets)
-            try:
-                outputs.written = observer.fetch([n for n in targets if n not in given])
-                outputs.as_shipped = outputs._answer(asked) if asked is not None else None
-            except BaseException:
-                if shipped is not None:
-                    shipped.restart()  # or its thread would be waited for
-                raise
-        return outputs
-
-    def _answer(self, asked: "Future[dict[str, Value]]") -> dict[str, Value] | None:
-        """What the shipped run gave; nothing where the runtime dies of it, which is a finding."""
+    @cached_property
+    def as_shipped(self) -> Mapping[str, Value] | None:
+        """The outputs with optimisation on; nothing where the runtime dies of it, which is a finding."""
+        if self.shipped is None:
+            return None
         try:
-            return asked.result()
+            return run(self.index, self.feeds, self.shipped, self.targets)
         except (RuntimeCrash, RuntimeTimeout) as error:
             self.result.add_finding("crash", f"with optimisation on, {error.message}")
+            self.shipped.restart()
         except RuntimeFailure as error:
             self.result.notes.append(f"not looked at as shipped: {error.message}")
         return None

@@ -38,9 +38,9 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
-def show_changes(changes: Sequence[str]) -> None:
+def show_changes(changes: Sequence[str], most: int = _MANY) -> None:
     """What an edit changed, a line each; the first of many."""
-    shown = changes if len(changes) <= _MANY else changes[: _MANY - 1]
+    shown = changes if len(changes) <= most else changes[: most - 1]
     for text in shown:
         out(_one_line(text))
     if len(shown) < len(changes):

@@ -6,6 +6,7 @@ A model can crash or hang the runtime; then the child dies, never the caller.
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
@@ -48,6 +48,8 @@ class Child:
             )
         self._socket = here
         self._stream = here.makefile("rwb")
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(here, selectors.EVENT_READ)
 
     def __enter__(self) -> "Child":
         return self
@@ -66,6 +68,7 @@ class Child:
             return
         with contextlib.suppress(OSError):
             self._stream.close()
+        self._ready.close()
         self._socket.close()
         self._process.kill()
         self._process.wait()
@@ -91,7 +94,7 @@ class Child:
             self._stream.writelines(payloads)
             self._stream.flush()
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not wait([self._socket], left):
+            if not self._ready.select(left):
                 self._process.kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
@@ -107,13 +110,18 @@ class Child:
 
     def receive(self, size: int) -> memoryview:
         """The next raw bytes of the last reply, so many."""
-        import numpy as np  # every command starts a child, few wait for it
-
-        payload = np.empty(size, np.uint8).data  # not zeroed first
+        payload = _buffer(size)
         with self._watched():
             if self._stream.readinto(payload) != size:
                 raise EOFError
         return payload
+
+    def read(self, address: int, size: int) -> memoryview | None:
+        """Bytes of the process's memory; None where the system does not give them."""
+        from onnxsurgeon_lite.runtime.memory import read_memory
+
+        payload = _buffer(size)
+        return payload if read_memory(self._process.pid, address, payload) else None
 
     def log(self) -> str:
         """What the process wrote so far."""
@@ -141,3 +149,9 @@ class Child:
             return "killed, most likely for want of memory"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
+
+
+def _buffer(size: int) -> memoryview:
+    import numpy as np  # every command starts a child, few wait for one
+
+    return np.empty(size, np.uint8).data  # not zeroed first

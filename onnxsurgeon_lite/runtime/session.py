@@ -178,7 +178,7 @@ class Runtime:
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, Value]]]:
         """As `run`, but the values come one by one, so that no more than one need be here at a time.
 
-        All of them must be taken before the next request.
+        They must be taken before the next request.
         """
         given = dict(feeds) if isinstance(feeds, Mapping) else {name: name for name in feeds}
         try:
@@ -221,9 +221,13 @@ class Runtime:
         match header:
             case {"strings": list(strings), "shape": list(shape)}:
                 return np.array(strings, dtype=object).reshape(shape)
-            case {"data_type": int(data_type), "shape": list(shape)}:
+            case {"data_type": int(data_type), "shape": list(shape), "payload": int(payload)}:
                 size = tensors.byte_count(data_type, shape)
-                return tensors.decode(data_type, shape, self._child.receive(size))
+                raw = self._child.read(header["address"], size)
+                if raw is None:
+                    self._child.ask("send", payload=payload)
+                    raw = self._child.receive(size)
+                return tensors.decode(data_type, shape, raw)
         raise RuntimeFailure(f"the runtime sent an unknown value: {header}")
 
 

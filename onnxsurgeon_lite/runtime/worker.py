@@ -40,13 +40,15 @@ class Worker:
         self.stream = stream
         self.session: ort.InferenceSession | None = None
         self.store: dict[str, ort.OrtValue] = {}
-        self.sending: dict[str, ort.OrtValue] = {}
+        self.held: list[tuple[ort.OrtValue, memoryview]] = []
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
         for line in iter(self.stream.readline, b""):
             request = json.loads(line)
             action = request.pop("do")
+            if action != "send":
+                self.held = []
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
             except Exception as error:  # noqa: BLE001  the parent tells what kind it is
@@ -54,7 +56,6 @@ class Worker:
             self.stream.write(json.dumps(reply).encode() + b"\n")
             self.stream.writelines(payloads)
             self.stream.flush()
-            self.sending = {}
 
     def do_open(
         self,
@@ -119,30 +120,54 @@ class Worker:
     def do_run(
         self, feeds: dict[str, str], fetch: list[str], keep: list[str]
     ) -> tuple[Header, list[memoryview]]:
-        """Run on stored values (input name -> stored name); send what is fetched, store what is kept."""
+        """Run on stored values (input name -> stored name); hold what is fetched, store what is kept."""
         if self.session is None:
             raise RuntimeError("no session is open")
         names = list(dict.fromkeys((*fetch, *keep)))
         given = {name: self.store[stored] for name, stored in feeds.items()}
         results = dict(zip(names, self.session.run_with_ort_values(names, given), strict=True))
         self.store.update((name, results[name]) for name in keep)
-        return self._send({name: results[name] for name in names}, fetch)
+        return self._hold({name: results[name] for name in names}, fetch)
 
     def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
-        """Send stored values."""
-        return self._send({name: self.store[name] for name in names}, names)
+        """Hold stored values."""
+        return self._hold({name: self.store[name] for name in names}, names)
 
-    def _send(
+    def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
+        """Send the bytes of one that is held."""
+        return {}, [self.held[payload][1]]
+
+    def _hold(
         self, values: dict[str, ort.OrtValue], fetch: list[str]
     ) -> tuple[Header, list[memoryview]]:
-        self.sending = values  # alive until their bytes are gone
-        headers, payloads = [], []
-        for name, value in values.items():
-            header, payload = _describe(value)
-            headers.append({"name": name, "fetched": name in fetch, **header})
-            if name in fetch:
-                payloads += payload
-        return {"values": headers}, payloads
+        """Say what values are; those that are fetched stay where they are, to be read, until the next request."""
+        headers = [
+            {"name": n, "fetched": n in fetch, **self._describe(value, n in fetch)}
+            for n, value in values.items()
+        ]
+        return {"values": headers}, []
+
+    def _describe(self, value: ort.OrtValue, fetched: bool) -> Header:
+        kind = value.data_type()
+        if not value.has_value():
+            return {"kind": "none", "type": kind}
+        if value.is_tensor_sequence():
+            elements = [self._describe(element, fetched) for element in _elements(value)]
+            return {"kind": "sequence", "type": kind, "elements": elements}
+        if not value.is_tensor():
+            return {"kind": "other", "type": kind}
+        header: Header = {
+            "kind": "tensor",
+            "type": kind,
+            "data_type": value.element_type(),
+            "shape": value.shape(),
+        }
+        if not fetched:
+            return header
+        if value.element_type() == _STRING:
+            return {**header, "strings": [str(item) for item in value.numpy().flat]}
+        self.held.append((value, _memory(value)))
+        return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
     def do_forget(self, names: list[str]) -> tuple[Header, list[memoryview]]:
         """Drop stored values."""
@@ -155,36 +180,10 @@ class Worker:
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
 
 
-def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
-    """What a value is, and its bytes."""
-    kind = value.data_type()
-    if not value.has_value():
-        return {"kind": "none", "type": kind}, []
-    if value.is_tensor_sequence():
-        return _describe_sequence(value)
-    if not value.is_tensor():
-        return {"kind": "other", "type": kind}, []
-    header: Header = {
-        "kind": "tensor",
-        "type": kind,
-        "data_type": value.element_type(),
-        "shape": value.shape(),
-    }
-    if value.element_type() == _STRING:
-        return {**header, "strings": [str(item) for item in value.numpy().flat]}, []
-    return header, [_memory(value)]
-
-
-def _describe_sequence(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
-    """A sequence of tensors, element by element: the Python API gives no other way to an element's bytes."""
+def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
+    """The tensors of a sequence: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
-    headers, payloads = [], []
-    for position in range(int(length.numpy())):
-        element = _element(value, position)
-        header, payload = _describe(element)
-        headers.append(header)
-        payloads += [memoryview(bytes(memory)) for memory in payload]  # it ends with the element
-    return {"kind": "sequence", "type": value.data_type(), "elements": headers}, payloads
+    return [_element(value, position) for position in range(int(length.numpy()))]
 
 
 def _element(value: ort.OrtValue, position: int) -> ort.OrtValue:
