@@ -49,10 +49,20 @@ def record(
     count = 0
     with FolderWriter(target) as writer:
         for name, value in stream:
-            position = index.producer.get(name)
-            writer.add(name, value, "" if position is None else index.origins[position].scope)
+            writer.add(name, value, _place(index, name))
             count += 1
     return count
+
+
+def _place(index: GraphIndex, name: str) -> dict[str, str]:
+    """What a reference folder says of a value's origin."""
+    if name in index.inputs:
+        return {"kind": "input"}
+    position = index.producer.get(name)
+    if position is None:
+        return {}
+    origin = index.origins[position]
+    return {"scope": origin.scope, "class": origin.class_name, "source": origin.source}
 
 
 def computed(
