@@ -11,18 +11,24 @@ from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting import known
 from onnxsurgeon_lite.references import ReferenceSet
-from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.references.sets import Entry, Stored
 from onnxsurgeon_lite.running import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.scopes import place_text
 
 
 @dataclass
 class SetComparison:
-    """What comparing two sets gave: by name where both have it, and the names that only one has."""
+    """What comparing two sets gave: by name where both have it, and the names that only one has.
+
+    Attributes:
+        places: the module, its class and the source line of a compared value, where they are known.
+    """
 
     compared: dict[str, Comparison] = field(default_factory=dict)
     only_actual: list[str] = field(default_factory=list)
     only_reference: list[str] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def match(self) -> bool:
@@ -48,12 +54,18 @@ def compare_sets(
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
             result.compared |= compare_value(name, value, reference.read(name), tolerance)
+            if place := _place(reference.entries[name]):
+                result.places[name] = place
     if not result.compared:
         shown = ", ".join(map(repr, names[:5]))
         raise ReferenceSetError(
             f"{reference.place!r} has none of the {len(names)} tensors to compare: {shown}"
         )
     return result
+
+
+def _place(entry: Entry) -> str:
+    return place_text(entry.scope, entry.class_name.rpartition(".")[2], entry.source)
 
 
 def compare_model(

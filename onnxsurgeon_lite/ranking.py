@@ -31,6 +31,7 @@ class RankedNode:
         value: its output that was measured.
         own_db: signal to error power of what it computes from *reference* inputs: the loss that is its own.
         total_db: the same with the inputs it gets.
+        place: the module, its class and the source line that the node comes from.
     """
 
     id: str
@@ -39,6 +40,7 @@ class RankedNode:
     value: str
     own_db: float
     total_db: float
+    place: str = ""
 
 
 def rank(
@@ -79,7 +81,8 @@ def rank(
         position = index.producer[name]
         node = index.nodes[position]
         own = _sqnr(expected.alone(observer, name), expected.read(name))
-        found.append(RankedNode(f"@{position}", node.name, node.op_type, name, own, total[name]))
+        where = f"@{position}", node.name, node.op_type, name
+        found.append(RankedNode(*where, own, total[name], str(index.origins[position])))
     return sorted(found, key=lambda node: (node.own_db, node.total_db))
 
 
@@ -150,6 +153,7 @@ class Float16Risk:
         elements: all of them.
         clamped: constants of the node that a converter would change, by name.
         keep: whether the node should stay in float32.
+        place: the module, its class and the source line that the node comes from.
     """
 
     id: str
@@ -162,6 +166,7 @@ class Float16Risk:
     elements: int
     clamped: tuple[str, ...]
     keep: bool
+    place: str = ""
 
 
 def float16_risk(
@@ -195,7 +200,8 @@ def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
     finite = magnitudes[np.isfinite(magnitudes)]
     largest = float(finite.max(initial=0.0))
     where = (f"@{position}", node.name, node.op_type, name)
-    return Float16Risk(*where, largest, over, vanishing, value.size, clamped, keep)
+    counts = largest, over, vanishing, value.size
+    return Float16Risk(*where, *counts, clamped, keep, str(index.origins[position]))
 
 
 def _is_clamped(index: GraphIndex, name: str) -> bool:

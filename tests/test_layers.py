@@ -21,6 +21,7 @@ FLOORS = (
     ("surgery", "operators", "declarations", "constants", "completing"),
     ("resizing", "lifting"),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
+    ("float64",),
     (
         "bisection",
         "recording",

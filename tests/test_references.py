@@ -216,7 +216,7 @@ def test_a_folder_can_be_written_with_the_standard_library_alone(tmp_path):
 
 def test_what_a_folder_says_of_itself(tmp_path):
     with FolderWriter(tmp_path / "refs") as writer:
-        writer.add("x", np.ones((2, 1), np.float16), scope="encoder.0")
+        writer.add("x", np.ones((2, 1), np.float16), {"scope": "encoder.0"})
         writer.add("x", np.zeros((2, 1), np.float16), sample=1)
 
     index = json.loads((tmp_path / "refs" / "index.json").read_text())

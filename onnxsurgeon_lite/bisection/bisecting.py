@@ -10,7 +10,6 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
-from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
@@ -28,6 +27,7 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
 )
 from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer

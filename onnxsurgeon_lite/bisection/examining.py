@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 from onnx import NodeProto, SparseTensorProto, helper
 
-from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.bisection.unobserved import same
 from onnxsurgeon_lite.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.frames import Inside
 from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.observe import Observer

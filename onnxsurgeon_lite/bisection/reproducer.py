@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
+from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.files import write_text

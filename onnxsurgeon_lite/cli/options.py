@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and what they mean."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
@@ -181,6 +181,13 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
                     "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
                 )
     return how
+
+
+def refuse(applies: bool, what: str, given: Mapping[str, object], hint: str = "") -> None:
+    """Raise `UsageError` for options that mean nothing for what a command is given."""
+    useless = [name for name, value in given.items() if value]
+    if applies and useless:
+        raise UsageError(f"{', '.join(useless)} is not for {what}", hint or "leave it out")
 
 
 def files(texts: list[str] | None) -> dict[str, Path]:

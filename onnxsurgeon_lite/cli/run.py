@@ -103,6 +103,9 @@ def record(
     seed: options.Seed = 0,
     dim: options.Dims = None,
     fill: options.Fills = None,
+    wide: Annotated[
+        bool, typer.Option("--float64", help="Compute an ONNX model in float64, node by node.")
+    ] = False,
     scope: Annotated[
         list[str] | None,
         typer.Option("--scope", help="PyTorch: only what lies in this module, such as layer.4.*."),
@@ -120,7 +123,13 @@ def record(
     ops_library: options.OpsLibraries = None,
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
-    if ".py:" in str(model):
+    is_factory = ".py:" in str(model)
+    options.refuse(
+        is_factory, "a PyTorch module", {"--value": value, "--float64": wide, "--fill": fill}
+    )
+    torch_only = {"--scope": scope, "--operators": operators, "--model": names_of}
+    options.refuse(not is_factory, "an ONNX model", torch_only, "--value scope:layer.4.* chooses")
+    if is_factory:
         from onnxsurgeon_lite.report import lines
         from onnxsurgeon_lite.torch_recording import record_factory
 
@@ -149,7 +158,7 @@ def record(
         lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress(f"recording {model}") as tell, Runtime(how, child) as runtime:
-            count = recording.record(index, given, runtime, output, selected.names, tell)
+            count = recording.record(index, given, runtime, output, selected.names, tell, wide)
     lines.out(f"recorded {count} values in {str(output)!r}")
 
 

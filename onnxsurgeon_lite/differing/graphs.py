@@ -25,6 +25,7 @@ from onnxsurgeon_lite.differing.subjects import (
     left_over,
     named,
     operator_text,
+    place_of,
     producer_text,
     quoted,
     tensor_kind,
@@ -94,7 +95,8 @@ class GraphDiff:
             changes = tuple(self._node(a, b))
             if changes:
                 ids = first.node_id(a), second.node_id(b)
-                yield Difference("changed", "node", first.describe(a), *ids, changes)
+                place = place_of(second, b)
+                yield Difference("changed", "node", first.describe(a), *ids, changes, place=place)
         yield from self._ends("input")
         yield from self._ends("output")
         for a, b in pairs:

@@ -47,6 +47,7 @@ class Difference:
 
     Attributes:
         subject: what it is, as people read it: `Conv 'Conv_6' (@6)`.
+        place: the module, its class and the source line of a node, as its exporter wrote them.
         before, after: ids of nodes, names of values, in the first and the second model; '' where it is not.
     """
 
@@ -57,6 +58,7 @@ class Difference:
     after: str = ""
     changes: tuple[Change, ...] = ()
     contents: TensorDifference | None = None
+    place: str = ""
 
 
 @dataclass

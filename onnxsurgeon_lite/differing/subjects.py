@@ -21,7 +21,14 @@ def unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -
     )
     node = scope.node_id(position)
     ids = (node, "") if status == "removed" else ("", node)
-    return Difference(status, "node", scope.describe(position), *ids, around)
+    place = place_of(scope, position)
+    return Difference(status, "node", scope.describe(position), *ids, around, place=place)
+
+
+def place_of(scope: Scope, position: int) -> str:
+    """Where a node comes from, if its exporter says class or line; names and weights show the rest themselves."""
+    origin = scope.index.origins[position]
+    return str(origin) if origin.modules or origin.frames else ""
 
 
 def named(

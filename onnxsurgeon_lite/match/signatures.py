@@ -58,16 +58,21 @@ def signature_of(array: Array) -> Signature | None:
     half = array.dtype.name in _HALF
     numbers = array if array.dtype.kind == "f" and not half else array.astype(np.float32)
     flat = numbers.reshape(-1)
-    sample = flat[np.linspace(0, flat.size - 1, min(flat.size, _SAMPLE)).astype(np.int64)]
-    sample = sample.astype(np.float64)
-    if not np.isfinite(sample).all() or len(np.unique(sample[:64])) < _MIN_DISTINCT:
+    sample = flat[_places(flat.size)].astype(np.float64)
+    if not np.isfinite(sample).all() or len({*sample[:64].tolist()}) < _MIN_DISTINCT:
         return None
     with np.errstate(all="ignore"):
-        square = float(np.dot(flat, flat))
-        sums = np.array([flat.sum(dtype=np.float64), square**0.5, flat.max(), flat.min()], float)
+        means = _means(numbers)
+        total = means[0].sum() * flat.size / len(means[0]) if means else flat.sum(dtype=np.float64)
+        sums = np.array([total, float(np.dot(flat, flat)) ** 0.5, flat.max(), flat.min()])
     if not np.isfinite(sums).all():
         return None
-    return Signature(array.shape, sums, sample, _means(numbers), half)
+    return Signature(array.shape, sums, sample, means, half)
+
+
+@lru_cache(maxsize=64)
+def _places(size: int) -> NDArray[np.int64]:
+    return np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
 
 
 def _means(numbers: Array) -> tuple[Floats, ...]:

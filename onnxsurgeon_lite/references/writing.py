@@ -57,9 +57,12 @@ class FolderWriter:
             if self._made and not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
-    def add(self, name: str, value: Stored, scope: str = "", sample: int = 0) -> None:
-        """Append a value."""
+    def add(
+        self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
+    ) -> None:
+        """Append a value. place: `scope`, `class` and `source`, or `"kind": "input"` of what the model is given."""
         entry: dict[str, object] = {"name": name, "sample": sample, "offset": self._values.tell()}
+        entry |= {key: text for key, text in (place or {}).items() if text}
         if isinstance(value, list):
             entry |= {"kind": "sequence", "dtype": "sequence", "shape": None}
             self._values.write(_proto(name, value).SerializeToString())
@@ -68,8 +71,6 @@ class FolderWriter:
             entry |= {"dtype": tensors.dtype_name(data_type), "shape": list(value.shape)}
             self._values.write(_stored_bytes(value))
         entry["length"] = self._values.tell() - int(str(entry["offset"]))
-        if scope:
-            entry["scope"] = scope
         self._index.append(entry)
 
     def _index_text(self) -> str:

@@ -53,7 +53,8 @@ def _lines(found: ModelDiff) -> Iterator[str]:
 
 
 def _line(difference: Difference) -> str:
-    what = f"{difference.status} {difference.kind} {difference.subject}"
+    place = f", {difference.place}" if difference.place else ""
+    what = f"{difference.status} {difference.kind} {difference.subject}{place}"
     texts = [change for change in difference.changes if _is_text(change)]
     parts = [change for change in difference.changes if len(texts) == 1 or not _is_text(change)]
     changes = [_change(change) for change in parts]

@@ -35,6 +35,8 @@ def show_comparison(result: SetComparison) -> None:
     for name, comparison in result.compared.items():
         for line in explain(name, comparison):
             out(line)
+        if not comparison.match and result.places.get(name):
+            out(f"  scope: {shown(result.places[name])}")
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:
             show_notes([f"not compared, the {where} lacks: {', '.join(map(repr, names[:8]))}"])
@@ -86,9 +88,9 @@ def _show_search(result: BisectResult) -> None:
 
 def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: float) -> None:
     """The lossiest nodes, then what to exclude."""
-    columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value"]
+    columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value", "place"]
     rows = [
-        (number_text(n.own_db), number_text(n.total_db), n.id, n.op_type, n.name, n.value)
+        (number_text(n.own_db), number_text(n.total_db), n.id, n.op_type, n.name, n.value, n.place)
         for n in nodes[:_RANKED]
     ]
     show_table(columns, rows)
@@ -99,10 +101,12 @@ def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: flo
 def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
     """The nodes in danger, then what to keep."""
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
+    columns.append("place")
     rows = [
         (
             *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
             *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
+            r.place,
         )
         for r in risks[:_RANKED]
     ]

@@ -1,16 +1,12 @@
 """Names across exports: matching two models, recording from PyTorch."""
 
+import shlex
 from pathlib import Path
 
 from cutting import SESSION_AND_RUN
 from measuring import MB, ONNXDBG, BenchError, Command, Contest, Peer, Row, Target, python
 from models import model_folder
 
-_RUN_BOTH = f"""
-import sys
-for sys.argv[1] in sys.argv[3:]:
-{SESSION_AND_RUN.replace(chr(10), chr(10) + "    ")}
-"""
 _FORWARD = """
 import sys
 import torch
@@ -33,7 +29,10 @@ def matching(root: Path, out: Path) -> list[Contest]:
     models = [folder / "a.onnx", folder / "b.onnx"]
     argv = [ONNXDBG, "match", *models, "--feeds", folder / "feeds.npz"]
     ours = Command("match", [*argv, "--save", out / "map.json"])
-    plain = Command("run both", python(_RUN_BOTH, "", folder / "feeds.npz", *models))
+    runs = (python(SESSION_AND_RUN, model, folder / "feeds.npz") for model in models)
+    plain = Command(
+        "run each", ["/bin/sh", "-c", " && ".join(shlex.join(map(str, r)) for r in runs)]
+    )
     peer = Peer(plain, (Target("time", 3.0), Target("memory", 1.2)))
     return [Contest(ours, (peer,), _require_all_matched)]
 

@@ -71,6 +71,27 @@ class Float64:
                 return found, name
         return None, "no float64 evaluation within its time"
 
+    def outputs(self, position: int, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """What a node makes of float64 values; rounded to the model's own dtypes where it has no such evaluation.
+
+        Raises:
+            RuntimeFailure: the runtime cannot run the node either.
+        """
+        index = self.observer.index
+        node = index.nodes[position]
+        names = [name for name in node.output if name]
+        constants = (index.initializers.get(name) for name in node.input)
+        if any(map(_is_wide, inputs.values())) or any(
+            t.data_type in _FLOATS for t in constants if t
+        ):
+            found = {name: self.evaluate([position], inputs, name)[0] for name in names}
+            if all(isinstance(value, np.ndarray) for value in found.values()):
+                return {**found}
+        index.learn_types(inputs)
+        given = {name: _narrowed(value, index.types.get(name)) for name, value in inputs.items()}
+        made = self.observer.alone([position], given, names)
+        return {name: widened(value) for name, value in made.items()}
+
     def _in_runtime(
         self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
     ) -> Array | None:
@@ -195,7 +216,8 @@ def _widen(part: ModelProto) -> bool:
     for node in nodes:
         graph.node.append(node)
         graph.node.extend(casts[name] for name in node.output if name in casts)
-    return bool(casts)
+    doubles = (v.type.tensor_type.elem_type == TensorProto.DOUBLE for v in graph.input)
+    return bool(casts) or any(doubles)
 
 
 def _makes_float(node: NodeProto) -> bool:
@@ -224,6 +246,25 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
     allowed = {c.type_param_str: _DOUBLE in c.allowed_type_strs for c in schema.type_constraints}
     takes = [allowed.get(formal.type_str, False) for formal in schema.inputs]
     return takes if any(takes) or not takes else None
+
+
+def widened(value: Value) -> Value:
+    """Floats as float64, everything else as it is."""
+    if isinstance(value, np.ndarray) and tensors.is_float(value.dtype):
+        return value.astype(np.float64)
+    return value
+
+
+def _is_wide(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and tensors.is_float(value.dtype)
+
+
+def _narrowed(value: Value, kind: TypeProto | None) -> Value:
+    """A float64 value in the dtype that the model has there; float32 where it does not say."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return value
+    declared = kind.tensor_type.elem_type if kind is not None else 0
+    return value.astype(tensors.numpy_dtype(declared or TensorProto.FLOAT))
 
 
 def _types(inputs: Mapping[str, Array]) -> dict[str, TypeProto]:
