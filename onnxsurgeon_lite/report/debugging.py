@@ -14,9 +14,9 @@ from onnxsurgeon_lite.debugger import (
     Stop,
 )
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.lines import changes_shown
-from onnxsurgeon_lite.report.numbers import explain, number
+from onnxsurgeon_lite.report.wording import explain, number
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors import Array

@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out, show_notes
-from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.wording import explain
 
 _LONGEST = 80  # characters of a text before or after a change
 _ALIKE = 4  # nodes of which only metadata changed have a line each, more of them have one together

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.ranking import Float16Risk, RankedNode
 from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.report.wording import explain, number
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.scopes import place_text
 
@@ -46,8 +47,8 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
         _show_agreement(result)
     for finding in result.findings:
         out(f"{finding.verdict}: {shown(finding.because)}")
-    for number, culprit in enumerate(result.culprits):
-        if number:
+    for place, culprit in enumerate(result.culprits):
+        if place:
             out("")
         _show_culprit(culprit, many=len(result.culprits) > 1)
     for culprit in result.cleared:
@@ -117,35 +118,6 @@ def _show_rest(count: int) -> None:
 def _pasted(names: Sequence[str]) -> str:
     """Names as a Python list, which is also a TOML and (but for the quotes) a JSON one."""
     return shown("[" + ", ".join(map(repr, names)) + "]")
-
-
-def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[str]:
-    """Why a comparison mismatches, in sentences; nothing for a match."""
-    if comparison.match:
-        return []
-    by = f", produced by {produced_by}" if produced_by else ""
-    dtype, shape = comparison.dtypes[0], list(comparison.shapes[0])
-    lines = [f"mismatch at value {name!r} ({dtype} {shape}){by}"]
-    if comparison.reason in ("shape", "dtype"):
-        sides = comparison.shapes if comparison.reason == "shape" else comparison.dtypes
-        actual, reference = (list(s) if isinstance(s, tuple) else s for s in sides)
-        return [*lines, f"  its {comparison.reason} is {actual}, the reference's {reference}"]
-    if comparison.non_finite is not None:
-        (nan, nan_r), (inf, inf_r) = comparison.nan, comparison.inf
-        lines.append(
-            f"  first non-finite difference at {list(comparison.non_finite)}: "
-            f"actual has {nan} NaN and {inf} Inf, the reference {nan_r} and {inf_r}"
-        )
-    over = f"{comparison.exceeding} of {comparison.elements} elements exceed {comparison.tolerance}"
-    lines.append(f"  {over}")
-    worst = comparison.worst
-    if worst is not None:
-        lines.append(
-            f"  worst at {list(worst.index)}: actual {number(worst.actual)}, "
-            f"reference {number(worst.reference)}, "
-            f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
-        )
-    return [*lines, *(f"  {note}" for note in comparison.notes)]
 
 
 def _show_samples(samples: Samples) -> None:
@@ -229,10 +201,3 @@ def _metrics(c: Comparison) -> Sequence[object]:
         return (c.reason,)
     numbers = (c.max_abs, c.max_rel, c.rmse, c.cosine, c.sqnr_db)
     return (*map(number, numbers), "" if c.ulp is None else c.ulp, f"{c.exceeding}/{c.elements}")
-
-
-def number(value: float | str | None) -> str:
-    """A number as people read it."""
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)
