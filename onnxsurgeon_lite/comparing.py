@@ -9,6 +9,7 @@ from onnxsurgeon_lite.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting import known
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.running import run
@@ -62,20 +63,22 @@ def compare_model(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> SetComparison:
-    """Compare a model's outputs with a reference set; its inner values where no output has a reference.
+    """Compare a model's outputs with a reference set; its other values where no output has a reference.
 
     Raises:
         ReferenceSetError: the set has no value of the model.
     """
     fetch = [name for name in index.outputs if name in reference]
-    fetch = fetch or [name for name in index.producer if name in reference]
+    fetch = fetch or [n for n in index.producer if n in reference] + known(index, reference)
     if not fetch:
         raise ReferenceSetError(
             f"{reference.place!r} has no value that the model computes",
             f"the model's outputs are {', '.join(map(repr, index.outputs))}",
         )
-    result = compare_sets(run(index, feeds, runtime, fetch), reference, tolerance)
-    fed = index.inputs.keys() | index.producer.keys()
+    found = run(index, feeds, runtime, fetch)
+    computed = {n: value for n, value in found.items() if value is not None or n in index}
+    result = compare_sets(computed, reference, tolerance)
+    fed = index.inputs.keys() | index.producer.keys() | {*known(index, reference)}
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]
     return result

@@ -7,7 +7,7 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 
 import heapq
 import operator
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,11 +29,13 @@ from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import Origin, origins
+from onnxsurgeon_lite.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
 
 MAIN = ""
+FUNCTION_PATH = "fn:"
 
 
 @dataclass(frozen=True)
@@ -124,12 +126,14 @@ class GraphIndex:
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
-        for position, node in enumerate(self.nodes):
-            names = self.reads[position] if node.attribute else node.input
-            if not found.keys().isdisjoint(names):
-                for name in found.keys() & names:
-                    found[name].append(position)
+        for position in mentioning(self._encoded, found):
+            for name in found.keys() & self.reads[position]:
+                found[name].append(position)
         return found
+
+    @cached_property
+    def _encoded(self) -> list[bytes]:
+        return [node.SerializeToString() for node in self.nodes]
 
     @cached_property
     def order(self) -> list[int]:
@@ -180,12 +184,9 @@ class GraphIndex:
         return dict(found)
 
     @cached_property
-    def types(self) -> dict[str, TypeProto]:
+    def types(self) -> "_Types":
         """The known types: of declarations and initializers, and what was inferred so far."""
-        known = {n: v.type for n, v in self.declarations.items() if v.HasField("type")}
-        for name, tensor in self.initializers.items():
-            known.setdefault(name, _type_of(tensor))
-        return known
+        return _Types(self)
 
     def type_of(self, name: str) -> TypeProto | None:
         """A value's type: as declared, else as inferred, else None."""
@@ -203,7 +204,7 @@ class GraphIndex:
             inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
-            unknown -= {name for name, kind in found.items() if _has_shape(kind)}
+            unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
@@ -252,7 +253,7 @@ class GraphIndex:
             declared = walk.bodies(node)[0][1].output[1:]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
-                if name and kind is not None and kind == result.type and _has_shape(kind):
+                if name and kind is not None and kind == result.type and has_shape(kind):
                     states[name] = kind
         return states
 
@@ -293,20 +294,23 @@ class GraphIndex:
     def require(self, name: str) -> None:
         """Raise `UnknownNameError` unless the main graph has this value."""
         if name not in self:
-            inner = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
             error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
-            if inner is not None:
-                error.hint = (
-                    f"it is a value inside the body {inner}, which cannot be named from outside"
-                )
+            error.hint = self._where_inside(name) or error.hint
             raise error
+
+    def _where_inside(self, name: str) -> str | None:
+        """Where a value is, if a body has it."""
+        found = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
+        if found is None or not found.startswith(FUNCTION_PATH):
+            return found and f"it is inside a body: {f'{found}/{name}'!r}"
+        return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: of one call it is '@NODE/function/{name}'"
 
     @cached_property
     def inner_bodies(self) -> list[Body]:
         """The bodies of subgraphs, at any depth, and of functions."""
         pending = [Body(MAIN, self.nodes)]
         pending += [
-            Body(f"fn:{'::'.join(filter(None, function_key(f)))}", f.node)
+            Body(f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(f)))}", f.node)
             for f in self.model.proto.functions
         ]
         found = []
@@ -353,6 +357,31 @@ class GraphIndex:
                         found.add(consumer)
                         pending.append(consumer)
         return found
+
+
+class _Types(UserDict[str, TypeProto]):
+    """Value -> its known type; looked up in the model when asked, since an edit asks about few values of many."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        super().__init__()
+        self._index = index
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or self._declared(str(name)) is not None
+
+    def __missing__(self, name: str) -> TypeProto:
+        kind = self._declared(name)
+        if kind is None:
+            raise KeyError(name)
+        self.data[name] = kind
+        return kind
+
+    def _declared(self, name: str) -> TypeProto | None:
+        info = self._index.declarations.get(name)
+        if info is not None and info.HasField("type"):
+            return info.type
+        tensor = self._index.initializers.get(name)
+        return None if tensor is None else _type_of(tensor)
 
 
 class _Reads(Sequence[list[str]]):
@@ -501,7 +530,7 @@ def _defined(body: Body) -> set[str]:
     return {name for node in body.nodes for name in node.output}
 
 
-def _has_shape(kind: TypeProto) -> bool:
+def has_shape(kind: TypeProto) -> bool:
     """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 

@@ -1,5 +1,6 @@
 """Values of a model as it is written: optimisation off, running only what a question needs."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -82,12 +83,15 @@ class Observer:
         """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
         index = self.index
         order = sorted(values, key=index.rank.__getitem__)
-        for start in range(0, len(order), _PART):
-            part = order[start : start + _PART]
-            end = index.rank[part[-1]]
+        start = 0
+        while start < len(order):
+            end = index.rank[order[min(start + _PART, len(order)) - 1]]
+            stop = bisect_right(order, end, start, key=index.rank.__getitem__)
+            part = order[start:stop]  # all that is wanted of a node
             progress(f"{start} of {len(order)} values computed")
             yield from self.stream(part, [n for n in part if index.last_use.get(n, -1) > end])
             self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
+            start = stop
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, Value]]:
         positions = self._positions([*missing, *new])

@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting import lift
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.references.sets import Stored
@@ -23,7 +24,7 @@ def record(
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
 ) -> int:
-    """Store the feeds and every value, or the named ones; returns how many were stored.
+    """Store the feeds and every value of the main graph, or the named ones; returns how many were stored.
 
     A folder is written value by value, and memory holds one part of the model at a time; `.npz` and `.safetensors`
     are collected first.
@@ -33,8 +34,6 @@ def record(
         ReferenceSetError: the format cannot hold one of the values.
         RuntimeFailure: the runtime cannot run the model.
     """
-    for name in values:
-        index.require(name)
     stream = computed(index, feeds, runtime, values, progress)
     if target.suffix in (".npz", ".safetensors"):
         collected = dict(stream)
@@ -56,15 +55,21 @@ def computed(
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
 ) -> Iterator[tuple[str, Stored]]:
-    """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile."""
+    """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile.
+
+    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`.
+    """
     yield from feeds.items()
     for name in values:
         constant = index.initializers.get(name)
         if isinstance(constant, TensorProto) and name not in feeds:
             yield name, index.model.array(constant)
-    observer = Observer(index, runtime)
+    lifted = lift(index, [name for name in values if name not in index])
+    whole = GraphIndex.of(lifted.model) if lifted.asked else index
+    observer = Observer(whole, runtime)
     observer.feed(feeds)
-    wanted = values or index.producer.keys()
-    for name, value in observer.sweep([n for n in wanted if n in index.producer], progress):
+    wanted = lifted.sources(values or index.producer)
+    sources = observer.sweep([name for name in wanted if name in whole.producer], progress)
+    for name, value in lifted.read(sources):
         if value is not None:
             yield name, value

@@ -7,6 +7,7 @@ import numpy as np
 
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting import lift
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import Array, data_type_of_numpy, dtype_name
 
@@ -28,7 +29,10 @@ class Statistics:
 def run(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str] = ()
 ) -> dict[str, Value]:
-    """Run a model once, in the runtime's optimisation level; `fetch` names inner values to return instead.
+    """Run a model once, in the runtime's optimisation level; `fetch` names values to return instead of the outputs.
+
+    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`; as None
+    under its own name where it was not.
 
     Raises:
         UnknownNameError: a fetched value does not exist.
@@ -36,20 +40,18 @@ def run(
         RuntimeFailure: the runtime refuses the model, fails, dies or takes too long.
     """
     wanted = list(fetch) or list(index.outputs)
-    for name in wanted:
-        index.require(name)
     index.require_sound()
-    hidden = [name for name in wanted if name not in index.outputs]
-    model = index.model
-    if hidden:
-        model = model.copy()
-        for name in hidden:
+    lifted = lift(index, [name for name in wanted if name not in index])
+    model = lifted.model
+    names = lifted.sources(wanted)
+    for name in names:
+        if name not in index.outputs:
             model.proto.graph.output.add(name=name)  # the runtime needs no type here
     runtime.open(model)
     for name, value in feeds.items():
         element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
         runtime.put(name, value, element or None)
-    return runtime.run(list(feeds), wanted).values
+    return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
 
 
 def statistics(name: str, value: Value) -> list[Statistics]:

@@ -2,7 +2,8 @@
 
 Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
 (what lies in a module), `class:LayerNorm`, `src:model.py:42`, glob. `name:` in front forces an exact name. A name held
-by both a value and a node means the kind that is asked for.
+by both a value and a node means the kind that is asked for. Behind a body
+(`@12/body/`) any of these means values in it.
 """
 
 import re
@@ -13,6 +14,7 @@ from fnmatch import fnmatchcase
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
+from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.scopes import Origin, fits_scope, fits_source
 
@@ -28,17 +30,29 @@ class Selection:
     notes: list[str] = field(default_factory=list)
 
 
-def select_values(index: GraphIndex, arguments: Iterable[str]) -> Selection:
+def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = False) -> Selection:
     """The values that list arguments mean: names, ids or operators of nodes stand for their outputs.
+
+    Args:
+        inner: whether values inside bodies (`@12/body/q`, `@12/body/q[3]`) are among them.
 
     Raises:
         UnknownNameError: nothing is called that.
         AmbiguousNameError: a node with several outputs stands where one value was meant.
-        UsageError: a value is listed twice.
+        UsageError: a value is listed twice, or is inside a body where that cannot be.
     """
     selection = Selection([])
     for argument in _split(index, arguments):
-        selection.names += _values(index, argument, selection.notes)
+        inside = None if argument in index else Inside.of(argument)
+        if inside is None:
+            selection.names += _values(index, argument, selection.notes)
+        elif inner:
+            selection.names += _inner_values(index, argument, inside, selection.notes)
+        else:
+            raise UsageError(
+                f"{argument!r} is inside a body: only values of the main graph can be taken here",
+                "run, record and expose reach inside; edit inline brings a function's values out",
+            )
     repeated = [name for name, times in Counter(selection.names).items() if times > 1]
     if repeated:
         shown = ", ".join(map(repr, repeated))
@@ -98,6 +112,26 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     if not found:
         index.require(argument)
     return found
+
+
+def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[str]) -> list[str]:
+    """The values in a body that a selector behind the body's path means."""
+    frame = Frame.of(index, inside.position, inside.body)
+    deeper = None if inside.rest in frame.index else Inside.of(inside.rest)
+    if deeper is not None:
+        found = _inner_values(frame.index, inside.rest, deeper, notes)
+        return [f"{inside.path}/{name}" for name in found]
+    plain = inside.rest in frame.index or inside.rest.startswith("op:")
+    selector, iterations = (inside.rest, ()) if plain else iterations_of(inside.rest)
+    try:
+        names = _values(frame.index, selector, notes)
+    except UnknownNameError as error:
+        known = [f"{inside.path}/{name}" for name in frame.values]
+        raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
+    own = [name for name in names if name not in frame.captured]
+    if not own:
+        raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
+    return [at(f"{inside.path}/{name}", iterations) for name in own]
 
 
 def _only_output(index: GraphIndex, argument: str, position: int) -> str:

@@ -16,9 +16,10 @@ FLOORS = (
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references", "storage"),
+    ("frames",),
     ("runtime", "cut", "select", "feeds", "findings", "alignment", "checkpoint"),
     ("surgery", "operators", "declarations", "constants", "completing"),
-    ("resizing",),
+    ("resizing", "lifting"),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
     (
         "bisection",

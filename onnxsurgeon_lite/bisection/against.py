@@ -1,7 +1,7 @@
 """References that another model, or the same one under other settings, computes while the search asks for them."""
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,6 +14,7 @@ from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds, check_feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting import lift, liftable
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Entry, ReferenceSet, Stored
 from onnxsurgeon_lite.runtime.session import Runtime, Value
@@ -63,7 +64,7 @@ class _Computed:
             for name in index.producer
         }
         place = str(index.model.path or "the other model")
-        return ReferenceSet(place, entries, prefetch=computed.prefetch)
+        return ReferenceSet(place, entries, prefetch=computed.prefetch, bodies=computed.inside)
 
     def prefetch(self, names: Sequence[str]) -> None:
         """Compute these together; what later values need stays in the runtime."""
@@ -88,6 +89,28 @@ class _Computed:
         if value is None:
             raise ReferenceSetError(f"the other model gives nothing for {name!r}")
         return value
+
+    def inside(self, value: str) -> Mapping[str, Entry]:
+        """What the bodies of the node that makes a value compute."""
+        if value not in self.index.producer:
+            return {}
+        position = self.index.producer[value]
+        names, _ = liftable(self.index, [position])
+        lifted = lift(self.index, names)
+        observer = Observer(
+            GraphIndex.of(lifted.model), self.observer.runtime, kept=dict(self.observer.kept)
+        )
+        found = lifted.read(observer.fetch(lifted.sources(names)).items())
+        start = f"@{position}/"
+        return {
+            name.removeprefix(start): Entry(partial(_itself, array))
+            for name, array in found
+            if array is not None
+        }
+
+
+def _itself(value: Stored) -> Stored:
+    return value
 
 
 @dataclass(frozen=True)

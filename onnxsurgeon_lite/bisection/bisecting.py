@@ -11,6 +11,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
 from onnxsurgeon_lite.bisection.float64 import Float64
+from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.randomness import replayed
@@ -40,6 +41,7 @@ BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
 _BLAMED = 3  # culprits for which the optimiser is looked for
+_ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _RANKED = 8  # origins whose effect on the outputs is measured
 
@@ -153,7 +155,27 @@ class _Bisection:
         self.result.notes += filter(None, [self.journal.lost])
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
+        for culprit in self.result.culprits[:_ENTERED]:
+            self._look_inside(culprit)
         return self.result
+
+    def _look_inside(self, culprit: Culprit) -> None:
+        """Go on in the body of a culprit that is one node of this graph."""
+        crash = any(finding.verdict == "crash" for finding in culprit.findings)
+        if crash or culprit.covers or len(culprit.region) > 1:
+            return
+        search = replace(self.search, journal=None, resume=False)
+
+        def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
+            return bisect(
+                *(model, references, feeds, self.runtime, None, search, self.progress, self.changed)
+            )
+
+        given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
+        found, why = Inside(self.observer, self.judge, culprit, given, search_body).look()
+        self.result.notes += [why] if why else []
+        if culprit is self.result.culprits[0]:
+            self.result.inner = found
 
     def so_far(self) -> list[str]:
         """What is known of a search that is cut short, in sentences."""

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.bisection.unobserved import same
 from onnxsurgeon_lite.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.frames import Inside
 from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Stored
@@ -74,7 +75,8 @@ class Examiner:
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         between = list(place)[start + 1 : place[culprit.value]]
         index = self.space.index
-        return [name for name in between if name not in index][:_LACKING]
+        lacking = [name for name in between if name not in index and Inside.of(name) is None]
+        return lacking[:_LACKING]
 
     def reference(self, name: str) -> Stored | None:
         """The stored tensor; what was fed is its own reference."""

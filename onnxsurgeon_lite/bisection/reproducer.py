@@ -27,7 +27,7 @@ from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.references import make_folder, open_references, write_test_data
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, Value
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.storage import strip
 from onnxsurgeon_lite.tensors import numpy_dtype, type_of
 
@@ -84,13 +84,13 @@ def write_reproducer(
 ) -> Reproducer:
     """Write the first culprit's folder, and run its `repro.py`, unless that is not to be verified.
 
-    Inputs are the references' own where they have them in the model's dtype and the culprit fails on them, else
-    this run's.
+    Where the culprit's body was searched, that of the first culprit in it. Inputs are the references' own where they
+    have them in the model's dtype and the culprit fails on them, else this run's.
     """
+    result, place = result.innermost()
     culprit = result.culprits[0]
-    index = GraphIndex.of(model)
-    on_actual = any(v.introduced is not None and v.introduced.match for v in culprit.values)
-    inputs = {name: _input(result, name, on_actual) for name in culprit.inputs}
+    index = GraphIndex.of(result.body or model)
+    inputs = {name: result.input_of(culprit, name) for name in culprit.inputs}
     outputs = {
         name: stored
         for name in (culprit.value, *culprit.outputs)
@@ -113,7 +113,7 @@ def write_reproducer(
     if result.look != "shipped":
         plain += ["--opt", "none"]
     made = Reproducer(folder, script if shows else plain, shows)
-    write_text(folder / "report.md", _report(result, culprit, made))
+    write_text(folder / "report.md", _report(result, culprit, made, place))
     return made
 
 
@@ -126,7 +126,7 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     Returns:
         What was done, in a sentence; nothing is changed where the failure does not survive.
     """
-    culprit = result.culprits[0]
+    culprit = result.innermost()[0].culprits[0]
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
     if leading not in ("kernel", "optimiser", "crash"):
         return "the weights stay: other ones have no reference to differ from"
@@ -204,21 +204,18 @@ def _shows(folder: Path, crash: bool) -> bool:
     return done.returncode == 1 and done.stdout.endswith(b"MISMATCH\n")
 
 
-def _input(result: BisectResult, name: str, on_actual: bool) -> Value:
-    stored, actual = result.tensors[name]
-    if isinstance(stored, np.ndarray) and isinstance(actual, np.ndarray):
-        same = stored.dtype == actual.dtype and stored.shape == actual.shape
-        return stored if same and not on_actual else actual
-    return actual if actual is not None else stored
+def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:
+    """The finding in words, for a bug report; names as code, so that nothing in them is markup.
 
-
-def _report(result: BisectResult, culprit: Culprit, made: Reproducer) -> str:
-    """The finding in words, for a bug report; names as code, so that nothing in them is markup."""
+    Args:
+        place: the body that the culprit is in, and its iteration; '' for the main graph.
+    """
     versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
     lines = [
         f"# Mismatch at {_code(culprit.value)}",
         "",
         f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {culprit.id}",
+        *([f"- inside: {_code(place)}"] if place else []),
         *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
         *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),

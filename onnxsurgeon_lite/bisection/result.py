@@ -4,8 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from onnxsurgeon_lite.comparison import Comparison
+from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.runtime.session import Value
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
@@ -77,6 +81,8 @@ class Culprit:
         healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
         covers: original node ids, where the region is one of the runtime's optimised graph.
         lacking: references between its inputs and `value` that the model has no value for: a node may be missing.
+        inside: of a node with bodies, the culprits in the body that runs wrong first: in a loop, at its first wrong
+            iteration. Their names are as seen from outside: `@12/body/@3`, `@12/body/q[5]`.
     """
 
     id: str
@@ -96,6 +102,7 @@ class Culprit:
     healed: float | None = None
     covers: list[str] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
+    inside: "list[Culprit]" = field(default_factory=list)
 
     @property
     def harmless(self) -> bool:
@@ -143,6 +150,8 @@ class BisectResult:
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
         reproducer: the folder that was written.
         samples: where there were several.
+        inner: what the search of the first culprit's body gave, where it was searched.
+        body, place: of such a search, the body as a model, and where it is: `@12/body[3]`.
     """
 
     verdict: Outcome
@@ -158,6 +167,26 @@ class BisectResult:
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
     samples: Samples | None = None
+    inner: "BisectResult | None" = None
+    body: Model | None = None
+    place: str = ""
+
+    def innermost(self) -> "tuple[BisectResult, str]":
+        """(the search that named the first culprit as closely as it could be, where that is: '' for the main graph)."""
+        result, places = self, list[str]()
+        while result.inner is not None and result.inner.culprits:
+            result = result.inner
+            places.append(result.place)
+        return result, "/".join(places)
+
+    def input_of(self, culprit: Culprit, name: str) -> Value:
+        """What a culprit fails on: the reference where it is of the model's dtype, unless it is right on that."""
+        stored, actual = self.tensors[name]
+        right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
+        if isinstance(stored, np.ndarray) and isinstance(actual, np.ndarray):
+            same = stored.dtype == actual.dtype and stored.shape == actual.shape
+            return stored if same and not right else actual
+        return actual if actual is not None else stored
 
     def add_finding(self, verdict: Verdict, because: str) -> None:
         """Add a verdict about the run as a whole, once."""

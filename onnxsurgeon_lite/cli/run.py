@@ -40,6 +40,7 @@ def run(
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite import running
         from onnxsurgeon_lite.feeds import given_or_made
+        from onnxsurgeon_lite.frames import Inside
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.references import save_tensors
@@ -49,7 +50,7 @@ def run(
         from onnxsurgeon_lite.select import select_values
 
         index = GraphIndex.of(load(model))
-        selected = select_values(index, fetch or ())
+        selected = select_values(index, fetch or (), inner=True)
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
         lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options(opt, provider, threads, timeout, ops_library, lean=True)
@@ -58,6 +59,8 @@ def run(
     if save is not None:
         save_tensors(save, {name: value for name, value in values.items() if value is not None})
         lines.show_written(save)
+    without = [name for name, value in values.items() if value is None and Inside.of(name)]
+    lines.show_notes(f"{name!r} was not computed: its body did not run then" for name in without)
     summary = [line for name, value in values.items() for line in running.statistics(name, value)]
     if json:
         data.show_json({"feeds": made, "values": summary})
@@ -93,6 +96,10 @@ def record(
             autocompletion=completion.values,
         ),
     ] = None,
+    inner: Annotated[
+        bool,
+        typer.Option("--inner", help="Values inside branches, loops and functions as well."),
+    ] = False,
     seed: options.Seed = 0,
     dim: options.Dims = None,
     fill: options.Fills = None,
@@ -125,6 +132,7 @@ def record(
         from onnxsurgeon_lite import recording
         from onnxsurgeon_lite.feeds import given_or_made
         from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.lifting import liftable
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.report import lines
         from onnxsurgeon_lite.report.progress import progress
@@ -132,7 +140,11 @@ def record(
         from onnxsurgeon_lite.select import select_values
 
         index = GraphIndex.of(load(model))
-        selected = select_values(index, value or ())
+        selected = select_values(index, value or (), inner=True)
+        if inner:
+            names, left = liftable(index)
+            selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
+            selected.notes += left
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
         lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds
+from onnxsurgeon_lite.frames import Inside
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.match.mapping import load_map, renamed, static_shapes
 from onnxsurgeon_lite.match.pairing import Matching, match
@@ -56,7 +57,10 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
 
     What PyTorch's modules returned has their paths for names, of which a model may have some by chance.
     """
-    computed = [name for name, entry in references.entries.items() if not entry.is_input]
+    names = [name for name, entry in references.entries.items() if not entry.is_input]
+    computed = [name for name in names if not Inside.of(name)]
+    if len(computed) < len(names) and index.inputs.keys() >= set(computed):
+        return False  # inner values alone: their names are ids, of no use in another model
     common = [name for name in computed if name in index.producer]
     from_torch = any(references.entries[name].class_name for name in computed)
     return not common or (from_torch and 2 * len(common) < len(computed))

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, has_shape
+from onnxsurgeon_lite.lifting import lift
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.select import select_values
@@ -13,7 +14,9 @@ from onnxsurgeon_lite.select import select_values
 class Expose:
     """Declare intermediate values as graph outputs, so that a run returns them.
 
-    Values inside subgraphs and functions are not reached.
+    A value inside a body (`@12/body/q`) is lifted out: of a function it is a tensor, of a branch or a loop a sequence
+    of tensors, one for each time that the body ran. Loops in loops, or branches in loops, get an output
+    called after the body (`@12/body`) that says at which iterations these were.
     """
 
     values: tuple[str, ...] = ()
@@ -29,20 +32,27 @@ class Expose:
         """
         index = GraphIndex.of(model)
         index.require_sound()
-        selection = select_values(index, self.values)
+        selection = select_values(index, self.values, inner=True)
         wanted = [*selection.names, *(index.producer if self.all_values else ())]
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
-        result = model.copy()
+        lifted = lift(index, [value for value in hidden if value not in index])
+        result = lifted.model
+        hidden = [value for value in hidden if value in index]
         index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
+        declarations += [wire.declared(wire.key) for wire in lifted.wires]
         result.proto.graph.output.extend(declarations)
         exposed = set(hidden)
         inner = [info for info in result.proto.graph.value_info if info.name not in exposed]
         del result.proto.graph.value_info[:]  # an output is declared once
         result.proto.graph.value_info.extend(inner)
-        untyped = [info.name for info in declarations if not info.HasField("type")]
+        untyped = [
+            info.name
+            for info in declarations
+            if not (info.HasField("type") and has_shape(info.type))
+        ]
         notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
         return PassResult(result, changed=True, notes=tuple(notes))

@@ -82,6 +82,10 @@ def _value(key: str, value: object, wanted: object) -> object:
         return value
     if isinstance(value, tuple):
         return value
+    if get_origin(wanted) is Mapping:
+        if not isinstance(value, dict):
+            raise UsageError(f"{key!r} is no table", f'write {key} = {{"name" = ...}}')
+        return {name: _value(key, v, options[1]) for name, v in value.items()}
     if get_origin(wanted) is tuple:
         item = options[0]
         if get_origin(item) is tuple:

@@ -57,6 +57,7 @@ class ReferenceSet:
     Attributes:
         place: where they are, as the user wrote it.
         notes: what a reader should know of how they were found.
+        bodies: of a set whose tensors are computed: value -> those inside the node that makes it (`body/q[3]`).
         prefetch: told which are read next, for a set whose tensors are computed.
     """
 
@@ -64,6 +65,14 @@ class ReferenceSet:
     entries: Mapping[str, Entry]
     notes: tuple[str, ...] = ()
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
+    bodies: Callable[[str], Mapping[str, Entry]] | None = None
+
+    def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
+        """What there is of the bodies of the node that makes a value (`body/q[3]`), stored under the node's id."""
+        if self.bodies is not None:
+            return self.bodies(value)
+        start = f"{node_id}/"
+        return {n.removeprefix(start): e for n, e in self.entries.items() if n.startswith(start)}
 
     def __contains__(self, name: object) -> bool:
         return name in self.entries

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.debugger import (
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.lines import changes_shown
-from onnxsurgeon_lite.report.wording import explain, number
+from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors import Array
@@ -123,7 +123,7 @@ def _lines(reading: Reading) -> list[str]:
 def _statistics(line: Statistics) -> str:
     numbers = ""
     if line.mean is not None:
-        low, high, mean = map(number, (line.min, line.max, line.mean))
+        low, high, mean = map(number_text, (line.min, line.max, line.mean))
         numbers = f": {low} .. {high}, mean {mean}"
     odd = [f"{count} {what}" for count, what in ((line.nan, "NaN"), (line.inf, "Inf")) if count]
     return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}", *odd])

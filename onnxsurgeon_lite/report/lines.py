@@ -38,17 +38,17 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
-def show_changes(changes: Sequence[str]) -> None:
+def show_changes(changes: Sequence[str], most: int = _MANY) -> None:
     """What an edit changed, a line each; the first of many."""
-    for text in changes_shown(changes):
+    for text in changes_shown(changes, most):
         out(_one_line(text))
 
 
-def changes_shown(changes: Sequence[str]) -> list[str]:
+def changes_shown(changes: Sequence[str], most: int = _MANY) -> list[str]:
     """All changes, or the first of many."""
-    if len(changes) <= _MANY:
+    if len(changes) <= most:
         return list(changes)
-    return [*changes[: _MANY - 1], f"... and {len(changes) - _MANY + 1} more"]
+    return [*changes[: most - 1], f"... and {len(changes) - most + 1} more"]
 
 
 def show_verdict(path: object, result: "CheckResult") -> None:

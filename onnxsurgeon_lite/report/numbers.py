@@ -8,8 +8,8 @@ from onnxsurgeon_lite.comparison import Comparison
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.ranking import Float16Risk, RankedNode
 from onnxsurgeon_lite.report.lines import out, show_notes
+from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.report.wording import explain, number
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.scopes import place_text
 
@@ -20,7 +20,7 @@ def show_statistics(lines: Sequence[Statistics]) -> None:
     """What a run gave, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
     rows = [
-        (s.name, s.dtype, list(s.shape), *map(number, (s.min, s.max, s.mean)), s.nan, s.inf)
+        (s.name, s.dtype, list(s.shape), *map(number_text, (s.min, s.max, s.mean)), s.nan, s.inf)
         for s in lines
     ]
     show_table(columns, rows)
@@ -47,10 +47,11 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
         _show_agreement(result)
     for finding in result.findings:
         out(f"{finding.verdict}: {shown(finding.because)}")
-    for place, culprit in enumerate(result.culprits):
-        if place:
+    for number, culprit in enumerate(result.culprits):
+        if number:
             out("")
         _show_culprit(culprit, many=len(result.culprits) > 1)
+        _show_inside(culprit)
     for culprit in result.cleared:
         _show_cleared(culprit)
     if result.verdict == "mismatch":
@@ -87,7 +88,7 @@ def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: flo
     """The lossiest nodes, then what to exclude."""
     columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value"]
     rows = [
-        (number(n.own_db), number(n.total_db), n.id, n.op_type, n.name, n.value)
+        (number_text(n.own_db), number_text(n.total_db), n.id, n.op_type, n.name, n.value)
         for n in nodes[:_RANKED]
     ]
     show_table(columns, rows)
@@ -100,7 +101,7 @@ def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, number(r.largest)),
+            *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
             *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
         )
         for r in risks[:_RANKED]
@@ -154,9 +155,22 @@ def _show_culprit(culprit: Culprit, many: bool) -> None:
         count = len(culprit.region)
         region = _some(culprit.region)
         out(f"  one of {count} nodes, between which no value has a reference: {region}")
+    _show_values(culprit.values)
+
+
+def _show_inside(culprit: Culprit) -> None:
+    """The culprits in a culprit's body, then those in theirs."""
+    for inner in culprit.inside:
+        out(f"inside {culprit.id}:")
+        _show_culprit(inner, many=False)
+        _show_inside(inner)
+
+
+def _show_values(values: Sequence[ValueReport]) -> None:
+    """The values of a culprit, a line each."""
     columns = ["", "", "name", "max abs", "max rel", "RMSE", "cosine", "SQNR dB", "ULP", "over"]
-    split = any(value.introduced is not None for value in culprit.values)
-    rows = [_value_row(value, split) for value in culprit.values]
+    split = any(value.introduced is not None for value in values)
+    rows = [_value_row(value, split) for value in values]
     show_table([*columns, *(["its own error"] if split else [])], rows)
 
 
@@ -188,7 +202,9 @@ def _value_row(value: ValueReport, split: bool) -> Sequence[object]:
 
 def _own(introduced: Comparison) -> str:
     return (
-        introduced.reason if introduced.reason in ("shape", "dtype") else number(introduced.max_abs)
+        introduced.reason
+        if introduced.reason in ("shape", "dtype")
+        else number_text(introduced.max_abs)
     )
 
 
@@ -200,4 +216,8 @@ def _metrics(c: Comparison) -> Sequence[object]:
     if c.reason in ("shape", "dtype"):
         return (c.reason,)
     numbers = (c.max_abs, c.max_rel, c.rmse, c.cosine, c.sqnr_db)
-    return (*map(number, numbers), "" if c.ulp is None else c.ulp, f"{c.exceeding}/{c.elements}")
+    return (
+        *map(number_text, numbers),
+        "" if c.ulp is None else c.ulp,
+        f"{c.exceeding}/{c.elements}",
+    )

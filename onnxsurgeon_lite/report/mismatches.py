@@ -1,4 +1,4 @@
-"""A comparison in sentences, a number as people read it."""
+"""Why two tensors mismatch, in sentences."""
 
 from onnxsurgeon_lite.comparison import Comparison
 
@@ -25,15 +25,15 @@ def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[st
     worst = comparison.worst
     if worst is not None:
         lines.append(
-            f"  worst at {list(worst.index)}: actual {number(worst.actual)}, "
-            f"reference {number(worst.reference)}, "
+            f"  worst at {list(worst.index)}: actual {number_text(worst.actual)}, "
+            f"reference {number_text(worst.reference)}, "
             f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
         )
     return [*lines, *(f"  {note}" for note in comparison.notes)]
 
 
-def number(value: float | str | None) -> str:
-    """A number as people read it."""
+def number_text(value: float | str | None) -> str:
+    """A number as tables show it; a dash for none."""
     if value is None:
         return "-"
     return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -1,0 +1,161 @@
+"""A fault inside a branch, a loop or a function: named there, with the first iteration at which it shows."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
+from onnxsurgeon_lite.bisection import computed_references
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.lifting import liftable
+from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
+X = np.array([-1, 2], np.float32)
+
+BRANCH = """
+g (float[2] x, bool c) => (float[2] y) {
+    h = Relu(x)
+    k = If(c) <
+        then_branch = yes () => (float[2] o) { q = Add(h, h) r = Sub(q, x) o = Neg(r) },
+        else_branch = no () => (float[2] p) { p = Abs(x) }>
+    y = Neg(k)
+}"""
+LOOP = """
+g (float[2] x, bool c) => (float[2] y) {
+    n = Constant <value = int64 {4}> ()
+    y = Loop(n, c, x) <body = b (int64 i, bool go, float[2] a) => (bool on, float[2] o) {
+        on = Identity(go)
+        two = Constant <value = int64 {2}> ()
+        early = Less(i, two)
+        o = If (early) <
+            then_branch = yes () => (float[2] s) { s = Add(a, x) },
+            else_branch = no () => (float[2] u) { t = Sub(a, x) u = Add(t, t) }>
+    }>
+}"""
+SCAN = """
+g (float[2] x, bool c) => (float[2] y, float[2] zs) {
+    y, zs = Scan(x, x) <num_scan_inputs = 1, scan_input_directions = [1],
+        body = b (float[2] a, float e) => (float[2] o, float z) {
+            q = Mul(a, e)
+            o = Neg(q)
+            z = Identity(e)
+        }>
+}"""
+CALLS = """
+g (float[2] x, bool c) => (float[2] y) {
+    h = local.twice(x)
+    y = local.twice(h)
+}
+<domain: "local", opset_import: ["" : 21, "local" : 1]> twice (a) => (b) {
+    q = Neg(a)
+    b = local.inner(q)
+}
+<domain: "local", opset_import: ["" : 21]> inner (a) => (b) { k = Add(a, a) b = Mul(k, k) }
+"""
+
+PLANTED = {
+    "branch": (BRANCH, "@1/then_branch/@1", "Add", "@1/then_branch/@1", "@1/then_branch/r"),
+    "second branch": (LOOP, "@1/body/@3/else_branch/@0", "Mul", "@1/body/@3/else_branch/@0",
+                      "@1/body/@3/else_branch/t[2]"),
+    "first branch": (LOOP, "@1/body/@3/then_branch/@0", "Mul", "@1/body/@3/then_branch/@0",
+                     "@1/body/@3/then_branch/s[0]"),
+    "scan": (SCAN, "@0/body/@0", "Add", "@0/body/@0", "@0/body/q[0]"),
+    "function in a function": (CALLS, "fn:local::inner/@0", "Mul", "@0/function/@1/function/@0",
+                               "@0/function/@1/function/k"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
+        yield runtime
+
+
+def loaded(text: str, folder) -> Model:
+    onnx.save(parser.parse_model(HEADER + text), folder / "model.onnx")
+    return load(folder / "model.onnx")
+
+
+def recorded(model: Model, feeds, runtime, folder, inner: bool = True):
+    index = GraphIndex.of(model)
+    names = [*index.producer, *(liftable(index)[0] if inner else ())]
+    record(index, feeds, runtime, folder / "refs", names)
+    return open_references(folder / "refs")
+
+
+def innermost(culprit):
+    return innermost(culprit.inside[0]) if culprit.inside else culprit
+
+
+@pytest.mark.parametrize("against", [False, True], ids=["stored", "against"])
+@pytest.mark.parametrize("case", PLANTED)
+def test_a_planted_fault_is_named_inside(runtime, tmp_path, case, against):
+    text, node, operator, culprit_id, value = PLANTED[case]
+    good, feeds = loaded(text, tmp_path), {"x": X, "c": np.array(True)}
+    faulty = SetOp((node,), operator).apply(good).model
+
+    if against:
+        with (
+            Runtime(RuntimeOptions(opt="none")) as other,
+            computed_references(GraphIndex.of(good), feeds, other) as references,
+        ):
+            result = bisect(faulty, references, feeds, runtime)
+    else:
+        references = recorded(good, feeds, runtime, tmp_path)
+        result = bisect(faulty, references, feeds, runtime)
+
+    every = {found.id: found for found in map(innermost, result.culprits)}  # each call is one
+    found = every[culprit_id]
+    assert found.value == value
+    assert found.op_type == operator
+    report = next(v for v in found.values if v.name == value)
+    assert not report.comparison.match
+    assert all(
+        v.comparison is None or v.comparison.match for v in found.values if v.role == "input"
+    )
+
+
+def test_the_reproducer_is_of_the_innermost_culprit(runtime, tmp_path):
+    text, node, operator, culprit_id, _ = PLANTED["second branch"]
+    good, feeds = loaded(text, tmp_path), {"x": X, "c": np.array(True)}
+    faulty = SetOp((node,), operator).apply(good).model
+    result = bisect(faulty, recorded(good, feeds, runtime, tmp_path), feeds, runtime)
+
+    made = write_reproducer(faulty, result, tmp_path / "out")
+
+    assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
+    assert "@1/body[2]/@3/else_branch" in (made.folder / "report.md").read_text()
+    done = subprocess.run([sys.executable, "repro.py"], cwd=made.folder, capture_output=True)
+    assert done.returncode == 1
+
+
+def test_without_inner_references_the_node_is_named_and_how_to_get_them(runtime, tmp_path):
+    good, feeds = loaded(BRANCH, tmp_path), {"x": X, "c": np.array(True)}
+    references = recorded(good, feeds, runtime, tmp_path, inner=False)
+    faulty = SetOp(("@1/then_branch/@1",), "Add").apply(good).model
+
+    result = bisect(faulty, references, feeds, runtime)
+
+    assert [c.id for c in result.culprits] == ["@1"]
+    assert not result.culprits[0].inside
+    assert "the references hold nothing inside @1 (record --inner)" in result.notes
+
+
+def test_a_branch_that_should_not_be_taken_has_nothing_to_compare(runtime, tmp_path):
+    good, feeds = loaded(BRANCH, tmp_path), {"x": X, "c": np.array(True)}
+    references = recorded(good, feeds, runtime, tmp_path)
+    faulty = good.copy()
+    for attribute in chosen_nodes(GraphIndex.of(faulty), ["@1"])["@1"].attribute:
+        other = {"then_branch": "else_branch", "else_branch": "then_branch"}
+        attribute.name = other[attribute.name]
+
+    result = bisect(faulty, references, feeds, runtime)
+
+    assert [c.id for c in result.culprits] == ["@1"]
+    assert "inside @1 nothing that both sides computed mismatches" in result.notes
