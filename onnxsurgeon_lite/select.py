@@ -166,14 +166,8 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     kind, _, pattern = argument.partition(":")
     match kind:
         case "scope":
-            begins = re.split(r"[*?\[]", pattern)[0]
-            near = [scope for scope in index.scoped if f"{scope}.".startswith(begins)]
-            fits = [scope for scope in near if fits_scope(pattern, scope)]
-            found = sorted(position for scope in fits for position in index.scoped[scope])
-            known, what = (
-                {path for scope in index.scoped for path in Origin(scope).around()},
-                "scope",
-            )
+            found, what = _in_scope(index, pattern), "scope"
+            known = set() if found else {p for s in index.scoped for p in Origin(s).around()}
         case "class":
             found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
             known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}

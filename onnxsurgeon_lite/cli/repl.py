@@ -53,7 +53,8 @@ def repl(
             from onnxsurgeon_lite.repl.shell import run_shell
 
             run_shell(session)
-        elif not run_script(session, [commands] if commands is not None else sys.stdin):
+            return
+        if not run_script(session, [commands] if commands is not None else sys.stdin):
             raise typer.Exit(FAILED)
         if session.mismatch:
             raise typer.Exit(MISMATCH)

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Iterator
 
-from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.debugger.frames import Frame, Machine
 from onnxsurgeon_lite.errors import (
     FeedsError,
@@ -116,6 +115,7 @@ class Execution:
     def _start(self) -> None:
         if self._fed or not (self.index.inputs or self._set):
             return
+        self.index.require_sound()
         missing = [name for name in required_inputs(self.index) if name not in self.feeds]
         made = self._make(missing) if missing else {}
         main, feeds = self.frames[0], {**made, **self.feeds}
@@ -142,6 +142,8 @@ class Execution:
             return "nothing was being computed"
         frame, nodes = self.machine.working
         if search and len(nodes) > 1 and frame is self.frames[0]:
+            from onnxsurgeon_lite.bisection.crashing import crashing_node
+
             targets = [name for position in nodes for name in frame.made(position)]
             runtime = self.machine.runtime
             guilty = crashing_node(self.index, self._fed, runtime, targets, dict(self._set))

@@ -2,7 +2,7 @@
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes import Pass, PassResult
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 
 class History:

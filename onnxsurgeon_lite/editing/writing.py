@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.errors import UsageError, WriteError
-from onnxsurgeon_lite.passes import Pass
+from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors import Array
 
 _INLINE = 64  # numbers that are written into the text

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxsurgeon_lite import differing
 from onnxsurgeon_lite.editing import write_recipe, write_script
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.repl.session import Session
-from onnxsurgeon_lite.report import differences, lines
+from onnxsurgeon_lite.report import lines
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
 _TIMES = re.compile(r"\d*")
@@ -125,6 +124,9 @@ def _redo(session: Session, _: str) -> None:
 
 
 def _diff(session: Session, _: str) -> None:
+    from onnxsurgeon_lite import differing
+    from onnxsurgeon_lite.report import differences
+
     differences.show_diff(differing.diff(session.source, session.model.current, None))
 
 

@@ -7,8 +7,7 @@ from onnxsurgeon_lite.editing import History
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.passes import PASSES, Pass, PassResult
-from onnxsurgeon_lite.passes.recipe import make_pass
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 
 class EditedModel:
@@ -43,12 +42,16 @@ class EditedModel:
         return step
 
     def __getattr__(self, name: str) -> Callable[..., PassResult]:
+        from onnxsurgeon_lite.passes import PASSES
+
         verb = name.replace("_", "-")
-        if verb not in PASSES:
+        if name.startswith("_") or verb not in PASSES:
             raise AttributeError(f"a model has no edit {name!r}")
         return _method(verb, self.apply)
 
     def __dir__(self) -> list[str]:
+        from onnxsurgeon_lite.passes import PASSES
+
         verbs = [verb.replace("-", "_") for verb in PASSES]
         return [*verbs, "apply", "current", "history", "redo", "undo"]
 
@@ -59,6 +62,9 @@ class EditedModel:
 
 
 def _method(verb: str, apply: Callable[[Pass], PassResult]) -> Callable[..., PassResult]:
+    from onnxsurgeon_lite.passes import PASSES
+    from onnxsurgeon_lite.passes.recipe import make_pass
+
     kind = PASSES[verb]
     fields = list(signature(kind).parameters)
 

@@ -23,6 +23,7 @@ from onnxsurgeon_lite.report import html, lines
 from onnxsurgeon_lite.report.debugging import text_of
 
 _DO = "__onnxdbg__"
+_PATIENCE = 0.5  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
 
@@ -32,13 +33,13 @@ def run_shell(session: Session) -> None:
     config.TerminalInteractiveShell.confirm_exit = False
     config.TerminalInteractiveShell.banner1 = ""
     config.TerminalInteractiveShell.term_title = False
-    config.Completer.use_jedi = (
-        False  # it imports for a second, and knows less than the objects themselves
-    )
+    config.Completer.use_jedi = False  # a second of imports; the objects know more
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _Place(shell, session)
     install(shell, session)
-    threading.Thread(target=_prepare, args=[session], daemon=True).start()
+    preparing = threading.Timer(_PATIENCE, _prepare, [session])
+    preparing.daemon = True
+    preparing.start()
     lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
     shell.mainloop()
     shell.atexit_operations()

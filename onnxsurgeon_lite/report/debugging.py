@@ -14,7 +14,7 @@ from onnxsurgeon_lite.debugger import (
     Stop,
 )
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.lines import changes_shown
 from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.running import Statistics

@@ -5,7 +5,7 @@ from html import escape
 
 from onnxsurgeon_lite.browsing import Graph, Node, Value
 from onnxsurgeon_lite.debugger import Breakpoints, Reading, Readings, Stack, Stop
-from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
 from onnxsurgeon_lite.runtime.session import Value as Numbers

@@ -36,7 +36,7 @@ def looking(root: Path, out: Path) -> list[Contest]:
 def running(root: Path, out: Path) -> list[Contest]:
     """To the middle and twenty nodes from the start, the program's own start included."""
     folder = model_folder(root, "gpt2")
-    model, feeds = folder / "good.onnx", folder / "feeds.npz"
+    model, feeds = folder / "faulty.onnx", folder / "feeds.npz"
     plain = Command("session, run", python(SESSION_AND_RUN, model, feeds))
     memory = Target("memory", 1.5)
 
