@@ -182,18 +182,20 @@ def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
 def _describe_sequence(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
     """A sequence of tensors, element by element: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
+    session = _session_of_node("SequenceAt", [value, _position(0)])
     headers, payloads = [], []
     for position in range(int(length.numpy())):
-        element = _element(value, position)
+        element = session.run_with_ort_values(["out"], {"in0": value, "in1": _position(position)})[
+            0
+        ]
         header, payload = _describe(element)
         headers.append(header)
         payloads += [memoryview(bytes(memory)) for memory in payload]  # it ends with the element
     return {"kind": "sequence", "type": value.data_type(), "elements": headers}, payloads
 
 
-def _element(value: ort.OrtValue, position: int) -> ort.OrtValue:
-    at = ort.OrtValue.ortvalue_from_numpy(np.array(position, np.int64))
-    return _run_node("SequenceAt", [value, at])
+def _position(number: int) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(np.array(number, np.int64))
 
 
 def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
@@ -209,6 +211,14 @@ def _run_node(
     op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
 ) -> ort.OrtValue:
     """The output of one node on values as they are."""
+    given = {f"in{i}": value for i, value in enumerate(inputs)}
+    return _session_of_node(op_type, inputs, **attributes).run_with_ort_values(["out"], given)[0]
+
+
+def _session_of_node(
+    op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
+) -> ort.InferenceSession:
+    """A session on one node, for values like these as `in0`, `in1`; its output is `out`."""
     import onnx  # rarely needed, and half of this process's start-up
 
     names = [f"in{i}" for i in range(len(inputs))]
@@ -220,9 +230,7 @@ def _run_node(
     graph = onnx.helper.make_graph([node], op_type, declared, [onnx.ValueInfoProto(name="out")])
     opset = onnx.helper.make_opsetid("", 17)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = dict(zip(names, inputs, strict=True))
-    return session.run_with_ort_values(["out"], given)[0]
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def _type(value: ort.OrtValue) -> "onnx.TypeProto":
