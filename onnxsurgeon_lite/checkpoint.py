@@ -1,14 +1,15 @@
 """Parameters that PyTorch stored, read without running anything that a file may hold."""
 
 import pickle
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
+from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.references import Entry, ReferenceSet, open_references
 from onnxsurgeon_lite.tensors import Array
@@ -31,16 +32,20 @@ def open_checkpoint(path: Path) -> ReferenceSet:
         return open_references(path)
     try:
         import torch
+
+        from onnxsurgeon_lite.torch_recorder import DTYPES
     except ImportError as error:
         raise UsageError(
             f"{str(path)!r} needs torch to be read",
             "pip install torch, or store it as .safetensors",
         ) from error
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle versions that it may not know, then refuses
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except pickle.UnpicklingError as error:
         raise ReferenceSetError(
-            f"{str(path)!r} is a pickle that holds more than tensors, and could run anything: refused",
+            f"{str(path)!r} is no pickle of tensors alone, and another could run anything: refused",
             "store the parameters alone: torch.save(module.state_dict(), FILE), or as .safetensors",
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
@@ -50,7 +55,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
     entries = {
         str(name): Entry(partial(_array, tensor), tuple(tensor.shape))
         for name, tensor in state.items()
-        if isinstance(tensor, torch.Tensor)
+        if isinstance(tensor, torch.Tensor) and tensor.dtype in DTYPES
     }
     if not entries:
         raise ReferenceSetError(
@@ -78,7 +83,8 @@ def _unwrapped(found: object) -> Mapping[object, object]:
 def _array(tensor: "torch.Tensor") -> Array:
     import torch
 
-    tensor = tensor.detach().contiguous()
-    if tensor.dtype is torch.bfloat16:
-        return np.asarray(tensor.view(torch.int16).numpy()).view(ml_dtypes.bfloat16)
-    return np.asarray(tensor.numpy())
+    from onnxsurgeon_lite.torch_recorder import DTYPES
+
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    dtype = tensors.numpy_dtype(tensors.data_type_of(DTYPES[tensor.dtype]))
+    return np.asarray(raw.numpy()).view(dtype).reshape(tensor.shape)

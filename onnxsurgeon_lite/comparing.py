@@ -70,7 +70,10 @@ def compare_model(
     """
     fetch = [name for name in index.outputs if name in reference]
     inside = known(index, reference)
-    fetch = fetch or [*(n for n in index.producer if n in reference), *set(inside.values())]
+    fetch = fetch or [
+        *(n for n in index.producer if n in reference),
+        *dict.fromkeys(inside.values()),
+    ]
     if not fetch:
         raise ReferenceSetError(
             f"{reference.place!r} has no value that the model computes",

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.references import open_references
 from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.wire import unknown_fields
 
 Numbers = int | float | str | list["Numbers"] | Array
 """A number, a string, nested lists of them, or an array."""
@@ -65,10 +66,11 @@ def read_numbers(text: str) -> Numbers:
 
 
 def describe_like(tensor: TensorProto, other: TensorProto) -> None:
-    """Give a tensor another's doc string and metadata."""
+    """Give a tensor another's doc string, metadata, and what this version of ONNX does not know."""
     if other.HasField("doc_string"):
         tensor.doc_string = other.doc_string
     tensor.metadata_props.extend(other.metadata_props)
+    tensor.MergeFromString(unknown_fields(other))
 
 
 def _converted(name: str, value: Numbers, data_type: int) -> Array:

@@ -7,7 +7,7 @@ never a name. Nodes have printable ids that no file holds: `@12` in the main gra
 
 import heapq
 import operator
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +29,7 @@ from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import Origin, origins
+from onnxsurgeon_lite.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -105,6 +106,15 @@ class GraphIndex:
         return self.model.proto.graph
 
     @cached_property
+    def named(self) -> dict[str, list[int]]:
+        """Name -> the nodes that have it."""
+        found = defaultdict[str, list[int]](list)
+        for position, node in enumerate(self.nodes):
+            if node.name:
+                found[node.name].append(position)
+        return dict(found)
+
+    @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
@@ -116,12 +126,14 @@ class GraphIndex:
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
-        for position, node in enumerate(self.nodes):
-            names = self.reads[position] if node.attribute else node.input
-            if not found.keys().isdisjoint(names):
-                for name in found.keys() & names:
-                    found[name].append(position)
+        for position in mentioning(self._encoded, found):
+            for name in found.keys() & self.reads[position]:
+                found[name].append(position)
         return found
+
+    @cached_property
+    def _encoded(self) -> list[bytes]:
+        return [node.SerializeToString() for node in self.nodes]
 
     @cached_property
     def order(self) -> list[int]:
@@ -164,12 +176,17 @@ class GraphIndex:
         return origins(self.nodes, self.initializers)
 
     @cached_property
-    def types(self) -> dict[str, TypeProto]:
+    def scoped(self) -> dict[str, list[int]]:
+        """Module path -> the nodes that lie directly in it."""
+        found = defaultdict[str, list[int]](list)
+        for position, origin in enumerate(self.origins):
+            found[origin.scope].append(position)
+        return dict(found)
+
+    @cached_property
+    def types(self) -> "_Types":
         """The known types: of declarations and initializers, and what was inferred so far."""
-        known = {n: v.type for n, v in self.declarations.items() if v.HasField("type")}
-        for name, tensor in self.initializers.items():
-            known.setdefault(name, _type_of(tensor))
-        return known
+        return _Types(self)
 
     def type_of(self, name: str) -> TypeProto | None:
         """A value's type: as declared, else as inferred, else None."""
@@ -316,12 +333,13 @@ class GraphIndex:
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """The nodes that the values depend on, not looking past the values in `stop`."""
-        seen, nodes = set(stop), set[int]()
-        pending = [name for name in values if name not in seen]
+        stop = stop if isinstance(stop, (dict, set)) else set(stop)
+        seen, nodes = set[str](), set[int]()
+        pending = list(values)
         while pending:
             name = pending.pop()
             position = self.producer.get(name)
-            if name in seen or position is None:
+            if name in seen or name in stop or position is None:
                 continue
             seen.add(name)
             if position not in nodes:
@@ -339,6 +357,31 @@ class GraphIndex:
                         found.add(consumer)
                         pending.append(consumer)
         return found
+
+
+class _Types(UserDict[str, TypeProto]):
+    """Value -> its known type; looked up in the model when asked, since an edit asks about few values of many."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        super().__init__()
+        self._index = index
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or self._declared(str(name)) is not None
+
+    def __missing__(self, name: str) -> TypeProto:
+        kind = self._declared(name)
+        if kind is None:
+            raise KeyError(name)
+        self.data[name] = kind
+        return kind
+
+    def _declared(self, name: str) -> TypeProto | None:
+        info = self._index.declarations.get(name)
+        if info is not None and info.HasField("type"):
+            return info.type
+        tensor = self._index.initializers.get(name)
+        return None if tensor is None else _type_of(tensor)
 
 
 class _Reads(Sequence[list[str]]):

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.resizing import Plan, ShapeRequest, Symbol, symbols_for, trace
 from onnxsurgeon_lite.resizing.exports import differences
 from onnxsurgeon_lite.resizing.sizes import Axis, varies
@@ -29,6 +30,25 @@ class _Case:
 
     sizes: _Sizes
     comparable: bool
+
+
+def prove_step(
+    step: Pass, original: Model, changed: Model, runtime: Runtime, recipe: Recipe
+) -> list[str]:
+    """Prove what `set-shape` or `rebatch`, or such steps of a pipeline, made of a model; see `prove`."""
+    if isinstance(step, Pipeline):
+        lines = []
+        for part in step.passes:
+            after = part.apply(original).model
+            lines += prove_step(part, original, after, runtime, recipe)
+            original = after
+        return lines
+    if isinstance(step, Rebatch):
+        shapes = step.shapes(GraphIndex.of(original))
+        return prove(original, changed, shapes, runtime, recipe, step.axis, step.second)
+    if isinstance(step, SetShape):
+        return prove(original, changed, step.shapes, runtime, recipe, second=step.second)
+    return []
 
 
 def prove(

@@ -20,6 +20,10 @@ _PREFIX = "pkg.torch.onnx."
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
 _CALL = re.compile(r"_\d+$")
+_VALUE = re.compile(r"/(.*/)?[^/]+_output_\d+$")  # `/encoder/layer.4/Add_output_0`
+_FUSION = re.compile(
+    r"/\w+Fusion\w*(/.*)?$"
+)  # what onnxruntime appends to the name of the node that it fused
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,14 @@ class Origin:
         modules: (path, class) of every enclosing module, the root first, where the exporter says so.
         frames: (file, line), the outermost call first.
         known: whether the node's own metadata, name or weights say the scope; its neighbours say it otherwise.
+        stated: whether its own metadata or name do, which are its exporter's words.
     """
 
     scope: str = ""
     modules: tuple[tuple[str, str], ...] = ()
     frames: tuple[tuple[str, int], ...] = ()
     known: bool = False
+    stated: bool = False
 
     @property
     def class_name(self) -> str:
@@ -80,9 +86,16 @@ def origin_of(node: NodeProto) -> Origin:
     trace = metadata.get(f"{_PREFIX}stack_trace", "")
     frames = tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
     if modules:
-        return Origin(modules[-1][0], modules, frames, known=True)
-    path = next((name for name in (node.name, *node.output) if name.startswith("/")), "")
-    return Origin(_path_scope(path), (), frames, known=bool(path))
+        return Origin(modules[-1][0], modules, frames, known=True, stated=True)
+    value = next((name for name in node.output if _VALUE.match(name)), None)
+    if value is not None:
+        return Origin(_path_scope(value), (), frames, known=True, stated=True)
+    if not node.name.startswith("/"):
+        return Origin(frames=frames)
+    # tools that fuse and split nodes put something behind the name of one of them
+    name = _FUSION.sub("", node.name)
+    stated = _CALL.sub("", name.rpartition("/")[2]) == node.op_type
+    return Origin(_path_scope(name), (), frames, known=stated, stated=stated)
 
 
 def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin]:
@@ -103,7 +116,9 @@ def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin
         scope = owners.pop() if len(owners) == 1 else ""
         # TorchScript numbers the calls of one module: `/fc_1/Gemm` may be the second call of `fc`
         if scope and (not said.known or _CALL.sub("", said.scope) == scope):
-            found[position] = Origin(scope, _enclosing(scope, classes), (), known=True)
+            # a fused node has the weights of one of its parts, and the value of another
+            is_whole = node.domain in ("", "ai.onnx")
+            found[position] = Origin(scope, _enclosing(scope, classes), (), known=is_whole)
     return _filled(nodes, found, classes)
 
 
@@ -180,7 +195,8 @@ def _filled(
     nodes: Sequence[NodeProto], found: list[Origin], classes: Mapping[str, str]
 ) -> list[Origin]:
     """Nodes that say nothing lie in the innermost module that holds the nodes before and after them."""
-    if all(origin.known for origin in found) or not any(origin.known for origin in found):
+    placed = [origin.known or bool(origin.scope) for origin in found]
+    if all(placed) or not any(placed):
         return found
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     before = [[makers[n] for n in node.input if n in makers] for node in nodes]
@@ -190,7 +206,7 @@ def _filled(
             after[source].append(position)
     filled = list(found)
     for position, origin in enumerate(found):
-        if origin.known:
+        if placed[position]:
             continue
         sides = [_nearest(position, edges, found) for edges in (before, after)]
         if all(sides):
@@ -209,7 +225,7 @@ def _nearest(
         if other in seen:
             continue
         seen.add(other)
-        if found[other].known:
+        if found[other].known or found[other].scope:
             scopes.append(found[other].scope)
         else:
             pending += edges[other]

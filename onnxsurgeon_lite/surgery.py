@@ -12,6 +12,7 @@ from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph import GraphIndex, captured
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.wire import mentioning
 
 Nodes = MutableSequence[NodeProto]
 
@@ -43,12 +44,12 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     return found
 
 
-def value_names(proto: ModelProto) -> set[str]:
+def value_names(index: GraphIndex) -> set[str]:
     """Every value name that a new one must differ from: of the main graph, its bodies and the training graphs."""
-    training = [
-        graph for info in proto.training_info for graph in (info.initialization, info.algorithm)
-    ]
-    return names_in([proto.graph, *training])
+    bodies = [body for node in index.nodes if node.attribute for _, body in walk.bodies(node)]
+    for info in index.model.proto.training_info:
+        bodies += (info.initialization, info.algorithm)
+    return names_in(bodies).union(index.values(), index.outputs)
 
 
 def fresh(base: str, taken: set[str]) -> str:
@@ -67,10 +68,15 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
     """
     if not names:
         return
-    new = set(names.values()) - set(defined(graph))
-    clear_bodies(graph.node, new)
-    _rename_definitions(graph, names)
-    rename_uses(graph.node, names)
+    nodes = list(graph.node)
+    if any(node.attribute and walk.bodies(node) for node in nodes):
+        clear_bodies(nodes, set(names.values()) - set(defined(graph)))
+    _rename_declarations(graph, names)
+    encoded = [node.SerializeToString() for node in nodes]
+    touched = [nodes[place] for place in mentioning(encoded, names)]
+    for node in touched:
+        _replace(node.output, names)
+    rename_uses(touched, names)
     if graph is not proto.graph:
         return
     for training in proto.training_info:
@@ -80,15 +86,13 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
             _rename_captures(capturing, names)
 
 
-def _rename_definitions(graph: GraphProto, names: Mapping[str, str]) -> None:
+def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
     for infos in (graph.input, graph.output, graph.value_info, graph.initializer):
         for info in infos:
             if info.name in names:
                 info.name = names[info.name]
     for sparse in graph.sparse_initializer:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
-    for node in graph.node:
-        _replace(node.output, names)
     for annotation in graph.quantization_annotation:
         annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
         for entry in annotation.quant_parameter_tensor_names:
@@ -141,7 +145,9 @@ def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]
 def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> None:
     taken = names_in([body]) | avoid
     names = {name: fresh(name, taken) for name in sorted(clashes)}
-    _rename_definitions(body, names)
+    _rename_declarations(body, names)
+    for node in body.node:
+        _replace(node.output, names)
     rename_uses(body.node, names)
 
 

@@ -9,11 +9,15 @@ back: it says which bytes, and which spans of which files, make up the complete 
 Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the field numbers.
 """
 
+import contextlib
 import functools
 import mmap
-from collections.abc import Callable, Container
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -23,6 +27,8 @@ from onnxsurgeon_lite.errors import ModelFileError
 LARGE = 1024
 """Payloads of more bytes than this stay in their file; smaller ones are read, shape inference needs them."""
 
+_READ_WHOLE = 1 << 25  # bytes
+_FEW = 64  # strings
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
 # message -> field number -> the message that field holds, for every way from a model to a tensor
@@ -88,7 +94,7 @@ def skeleton(path: Path, key: str) -> bytes:
                 f"{str(path)!r} is empty, not an ONNX model",
                 "was it copied or downloaded completely?",
             )
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as source:
+        with _whole(file, size) as source:
             refer = functools.partial(_refer_to_payload, key.encode())
             walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
             try:
@@ -100,6 +106,14 @@ def skeleton(path: Path, key: str) -> bytes:
                     f"the file has {size} bytes: was it copied or downloaded completely?",
                 ) from error
             return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+
+
+def _whole(file: BinaryIO, size: int) -> contextlib.AbstractContextManager[Buffer]:
+    """A file's bytes: read, or mapped where there are many; what is read is faster to walk over."""
+    if size <= _READ_WHOLE:
+        file.seek(0)
+        return contextlib.nullcontext(file.read())
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def expand(structure: bytes, keys: Container[str]) -> list[Piece]:
@@ -259,6 +273,30 @@ def _embed_payload(
     return pieces
 
 
+def mentioning(messages: Sequence[bytes], names: Collection[str]) -> list[int]:
+    """The places of the serialized messages that hold one of these strings, at any depth.
+
+    A few others may be among them; all are, where the strings are too many to be looked for.
+    """
+    if len(names) > _FEW:
+        return list(range(len(messages)))
+    whole = b"".join(messages)
+    starts = list(accumulate(map(len, messages), initial=0))
+    found = set()
+    for text in map(_sized, names):
+        at = whole.find(text)
+        while at >= 0:
+            place = bisect_right(starts, at) - 1
+            found.add(place)
+            at = whole.find(text, starts[place + 1])
+    return sorted(found)
+
+
+def _sized(text: str) -> bytes:
+    encoded = text.encode()
+    return _encode(len(encoded)) + encoded
+
+
 def unknown_fields(message: Message) -> bytes:
     """The serialized fields of a message that this version of ONNX does not know."""
     encoded = b""
@@ -314,6 +352,8 @@ def _skip_group(source: Buffer, tag: int, at: int, end: int) -> int:
 
 def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
     """(value, position after it)."""
+    if at < end and source[at] < 128:  # as most are
+        return source[at], at + 1
     value = shift = 0
     while at < end:
         byte = source[at]

@@ -187,6 +187,87 @@ def test_values_of_equal_bytes_are_told_apart_by_structure_or_left(model_of, run
     assert len({*pairs.values()}) == len(pairs)
 
 
+@pytest.mark.parametrize("opt", ["basic", "all"])
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_the_runtime_s_optimised_graph_is_matched_without_a_wrong_pair(
+    exporter, opt, models, runtime, tmp_path
+):
+    a = models[exporter]
+    with Runtime(RuntimeOptions(opt=opt)) as optimiser:
+        optimiser.open(a.model, optimised=tmp_path / "optimised.onnx")
+    b = index_of(tmp_path / "optimised.onnx")
+
+    result = match_models(a, b, made(a), runtime)
+
+    assert not wrong_pairs(result, a, b, runtime)
+    kept = [name for name in a.producer if name in b.producer]
+    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    assert len(kept) >= 20
+    assert {name: pairs.get(name) for name in kept} == {name: name for name in kept}
+
+
+BLOCKS = """g (float[1,8,6,6] x, float[16,8,3,3] w, float[16,16,3,3] v) => (float[1,16,6,6] y) {
+    a = Conv<pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv<pads = [1, 1, 1, 1]>(b, v) y = Add(b, c)
+}"""
+
+
+def test_values_in_the_optimiser_s_blocked_layout_are_recognised(model_of, runtime, tmp_path):
+    loose = GraphIndex.of(model_of(BLOCKS))
+    rng = np.random.default_rng(0)
+    proto = onnx.load(loose.model.path)
+    for given in list(proto.graph.input)[1:]:
+        shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+        array = rng.normal(size=shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, given.name))
+        proto.graph.input.remove(given)
+    a = GraphIndex.of(model_of(proto))
+    with Runtime(RuntimeOptions(opt="all")) as optimiser:
+        optimiser.open(a.model, optimised=tmp_path / "optimised.onnx")
+    b = index_of(tmp_path / "optimised.onnx")
+    if not any(node.domain == "com.microsoft.nchwc" for node in b.nodes):
+        pytest.skip("this processor's runtime has no blocked layout")
+
+    result = match_models(a, b, made(a), runtime)
+
+    blocked = {pair.a for pair in result.matching.pairs if pair.blocked}
+    assert "b" in blocked
+    assert all(pair.agrees for pair in result.matching.pairs if pair.blocked)
+    assert "y" not in blocked
+
+
+def test_a_fused_node_is_the_node_that_has_its_weight_or_the_value_after_it(model_of, runtime):
+    weight = ", ".join(str(i % 7 - 2.5) for i in range(64))
+    given = f"<float[8,8] w = {{{weight}}}, float[8] z = {{{', '.join('0' * 8)}}}>"
+    two = "{ m = MatMul(x, w) h = Add(m, z) y = Sin(h) }"
+    one = "{ g = Gemm(x, w, z) y = Sin(g) }"
+    head = "g (float[4,8] x) => (float[4,8] y)"
+    a = GraphIndex.of(model_of(f"{head}\n{given}\n{two}"))
+    b = GraphIndex.of(model_of(f"{head}\n{given}\n{one}", "other.onnx"))
+
+    result = match_models(a, b, made(a), runtime)
+
+    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    assert pairs == {"x": "x", "m": "g", "y": "y"}
+    assert result.matching.aliases == {"h": "m"}
+
+
+def test_where_only_values_say_it_the_innermost_module_s_value_is_taken(
+    model_of, runtime, tmp_path
+):
+    chain = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout()))
+    record_module(chain, (torch.randn(4, 8),), folder=tmp_path / "refs")
+    index = GraphIndex.of(
+        model_of("g (float[4,8] q) => (float[4,8] y) { h = Tanh(q) y = Identity(h) }")
+    )
+    stored = open_references(tmp_path / "refs")
+
+    result = match_references(stored, index, feeds_in_order(index, stored), runtime)
+
+    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    assert pairs["0.0"] == "h"
+    assert {"0.1": "0.0", "0": "0.0"}.items() <= result.matching.aliases.items()
+
+
 def test_nothing_is_invented_for_models_that_have_nothing_in_common(model_of, runtime):
     one = GraphIndex.of(model_of("g (float[32] x) => (float[32] y) { a = Exp(x) y = Neg(a) }"))
     text = "g (float[32] x) => (float[8,4] y) { s = Constant<value = int64[2] {8, 4}>() r = Reshape(x, s) y = Sin(r) }"

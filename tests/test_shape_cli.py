@@ -32,7 +32,7 @@ def test_a_change_is_listed_proved_and_written(edit):
     done = edit("rebatch", "frozen_batch.onnx", "--to", "5", "-o", "five.onnx")
 
     assert done.exit_code == 0
-    assert "[2, 2, 4, 3] -> [5, 2, 4, 3] at Reshape 'split_heads' (@0)" in done.stderr
+    assert "[2, 2, 4, 3] -> [5, 2, 4, 3] at Reshape 'split_heads' (@0)" in done.stdout
     assert "the 2 at [1] of 'heads' stays" in done.stderr
     assert "agrees with the original at dimension 0 of 'x' = 5\n" in done.stdout
     given = np.random.default_rng(0).normal(size=(5, 4, 6)).astype(np.float32)

@@ -108,7 +108,7 @@ def test_a_constant_that_equals_the_batch_by_chance_stays(model_of, runtime, to)
     assert constant(result.model, "flat") == [entry, 6]
     assert constant(result.model, "two") == [2]
     assert np.shape(constant(result.model, "table")) == (2, 1)
-    assert len([note for note in result.notes if note.startswith("constant")]) == 2
+    assert len([line for line in result.changes if line.startswith("constant")]) == 2
     assert any("stays" in note and "'heads'" in note for note in result.notes)
 
 
@@ -149,7 +149,7 @@ def test_a_shared_constant_is_copied_for_the_one_that_follows(model_of, runtime)
     result = changed(runtime, model, Rebatch("N"))
 
     assert constant(result.model, "shape") == [2, 2, 3]
-    assert "a copy: 1 more read the original" in result.notes[0]
+    assert "a copy: 1 more read the original" in result.changes[0]
 
 
 def test_sizes_that_nothing_can_hold_are_computed(model_of, runtime):
@@ -163,7 +163,7 @@ def test_sizes_that_nothing_can_hold_are_computed(model_of, runtime):
 
     result = changed(runtime, model, Rebatch("N"))
 
-    assert any("shape' [1, 1] -> [N, 1]" in note for note in result.notes)
+    assert any("shape' [1, 1] -> [N, 1]" in line for line in result.changes)
     y = run_model(result.model, {"x": np.zeros((3, 3), np.float32)})["y"]
     assert y[:, 0].tolist() == [7, 7, 7]
 
@@ -424,7 +424,7 @@ def test_the_body_of_a_loop_is_reached(model_of, runtime):
 
     result = changed(runtime, model, Rebatch("N"))
 
-    assert any("@0/body/@" in note for note in result.notes)
+    assert any("@0/body/@" in line for line in result.changes)
 
 
 @pytest.mark.parametrize(("opset", "ir_version"), [(9, 3), (9, 4), (11, 6), (13, 7)])

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite import check, run_model
-from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import EditError, ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.passes import BatchOutputs, NameOutputs, PadOutputs
 
 PARTS = ("boxes", "labels", "scores", "masks")
@@ -154,7 +154,7 @@ def test_what_a_body_captures_of_a_padded_output_is_the_ragged_value(model_of):
         (BatchOutputs(3, fill={"masks_": 1}), UsageError, "names no group"),
         (NameOutputs(("a", "b", "c")), UsageError, "8 outputs are no multiple of 3 names"),
         (NameOutputs(("a", "a")), UsageError, "twice"),
-        (NameOutputs(("x0", "b", "c", "d", "e", "f", "g", "h")), UsageError, "'x0' already"),
+        (NameOutputs(("x0", "b", "c", "d", "e", "f", "g", "h")), EditError, "'x0': that name"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(model_of, step, error, message):

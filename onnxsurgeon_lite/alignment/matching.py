@@ -6,7 +6,7 @@ matching spreads along the edges to what is left around the changes: same node f
 only the wiring agrees, another operator in the same place. Names decide nothing but ties.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.alignment.colours import Coats, Colours, Leaves, Palette
@@ -41,17 +41,25 @@ class Alignment:
         return [i for i in range(len(self.second.reads)) if i not in paired]
 
 
-def align(first: Scope, second: Scope, outside: Mapping[str, str] | None = None) -> Alignment:
+def align(
+    first: Scope,
+    second: Scope,
+    outside: Mapping[str, str] | None = None,
+    known: Iterable[tuple[int, int]] = (),
+) -> Alignment:
     """Pair the nodes and values of two graphs, in about the time that it takes to index them.
 
     Args:
         outside: for subgraphs, the values of the enclosing graphs that correspond.
+        known: pairs of positions that are the same node.
 
     Raises:
         GraphError: a graph has a cycle.
     """
     matcher = _Matcher(Alignment(first, second))
     matcher.pair_ends(outside or {})
+    for pair in known:
+        matcher.pair(*pair)
     matcher.match()
     return matcher.result
 
@@ -182,7 +190,8 @@ class _Matcher:
         self.result.values[name] = other
         self.back[other] = name
 
-    def _pair(self, a: int, b: int) -> None:
+    def pair(self, a: int, b: int) -> None:
+        """Two nodes are the same, and so are the values that they make."""
         del self.free[0][a], self.free[1][b]
         self.result.nodes[a] = b
         first, second = self.sides
@@ -211,7 +220,7 @@ class _Matcher:
         for found, a in mine.items():
             b = theirs.get(found)
             if a is not None and b is not None and found is not None:
-                self._pair(a, b)
+                self.pair(a, b)
 
     def _pair_ties(self, key: Key, levels: Sequence[Key]) -> None:
         """Pair what has the same key, those of one name first, then in order; each pair spreads before the next."""
@@ -229,7 +238,7 @@ class _Matcher:
     def _pair_and_spread(self, a: int, b: int, levels: Sequence[Key]) -> None:
         if a in self.free[0] and b in self.free[1]:
             start = len(self.frontier)
-            self._pair(a, b)
+            self.pair(a, b)
             self._spread(*levels, start=start)
 
     def _start_spreading(self) -> None:
@@ -275,7 +284,7 @@ class _Matcher:
         if a in self.free[0] and b in self.free[1] and a is not None and b is not None:
             same_slot = first.makes[a].index(name) == second.makes[b].index(other)
             if same_slot and key(0, a) == key(1, b) is not None:
-                self._pair(a, b)
+                self.pair(a, b)
         mine, theirs = (
             unique(
                 ((key(i, user), slots), user)
@@ -287,7 +296,7 @@ class _Matcher:
         for found, user in mine.items():
             match = theirs.get(found)
             if user is not None and match is not None and found[0] is not None:
-                self._pair(user, match)
+                self.pair(user, match)
         return len(self.result.nodes) > before
 
     def _operator(self, side: int, node: int) -> Hashable:

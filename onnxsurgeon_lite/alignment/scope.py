@@ -1,7 +1,7 @@
 """A graph, a subgraph or a function as matching sees it."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,12 +18,14 @@ class Scope:
     Attributes:
         path: where it is, as node ids say it; '' for the main graph.
         positional: inputs and outputs are told apart by their place, not by their name, as those of bodies are.
+        positions: of a graph from which nodes were left out, where the others stood; None for a whole one.
         reads, makes: per node, the names of its inputs and outputs, omitted ones included.
     """
 
     index: GraphIndex
     path: str = ""
     positional: bool = False
+    positions: Sequence[int] | None = None
     reads: list[list[str]] = field(default_factory=list)
     makes: list[list[str]] = field(default_factory=list)
 
@@ -32,13 +34,13 @@ class Scope:
         self.makes = [list(node.output) for node in self.index.nodes]
 
     @classmethod
-    def of(cls, model: Model) -> "Scope":
-        """The main graph.
+    def of(cls, model: Model, positions: Sequence[int] | None = None) -> "Scope":
+        """The main graph, or what is left of it.
 
         Raises:
             GraphError: two nodes produce one value.
         """
-        return cls(GraphIndex.of(model))
+        return cls(GraphIndex.of(model), positions=positions)
 
     @classmethod
     def of_body(cls, model: Model, graph: GraphProto, path: str) -> "Scope":
@@ -97,7 +99,8 @@ class Scope:
 
     def node_id(self, position: int) -> str:
         """A node's printable id."""
-        return Body(self.path, ()).node_id(position)
+        place = position if self.positions is None else self.positions[position]
+        return Body(self.path, ()).node_id(place)
 
     def describe(self, position: int) -> str:
         """A node as people read it: `Conv 'name' (@3)`."""

@@ -1,12 +1,12 @@
 """From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
 
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
@@ -15,10 +15,11 @@ from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.journal import Journal
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.randomness import replayed
-from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, Look, Verdict
+from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, Look
 from onnxsurgeon_lite.bisection.shipping import blame, compare_with_written
 from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.bisection.targets import targets_of
+from onnxsurgeon_lite.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.bisection.walking import Progress, Walk
 from onnxsurgeon_lite.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.errors import (
@@ -32,7 +33,6 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.running import run
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.shipped import optimised_graph
 from onnxsurgeon_lite.tensors import type_of
@@ -41,9 +41,8 @@ BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
 _BLAMED = 3  # culprits for which the optimiser is looked for
-_SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
-_NOISE = 4.0  # errors within this many times the noise are noise
 _ENTERED = 4  # culprits whose bodies are searched
+_HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _RANKED = 8  # origins whose effect on the outputs is measured
 
 
@@ -243,106 +242,70 @@ class _Bisection:
         self._count(walk)
 
     def _find_all(self, walk: Walk) -> None:
-        """Run it unobserved, in both ways; where that mismatches, find every origin and say why."""
-        written, shipped = self._unobserved(walk)
-        looked_at = written
-        if self.search.look == "node":
-            self.observer.by_node = True
-            looked_at = self.observer.fetch(list(written))
-        wrong_written, wrong_shipped = self._mismatching(looked_at), list[str]()
-        if shipped is not None:
-            if not wrong_written:
-                self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
-            wrong_shipped = self._mismatching(shipped)
-        looks = self._looks(bool(wrong_written), bool(wrong_shipped))
-        if not looks:
-            self.result.verdict = "agrees"
-            return
-        if shipped is not None and not wrong_shipped:
-            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
-        self._check_threads(wrong_shipped, shipped)
-        for look in looks:
-            self.result.look = look
+        """Run it unobserved; where that mismatches, find every origin and say why."""
+        unobserved = self._unobserved(walk)
+        wrong = self._wrong_outputs(unobserved)
+        self.result.verdict = "agrees"
+        for look in self._looks(bool(wrong), unobserved):
+            self.result.verdict, self.result.look = "mismatch", look
             if look == "shipped":
-                if not wrong_written:
-                    self._add_finding("optimiser", "with optimisation off the outputs agree")
-                self._look_as_shipped(shipped or {})
+                if not wrong:
+                    because = "with optimisation off the outputs agree"
+                    self.result.add_finding("optimiser", because)
+                self._look_as_shipped(unobserved)
             else:
                 self.observer.by_node = look == "node"
-                self._find_origins(walk, self._examiner(walk), written)
+                self._find_origins(walk, self._examiner(walk), unobserved)
             if self.result.culprits or self.result.cleared:
                 break
             because = "the outputs mismatch, but no value does while all are looked at"
-            self._add_finding("observer effect", because)
+            self.result.add_finding("observer effect", because)
+        if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
+            unobserved.check_threads(self._wrong_as_shipped(bool(wrong), unobserved))
 
-    def _unobserved(self, walk: Walk) -> tuple[dict[str, Value], dict[str, Value] | None]:
-        """The outputs as written, and as shipped, with nothing else looked at; both at the same time."""
-        with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(self._run_as_shipped) if self.shipped is not None else None
-            self.observer.by_node = False
-            try:
-                written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
-                shipped = self._answer(asked) if asked is not None else None
-            except BaseException:
-                if self.shipped is not None:
-                    self.shipped.restart()  # or its thread would be waited for
-                raise
-        return written, shipped
+    def _unobserved(self, walk: Walk) -> Unobserved:
+        self.observer.by_node = False
+        written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+        return Unobserved(
+            *(self.index, self.feeds, self.judge, self.targets),
+            *(self.shipped, self.result, written),
+        )
 
-    def _looks(self, written: bool, shipped: bool) -> list[Look]:
+    def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch as written, or node by node where that is asked for."""
+        looked_at = unobserved.written
+        if self.search.look == "node":
+            self.observer.by_node = True
+            looked_at = self.observer.fetch(list(looked_at))
+        return self._mismatching(looked_at)
+
+    def _wrong_as_shipped(self, wrong_written: bool, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch with optimisation on."""
+        shipped = unobserved.as_shipped
+        if shipped is None:
+            return []
+        if not wrong_written:
+            self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
+        wrong = self._mismatching(shipped)
+        if wrong_written and not wrong:
+            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
+        if not (wrong_written and wrong):
+            unobserved.repeat()
+        return wrong
+
+    def _looks(self, wrong_written: bool, unobserved: Unobserved) -> Iterator[Look]:
         """The ways to look, in turn, until one shows an origin."""
         match self.search.look:
-            case None if written:
-                return ["written", *(["shipped"] if shipped else []), "node"]  # type: ignore[list-item]
-            case None:
-                return ["shipped", "node"] if shipped else []
-            case "shipped":
-                return ["shipped"] if shipped else []
-            case look:
-                return [look] if written else []
-
-    def _run_as_shipped(self) -> dict[str, Value]:
-        """The outputs with optimisation on; a difference between two such runs is a finding."""
-        assert self.shipped is not None
-        first = run(self.index, self.feeds, self.shipped, self.targets)
-        again = self.shipped.run(list(self.feeds), self.targets).values
-        differing = [name for name in self.targets if not _same(first[name], again[name])]
-        if differing:
-            shown = ", ".join(map(repr, differing[:3]))
-            self._add_finding("random", f"two runs on the same inputs differ at {shown}")
-        return first
-
-    def _check_threads(self, wrong: Sequence[str], shipped: Mapping[str, Value] | None) -> None:
-        """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
-        slight = [name for name in wrong if _is_slight(self.judge.outputs[name])]
-        if self.shipped is None or shipped is None or not slight or len(slight) < len(wrong):
-            return
-        options = self.shipped.options
-        self.shipped.options = replace(options, threads=1 if options.threads != 1 else 2)
-        try:
-            other = run(self.index, self.feeds, self.shipped, slight)
-        finally:
-            self.shipped.options = options
-        for name in slight:
-            reference = self.judge.references.read(name)
-            noise, error = (
-                _distance(shipped[name], other[name]),
-                _distance(shipped[name], reference),
-            )
-            if not error <= _NOISE * noise:
-                return
-        because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
-        self._add_finding("rounding", because)
-
-    def _answer(self, asked: "Future[dict[str, Value]]") -> dict[str, Value] | None:
-        """What the shipped run gave; nothing where the runtime dies of it, which is a finding."""
-        try:
-            return asked.result()
-        except (RuntimeCrash, RuntimeTimeout) as error:
-            self._add_finding("crash", f"with optimisation on, {error.message}")
-        except RuntimeFailure as error:
-            self.result.notes.append(f"not looked at as shipped: {error.message}")
-        return None
+            case None | "shipped" as look:
+                if wrong_written and look is None:
+                    yield "written"
+                wrong_shipped = bool(self._wrong_as_shipped(wrong_written, unobserved))
+                if wrong_shipped:
+                    yield "shipped"
+                if look is None and (wrong_written or wrong_shipped):
+                    yield "node"
+            case look if wrong_written:
+                yield look
 
     def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
@@ -352,22 +315,20 @@ class _Bisection:
             walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
         )
 
-    def _find_origins(
-        self, walk: Walk, examiner: Examiner, unobserved: Mapping[str, Value]
-    ) -> None:
+    def _find_origins(self, walk: Walk, examiner: Examiner, unobserved: Unobserved) -> None:
         """Every origin, examined where the walk finds it and then healed."""
         seen: set[str] = set()
         waves = walk.every(lambda items: self._heal(walk, items))
         with Float64(walk.observer) as float64:
-            for wave in waves:
-                if not seen:
-                    self._check_effect(walk, unobserved)
-                for origin in wave:
-                    culprit = examiner.culprit(origin.bad, origin.region)
-                    if culprit.id not in seen:
-                        seen.add(culprit.id)
-                        examiner.explain(culprit, float64)
-                        self._add(culprit)
+            for number, wave in enumerate(waves):
+                found = [examiner.culprit(origin.bad, origin.region) for origin in wave]
+                found = [culprit for culprit in found if culprit.id not in seen]
+                for culprit in found:
+                    seen.add(culprit.id)
+                    examiner.explain(culprit, float64)
+                    self._add(culprit)
+                if number == 0 and not self._is_certain(found):
+                    unobserved.check_effect(walk.observer)
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
                     note = f"stopped after {len(seen)} origins; there may be more"
                     self.result.notes.append(note)
@@ -378,26 +339,16 @@ class _Bisection:
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
 
-    def _add_finding(self, verdict: Verdict, because: str) -> None:
-        if all(finding.verdict != verdict for finding in self.result.findings):
-            self.result.findings.append(Finding(verdict, because))
+    def _is_certain(self, culprits: Collection[Culprit]) -> bool:
+        """Whether these err by themselves, whoever looks; half precision may be kept wider from node to node."""
+        types = (value.tensor_type.elem_type for value in self.index.types.values())
+        casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
+        wide = _HALF.isdisjoint([*types, *casts])
+        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
 
     def _count(self, walk: Walk) -> None:
         self.result.compared += walk.compared
         self.result.sessions += walk.observer.sessions
-
-    def _check_effect(self, walk: Walk, unobserved: Mapping[str, Value]) -> None:
-        """Compare the outputs that follow from the observed values with those of the unobserved run."""
-        names = [name for name in self.targets if name in unobserved]
-        observed = walk.observer.fetch(names)
-        differing = [name for name in names if not _same(observed[name], unobserved[name])]
-        verdicts = [self._mismatching({n: v[n] for n in names}) for v in (observed, unobserved)]
-        if verdicts[0] != verdicts[1]:
-            because = f"looking at inner values changes whether {', '.join(map(repr, differing[:3]))} agrees"
-            self._add_finding("observer effect", because)
-        elif differing:
-            shown = ", ".join(map(repr, differing[:3]))
-            self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
 
     def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
         """Put the references in; those that the model's own dtype cannot hold stay as they are."""
@@ -443,7 +394,7 @@ class _Bisection:
             return float(np.isfinite(left))
         return max(0.0, 1 - left / before) if before else 0.0
 
-    def _look_as_shipped(self, unobserved: Mapping[str, Value]) -> None:
+    def _look_as_shipped(self, unobserved: Unobserved) -> None:
         """Search the optimised graph; what it names is tried as written, and the optimiser looked for."""
         assert self.shipped is not None
         with optimised_graph(self.index, self.shipped) as optimised:
@@ -515,32 +466,6 @@ class _Bisection:
                     array.astype(str).tobytes() if array.dtype == object else array.tobytes()
                 )
         return Journal.at(self.search.journal, question.hexdigest(), self.search.resume)
-
-
-def _same(a: Value, b: Value) -> bool:
-    """Whether two values are equal, bit for bit."""
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
-        return a is b
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
-
-
-def _is_slight(comparison: Comparison | None) -> bool:
-    """Whether the error is of a size that rounding can have."""
-    if comparison is None or comparison.reason != "values" or comparison.worst is None:
-        return False
-    return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
-
-
-def _distance(a: Value, b: Value) -> float:
-    """The largest difference of two tensors of numbers."""
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
-        return float("nan")
-    difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
-    return float(difference.max(initial=0.0))
 
 
 def _overflows(cast: Stored, reference: Stored) -> bool:

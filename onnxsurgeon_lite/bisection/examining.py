@@ -12,6 +12,7 @@ from onnxsurgeon_lite.bisection.float64 import Float64
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.bisection.space import Space
+from onnxsurgeon_lite.bisection.unobserved import same
 from onnxsurgeon_lite.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.frames import Inside
@@ -88,7 +89,7 @@ class Examiner:
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = self.result.tensors[culprit.value]
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
-        local = self._locally(culprit, referenced)
+        local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
             return  # sequences have no numbers of their own to reason about
         nodes = [self.space.index.nodes[int(place[1:])] for place in culprit.region]
@@ -101,6 +102,7 @@ class Examiner:
             constants=self._constants(nodes),
             changed=[name for n in nodes for name in n.input if name in self.changed],
             local=local if isinstance(local, np.ndarray) else None,
+            varies=varies,
             quantum=_quantum(self.space, nodes[-1]),
             selected=_selected(nodes[-1], inputs, actual, expected),
         )
@@ -109,20 +111,22 @@ class Examiner:
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
 
-    def _locally(self, culprit: Culprit, referenced: Mapping[str, Value]) -> Value:
-        """The value computed from reference inputs; None where the nodes do not run on them."""
+    def _locally(self, culprit: Culprit, referenced: Mapping[str, Value]) -> tuple[Value, bool]:
+        """The value computed from reference inputs, None where the nodes do not run on them; whether it varies."""
         positions = [int(place[1:]) for place in culprit.region]
         try:
-            local = self.observer.alone(positions, referenced, culprit.outputs)
+            local, again = (
+                self.observer.alone(positions, referenced, culprit.outputs) for _ in range(2)
+            )
         except RuntimeFailure as error:
             note = f"{culprit.id} does not run on reference inputs: {error.message}"
             self.result.notes.append(note)
-            return None
+            return None, False
         for report in culprit.values:
             stored = self.reference(report.name)
             if report.role == "output" and stored is not None:
                 report.introduced = self.judge.compared(local[report.name], stored)
-        return local[culprit.value]
+        return local[culprit.value], not same(local[culprit.value], again[culprit.value])
 
     def _in_float64(
         self,

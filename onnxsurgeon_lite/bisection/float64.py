@@ -4,6 +4,7 @@ Weights are widened where they are used, so float64 is exact about them; what th
 (a Cast to float16, a quantisation) stays rounded.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -122,11 +123,15 @@ class Float64:
             {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
             for name, value in feeds.items()
         ]
-        payloads = [part.SerializeToString(), *(value.tobytes() for value in feeds.values())]
-        reply = self._evaluator.ask("evaluate", payloads, self.seconds, feeds=described)
+        model = part.SerializeToString()
+        payloads = [model, *(value.tobytes() for value in feeds.values())]
+        reply = self._evaluator.ask(
+            "evaluate", payloads, self.seconds, feeds=described, size=len(model)
+        )
         match reply["values"]:
             case [{"dtype": str(dtype), "shape": list(shape)}]:
-                return np.frombuffer(self._evaluator.receive(), dtype).reshape(shape)
+                size = np.dtype(dtype).itemsize * math.prod(shape)
+                return np.frombuffer(self._evaluator.receive(size), dtype).reshape(shape)
         raise RuntimeFailure("the evaluator sent no value")
 
     def _close(self) -> None:

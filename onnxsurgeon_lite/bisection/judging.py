@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ class Judge(Protocol):
         """These are asked about next."""
 
     def good(self, name: str, actual: Value) -> bool:
-        """Whether the value is good."""
+        """Whether the value is good; asked from several threads at a time."""
 
 
 @dataclass
@@ -44,6 +45,7 @@ class AgainstReferences:
     references: ReferenceSet
     tolerance: Tolerance | None = None
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
+    _reading: Lock = field(default_factory=Lock, repr=False)
 
     def only(self, names: Container[str]) -> "AgainstReferences":
         """The same judge, who knows these values alone."""
@@ -64,7 +66,8 @@ class AgainstReferences:
 
     def good(self, name: str, actual: Value) -> bool:
         """The verdict alone, without metrics, unless it is an output."""
-        reference = self.references.read(name)
+        with self._reading:
+            reference = self.references.read(name)
         if name in self.outputs and self.outputs[name] is None:
             comparison = self.outputs[name] = self.compared(actual, reference)
             return comparison is None or comparison.match

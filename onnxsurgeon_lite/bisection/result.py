@@ -36,6 +36,9 @@ Verdict = Literal[
 HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 """Verdicts that clear a node."""
 
+OWN: frozenset[Verdict] = frozenset({"shape or layout", "kernel", "wrong constant", "wrong node"})
+"""Verdicts that rest on running a node by itself, on reference inputs."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -106,6 +109,11 @@ class Culprit:
         """Whether what was found clears the node: an optimiser that rounds otherwise is no fault either."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimiser"][:1]
         return bool(leading) and leading[0] in HARMLESS
+
+    @property
+    def own(self) -> bool:
+        """Whether it was seen to make the error by itself, from inputs that are right."""
+        return any(finding.verdict in OWN for finding in self.findings[:1])
 
 
 @dataclass
@@ -179,6 +187,11 @@ class BisectResult:
             same = stored.dtype == actual.dtype and stored.shape == actual.shape
             return stored if same and not right else actual
         return actual if actual is not None else stored
+
+    def add_finding(self, verdict: Verdict, because: str) -> None:
+        """Add a verdict about the run as a whole, once."""
+        if all(finding.verdict != verdict for finding in self.findings):
+            self.findings.append(Finding(verdict, because))
 
     def versions(self) -> dict[str, str]:
         """Of this package and of what computed the values."""

@@ -35,6 +35,7 @@ class Evidence:
         constants: shapes of the initializers in the region, by name.
         changed: initializers that differ from those of the other model, where there is one.
         local: the value computed from reference inputs, where all of them have a reference.
+        varies: whether the same came out otherwise when it was computed again.
         exact_local, exact: the same from reference and from actual inputs, in float64.
         rounding: how far the result moves when the reference inputs are rounded, elementwise.
         selected: of a node that selects: (actual, reference) of the values that the indices select.
@@ -49,6 +50,7 @@ class Evidence:
     constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     changed: Sequence[str] = ()
     local: Array | None = None
+    varies: bool = False
     exact_local: Array | None = None
     exact: Array | None = None
     rounding: Wide | None = None
@@ -68,6 +70,10 @@ def judge(evidence: Evidence) -> list[Finding]:
         for verdict, criterion in _CRITERIA.items()
         if (because := criterion(evidence))
     ]
+
+
+def _random(e: Evidence) -> str:
+    return "two runs of it on the same inputs differ" if e.varies else ""
 
 
 def _non_finite(e: Evidence) -> str:
@@ -284,6 +290,7 @@ def _wide(array: Array) -> Wide:
 
 
 _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
+    "random": _random,
     "non-finite": _non_finite,
     "shape or layout": _layout,
     "tie": _tie,

@@ -1,6 +1,8 @@
 """A walk over a model's values: probes are runs of parts of it, answers are comparisons."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.bisection.journal import Journal
@@ -8,12 +10,14 @@ from onnxsurgeon_lite.bisection.judging import Judge
 from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Stored
+from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.search import Found, Origin, first_bad, origins, spread
 from onnxsurgeon_lite.tensors import type_of
 
 Progress = Callable[[str], None]
 
 _WIDTH = 16  # values of a wave that looks for one culprit
+_JUDGES = 2  # threads that compare
 _MANY = 512  # values of a wave that looks for all
 
 
@@ -75,14 +79,26 @@ class Walk:
         if unknown:
             self.judge.prepare(unknown)
             keep = unknown if self._uses is None else self._crossing(items[-1])
-            for name, value in self.observer.stream(unknown, keep):
-                answers[name] = self.judge.good(name, value)
+            for name, good in self._judged(self.observer.stream(unknown, keep)):
+                answers[name] = good
                 if name not in self.targets:
                     self.journal.add(state, name, answers[name])
         self.compared += len(items)
         self.progress(f"{self.compared} values compared in {self.observer.sessions} sessions")
         self._let_go(items, answers)
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
+
+    def _judged(self, values: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, bool]]:
+        """Verdicts in order; reading and comparing references goes on beside the fetching of the next values."""
+        with ThreadPoolExecutor(_JUDGES) as pool:
+            waiting: deque[tuple[str, Future[bool]]] = deque()
+            for name, value in values:
+                waiting.append((name, pool.submit(self.judge.good, name, value)))
+                if len(waiting) > _JUDGES:
+                    name, verdict = waiting.popleft()
+                    yield name, verdict.result()
+            for name, verdict in waiting:
+                yield name, verdict.result()
 
     def _crossing(self, last: int) -> list[str]:
         """The values up to an item that later ones are computed from."""

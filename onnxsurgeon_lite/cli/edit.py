@@ -1,33 +1,40 @@
 """Change: `onnxdbg edit VERB MODEL`. A verb's function makes the pass; what all edits share is added to each."""
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli import completion, options, shape
+from onnxsurgeon_lite.cli.editing import command
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.model import Model
     from onnxsurgeon_lite.passes import Pass
 
 app = typer.Typer(help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True)
 
-Nodes = Annotated[list[str], typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.")]
+Nodes = Annotated[
+    list[str],
+    typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.", autocompletion=completion.nodes),
+]
 To = Annotated[
     list[str] | None,
-    typer.Option("--to", help="Only where this node reads the value; can be repeated."),
+    typer.Option(
+        "--to",
+        help="Only where this node reads the value; can be repeated.",
+        autocompletion=completion.nodes,
+    ),
 ]
 
 
 def rename(
     pairs: Annotated[
         list[str],
-        typer.Argument(help="Old and new name; '*=left/*' is a prefix.", metavar="OLD=NEW..."),
+        typer.Argument(
+            help="Old and new name; '*=left/*' is a prefix.",
+            metavar="OLD=NEW...",
+            autocompletion=completion.nodes,
+        ),
     ],
     node: Annotated[bool, typer.Option("--node", help="Rename nodes, not values.")] = False,
 ) -> "Pass":
@@ -40,7 +47,12 @@ def rename(
 def remove(
     nodes: Nodes,
     bridge: Annotated[
-        str | None, typer.Option("--bridge", help="The input that takes the output's place.")
+        str | None,
+        typer.Option(
+            "--bridge",
+            help="The input that takes the output's place.",
+            autocompletion=completion.values,
+        ),
     ] = None,
 ) -> "Pass":
     """Remove nodes; what read their output reads the input of the same type."""
@@ -50,7 +62,12 @@ def remove(
 
 
 def insert(
-    value: Annotated[str, typer.Argument(help="The value behind which the node goes.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="The value behind which the node goes.", autocompletion=completion.values
+        ),
+    ],
     op_type: Annotated[str, typer.Argument(help="The operator.")],
     attr: Annotated[
         list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
@@ -87,8 +104,12 @@ def insert(
 
 
 def rewire(
-    old: Annotated[str, typer.Argument(help="The value that is read now.")],
-    new: Annotated[str, typer.Argument(help="The value to read instead.")],
+    old: Annotated[
+        str, typer.Argument(help="The value that is read now.", autocompletion=completion.values)
+    ],
+    new: Annotated[
+        str, typer.Argument(help="The value to read instead.", autocompletion=completion.values)
+    ],
     to: To = None,
     slot: Annotated[
         int | None, typer.Option("--slot", min=0, help="Only this input of a node, counted from 0.")
@@ -101,8 +122,18 @@ def rewire(
 
 
 def replace(
-    inputs: Annotated[list[str], typer.Option("--inputs", help="Values where the region begins.")],
-    outputs: Annotated[list[str], typer.Option("--outputs", help="Values that it computes.")],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--inputs", help="Values where the region begins.", autocompletion=completion.values
+        ),
+    ],
+    outputs: Annotated[
+        list[str],
+        typer.Option(
+            "--outputs", help="Values that it computes.", autocompletion=completion.values
+        ),
+    ],
     op: Annotated[str, typer.Option("--op", help="The operator to have instead.")] = "",
     attr: Annotated[
         list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
@@ -134,7 +165,10 @@ def set_op(
 
 
 def set_attr(
-    node: Annotated[str, typer.Argument(help="Nodes: name, id, op:Conv[2], glob.")],
+    node: Annotated[
+        str,
+        typer.Argument(help="Nodes: name, id, op:Conv[2], glob.", autocompletion=completion.nodes),
+    ],
     attributes: Annotated[
         list[str] | None,
         typer.Argument(help="Attributes to set: pads=[1,1,1,1].", metavar="NAME=VALUE..."),
@@ -150,7 +184,12 @@ def set_attr(
 
 
 def set_constant(
-    value: Annotated[str, typer.Argument(help="An initializer, or the output of a Constant.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="An initializer, or the output of a Constant.", autocompletion=completion.values
+        ),
+    ],
     numbers: Annotated[str, typer.Argument(help="0.5, [1,2] or a file that holds them.")],
     to: To = None,
 ) -> "Pass":
@@ -163,7 +202,10 @@ def set_constant(
 
 def promote(
     values: Annotated[
-        list[str], typer.Argument(help="Initializers, or outputs of Constant nodes.")
+        list[str],
+        typer.Argument(
+            help="Initializers, or outputs of Constant nodes.", autocompletion=completion.values
+        ),
     ],
     default: Annotated[
         bool, typer.Option("--default", help="Keep the constant as the input's default.")
@@ -181,6 +223,7 @@ def freeze(
         typer.Argument(
             help="Input and its numbers (0.5, [1,2], a file); without numbers its default.",
             metavar="NAME[=NUMBERS]...",
+            autocompletion=completion.values,
         ),
     ],
     fold: Annotated[
@@ -265,111 +308,6 @@ def apply(
     return read_recipe(recipe, PASSES)
 
 
-@dataclass(frozen=True)
-class Shared:
-    """The options of every edit."""
-
-    output: options.Output = None
-    in_place: Annotated[bool, typer.Option("--in-place", help="Write over the model itself.")] = (
-        False
-    )
-    force: options.Force = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, no more.")] = (
-        False
-    )
-    copy_data: Annotated[
-        bool, typer.Option("--copy-data", help="Give the result a data file of its own.")
-    ] = False
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Run both; write nothing when their outputs differ (exit code 1)."
-        ),
-    ] = False
-    feeds: options.Feeds = None
-    seed: options.Seed = 0
-    dim: options.Dims = None
-    fill: options.Fills = None
-
-
-def _command(make: Callable[..., "Pass"]) -> Callable[..., None]:
-    """A command that applies the pass which `make` gives: its own parameters, and those of every edit."""
-    make_shared: Callable[..., Shared] = Shared
-    own = inspect.signature(make).parameters
-    shared = inspect.signature(Shared).parameters
-    model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
-
-    def command(**given: object) -> None:
-        step = make(**{name: given[name] for name in own})
-        _edit(
-            step, Path(str(given["model"])), make_shared(**{name: given[name] for name in shared})
-        )
-
-    named = [*own.values(), model] if make in _OF_A_FILE else [model, *own.values()]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*named, *shared.values())]
-    vars(command).update(__signature__=inspect.Signature(parameters))
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__ = make.__doc__
-    return command
-
-
-def _edit(step: "Pass", source: Path, shared: Shared) -> None:
-    """Load, apply, show the changes, verify where asked, save."""
-    from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
-
-    if shared.in_place and shared.output:
-        raise UsageError("-o and --in-place exclude each other", "leave one of them out")
-    target = source
-    if not shared.in_place and not shared.dry_run:
-        target = options.default_output(source, step.name, shared.output, shared.force)
-    original = load(source)
-    result = step.apply(original)
-    lines.show_notes(result.notes)
-    lines.show_changes(result.changes or ["nothing to change"])
-    if shared.verify and not _agrees(original, result.model, shared):
-        raise typer.Exit(MISMATCH)
-    if not shared.dry_run and (result.changed or not shared.in_place):
-        _save(result.model, source, target, shared)
-
-
-def _save(model: "Model", source: Path, target: Path, shared: Shared) -> None:
-    from onnxsurgeon_lite.model import save
-    from onnxsurgeon_lite.report import lines
-    from onnxsurgeon_lite.report.progress import progress
-
-    with progress(f"writing {target}"):
-        external = True if shared.copy_data else None
-        written = save(model, target, external, force=shared.force or shared.in_place)
-    lines.show_written(written.path, written.data_files)
-    kept = {file.path for file in model.files.values() if file.location is not None}
-    if target != source and kept.intersection(path.absolute() for path in written.data_files):
-        lines.show_notes([f"{str(source)!r} uses this data too; --copy-data gives each its own"])
-
-
-def _agrees(original: "Model", edited: "Model", shared: Shared) -> bool:
-    """Whether both compute the same; what does not is shown."""
-    from onnxsurgeon_lite.feeds import given_or_made
-    from onnxsurgeon_lite.graph import GraphIndex
-    from onnxsurgeon_lite.report import lines, numbers
-    from onnxsurgeon_lite.runtime.session import Runtime
-    from onnxsurgeon_lite.verifying import verify
-
-    index = GraphIndex.of(original)
-    recipe = options.recipe(shared.seed, shared.dim, shared.fill)
-    feeds, made = given_or_made(index, shared.feeds, recipe)
-    lines.show_notes(f"made {line}" for line in made)
-    with Runtime(options.runtime_options("none", lean=True)) as runtime:
-        result = verify(index, GraphIndex.of(edited), feeds, runtime)
-    if not result.match:
-        numbers.show_comparison(result)
-        lines.show_notes(["the outputs differ: nothing was written"])
-        return False
-    lines.out(f"verified: {len(result.compared)} outputs agree")
-    return True
-
-
 def script(
     patch: Annotated[Path, typer.Argument(help="A Python file with def edit(graph): ...")],
 ) -> "Pass":
@@ -381,9 +319,11 @@ def script(
 
 _VERBS = (
     *(rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze),
+    *(shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs),
     *(sort, clean, fix, dedupe, inline, outline, opset),
     *(apply, script),
 )
-_OF_A_FILE = (apply, script)  # their file comes first, then the model
 for verb in _VERBS:
-    app.command(verb.__name__.replace("_", "-"))(_command(verb))
+    app.command(verb.__name__.replace("_", "-"))(
+        command(verb, of_a_file=verb in (apply, script), proved=verb in shape.PROVED)
+    )

@@ -1,6 +1,6 @@
 """The differences of two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,13 +69,17 @@ class GraphDiff:
     """Two graphs side by side; the nodes are paired when it is made."""
 
     def __init__(
-        self, context: Context, scopes: tuple[Scope, Scope], outer: Wiring | None = None
+        self,
+        context: Context,
+        scopes: tuple[Scope, Scope],
+        outer: Wiring | None = None,
+        known: Iterable[tuple[int, int]] = (),
     ) -> None:
         self.context = context
         self.scopes = first, second = scopes
         needed = {n for p in range(len(first.reads)) for n in first.needs(p)} if outer else set()
         outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
-        self.alignment: Alignment = align(first, second, outside)
+        self.alignment: Alignment = align(first, second, outside, known)
         self.wiring = Wiring(self.alignment, outer)
 
     def differences(self) -> Iterator[Difference]:
@@ -191,9 +195,10 @@ class GraphDiff:
             if name not in pairs and other in free:
                 pairs[name] = other
                 del free[other]
-        left = [name for name in mine if name not in pairs]
-        if len(left) == len(free) and kind == "output":
-            pairs.update(zip(left, free, strict=True))
+        left = [name for name in mine if name not in pairs and name not in values]
+        new = [name for name in free if name not in self.wiring.back]
+        if len(left) == len(new) and kind == "output":
+            pairs.update(zip(left, new, strict=True))
         return list(pairs.items())
 
     def _value(self, info: ValueInfoProto, other: ValueInfoProto) -> list[Change]:
@@ -209,8 +214,19 @@ class GraphDiff:
     def _initializers(self) -> Iterator[Difference]:
         mine, theirs = (dict(scope.index.initializers) for scope in self.scopes)
         pairs = [*self.wiring.constants, *left_over(self.scopes, self.wiring.constants)]
-        for name, other in pairs:
+        seen: tuple[set[str], set[str]] = (set(), set())
+        for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
+            if other in seen[1] and name not in seen[0]:  # several became one
+                yield named(
+                    "removed", "initializer", self._subject(name), name, tensor_kind(mine[name])
+                )
+            if name in seen[0] and other not in seen[1]:  # one became several
+                yield named(
+                    "added", "initializer", self._subject(other), other, tensor_kind(theirs[other])
+                )
             yield from self._initializer(name, mine[name], other, theirs[other])
+            seen[0].add(name)
+            seen[1].add(other)
         for name, other in self.wiring.replaced:
             kinds = (leaf_kind(s, n) for s, n in zip(self.scopes, (name, other), strict=True))
             yield Difference(

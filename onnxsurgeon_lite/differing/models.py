@@ -11,12 +11,13 @@ from onnxsurgeon_lite.differing.contents import Contents
 from onnxsurgeon_lite.differing.graphs import Context, GraphDiff
 from onnxsurgeon_lite.differing.protos import entry_changes, text_changes
 from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
+from onnxsurgeon_lite.differing.trimming import Trimmed, trim
 from onnxsurgeon_lite.graph import check_functions, function_key
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.wire import unknown_fields
 
 K = TypeVar("K")
 V = TypeVar("V")
+_SMALL = 2000  # nodes that are compared whole after each edit
 _HEADER = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
 
 
@@ -32,14 +33,33 @@ def diff(first: Model, second: Model, tolerance: Tolerance | None = None) -> Mod
         GraphError: a cycle, two producers of one value, a function that calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    for model in (first, second):
+    whole = Trimmed((Scope.of(first), Scope.of(second)))
+    return _diff(Context((first, second), Contents(tolerance)), whole)
+
+
+def edit_diff(before: Model, after: Model) -> ModelDiff | None:
+    """What an edit changed; None where that is too much, in a large graph, to be told in the time of an edit.
+
+    Raises:
+        GraphError: as for `diff`.
+    """
+    sides = before.proto, after.proto
+    if max(len(proto.graph.node) for proto in sides) <= _SMALL:
+        return diff(before, after)
+    if any(proto.training_info for proto in sides):  # its graphs read values of the main one
+        return diff(before, after)
+    trimmed = trim(before, after)
+    return None if trimmed is None else _diff(Context((before, after), Contents(None)), trimmed)
+
+
+def _diff(context: Context, graphs: Trimmed) -> ModelDiff:
+    for model in context.models:
         check_functions(model.proto)
-    context = Context((first, second), Contents(tolerance))
-    differences = list(_model_differences(context))
+    differences = list(_model_differences(context, graphs))
     return ModelDiff(not differences, differences, context.renamed, _notes(context))
 
 
-def _model_differences(context: Context) -> Iterator[Difference]:
+def _model_differences(context: Context, graphs: Trimmed) -> Iterator[Difference]:
     first, second = (model.proto for model in context.models)
     for domain, versions in _pairs(_opsets(first), _opsets(second)):
         if versions[0] != versions[1]:
@@ -51,11 +71,10 @@ def _model_differences(context: Context) -> Iterator[Difference]:
         if getattr(first, name) != getattr(second, name)
     ]
     header += text_changes(first, second)
-    if unknown_fields(first) != unknown_fields(second):
-        header.append(Change("fields that this version of ONNX does not know"))
     for change in header:
         yield Difference("changed", "metadata", "model", changes=(change,))
-    main = GraphDiff(context, (Scope.of(context.models[0]), Scope.of(context.models[1])))
+    main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
     yield from main.differences()
     yield from _functions(context)
     yield from _training(context, main)

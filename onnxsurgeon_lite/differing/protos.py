@@ -1,24 +1,27 @@
 """Single protos side by side: texts, types, attributes, tensors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from onnx import AttributeProto, StringStringEntryProto, TensorProto, TypeProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.differing.result import Change
 from onnxsurgeon_lite.inspect import type_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.wire import unknown_fields
 
-
-class Described(Protocol):
-    """What has a doc string and metadata."""
-
-    @property
-    def doc_string(self) -> str: ...
-    @property
-    def metadata_props(self) -> Iterable[StringStringEntryProto]: ...
+Described = ModelProto | GraphProto | NodeProto | FunctionProto | TensorProto | ValueInfoProto
+"""What has a doc string and metadata."""
 
 
 @dataclass
@@ -59,7 +62,7 @@ def type_change(kind: TypeProto, other: TypeProto, names: DimNames) -> list[Chan
 
 
 def text_changes(first: Described, second: Described) -> list[Change]:
-    """Changes of the doc string and of metadata."""
+    """Changes of the doc string, of metadata and of what this version of ONNX does not know."""
     changes = []
     if first.doc_string != second.doc_string:
         changes.append(Change("doc string", first.doc_string, second.doc_string))
@@ -68,6 +71,8 @@ def text_changes(first: Described, second: Described) -> list[Change]:
             {entry.key: entry.value for entry in proto.metadata_props} for proto in (first, second)
         )
         changes += entry_changes("metadata", mine, theirs)
+    if unknown_fields(first) != unknown_fields(second):
+        changes.append(Change("fields that this version of ONNX does not know"))
     return changes
 
 

@@ -1,8 +1,9 @@
 """Values of two models, or of references and a model, side by side whatever they are called."""
 
 from onnxsurgeon_lite.match.aligning import aligned
+from onnxsurgeon_lite.match.board import Pair
 from onnxsurgeon_lite.match.mapping import feeds_in_order, load_map, save_map
-from onnxsurgeon_lite.match.pairing import Matching, Pair, match
+from onnxsurgeon_lite.match.pairing import Matching, match
 from onnxsurgeon_lite.match.sides import Side, side_of_model, side_of_references
 
 __all__ = [

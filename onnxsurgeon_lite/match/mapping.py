@@ -10,7 +10,8 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, check_feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match.pairing import Matching, Pair
+from onnxsurgeon_lite.match.board import Pair
+from onnxsurgeon_lite.match.pairing import Matching
 from onnxsurgeon_lite.model.files import Staging
 from onnxsurgeon_lite.references import Entry, ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
@@ -53,7 +54,9 @@ def load_map(path: Path) -> list[Pair]:
 def _pair(item: Mapping[str, object]) -> Pair:
     axes = item.get("axes")
     order = tuple(int(axis) for axis in axes) if isinstance(axes, list) else None
-    return Pair(str(item["a"]), str(item["b"]), ("map",), 1.0, axes=order)
+    return Pair(
+        str(item["a"]), str(item["b"]), ("map",), 1.0, axes=order, blocked=bool(item.get("blocked"))
+    )
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ def renamed(
     """
     entries: dict[str, Entry] = {}
     for pair in pairs:
+        if pair.blocked:  # the model cannot take a's numbers there
+            continue
         if pair.a not in references:
             raise UnknownNameError(pair.a, repr(references.place), references)
         index.require(pair.b)

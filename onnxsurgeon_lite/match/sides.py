@@ -10,10 +10,13 @@ from onnx import TensorProto
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.match.blocked import block_size, blocked_values, unblocked
 from onnxsurgeon_lite.match.signatures import Signature, signature_of
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.references import ReferenceSet
+from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors import Array
 
 Progress = Callable[[str], None]
 INPUT = "(input)"
@@ -26,12 +29,15 @@ class Fact:
 
     Attributes:
         rank: its place in the order of computation.
-        scope, class_name: the module that it comes from. known: whether that is certain.
+        scope, class_name: the module that it comes from.
+        known, stated: whether that is certain, and whether the exporter says so.
         op: the operator that makes it, `(input)` for what is given, '' where it is not known.
         slot: which of the operator's outputs it is.
         inputs: the values that it is computed from, constants left out.
-        weights: digests of the constants that it is computed from.
-        small: the bytes of a stored value that is too small for a signature.
+        users: the values that are computed from it.
+        weights: digests of the constants that it is computed from, the largest first.
+        small: a value that is too small for a signature.
+        blocked: whether the runtime keeps it in blocks of channels.
         leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
     """
 
@@ -40,6 +46,7 @@ class Fact:
     scope: str = ""
     class_name: str = ""
     known: bool = False
+    stated: bool = False
     op: str = ""
     slot: int = 0
     inputs: tuple[str, ...] = ()
@@ -48,7 +55,16 @@ class Fact:
     is_output: bool = False
     shape: tuple[int, ...] | None = None
     signature: Signature | None = None
-    small: bytes = b""
+    small: Array | None = None
+    blocked: bool = False
+    users: set[str] = field(default_factory=set)
+
+    def see(self, value: Stored | None) -> None:
+        """Keep what a value is recognised by."""
+        if isinstance(value, np.ndarray):
+            self.shape, self.signature = value.shape, signature_of(value)
+            if self.signature is None and value.nbytes <= _SMALL:
+                self.small = value
 
 
 @dataclass
@@ -65,14 +81,10 @@ def side_of_references(references: ReferenceSet) -> Side:
     side = Side(references.place)
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
-        fact.known = bool(entry.scope or entry.class_name)
+        fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
         fact.is_output = fact.known and not entry.scope
-        stored = references.read(name)
-        if isinstance(stored, np.ndarray):
-            fact.shape, fact.signature = stored.shape, signature_of(stored)
-            if fact.signature is None and stored.nbytes <= _SMALL:
-                fact.small = stored.tobytes()
+        fact.see(references.read(name))
         side.facts[name] = fact
     return side
 
@@ -95,7 +107,7 @@ def side_of_model(
         node, origin = index.nodes[position], index.origins[position]
         reads = index.reads[position]
         inputs = tuple(name for name in reads if name in depends)
-        constants = tuple(weights[name] for name in reads if name in weights)
+        constants = sorted((weights[name] for name in reads if name in weights), reverse=True)
         for slot, name in enumerate(node.output):
             if not name:
                 continue
@@ -107,17 +119,23 @@ def side_of_model(
                 origin.scope,
                 origin.class_name,
                 origin.known,
-                node.op_type,
+                origin.stated,
+                f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
                 slot,
                 inputs,
-                constants,
+                tuple(digest for _, digest in constants),
                 _left(index, name, origin.around()),
                 name in index.outputs,
             )
+    blocked = blocked_values(index)
+    block = block_size(index, runtime) if blocked else 1
     for name, value in computed(index, feeds, runtime, (), progress):
-        if isinstance(value, np.ndarray):
-            side.facts[name].shape = value.shape
-            side.facts[name].signature = signature_of(value)
+        if name in blocked and isinstance(value, np.ndarray):
+            side.facts[name].blocked, value = True, unblocked(value, block)
+        side.facts[name].see(value)
+    for fact in side.facts.values():
+        for name in fact.inputs:
+            side.facts[name].users.add(fact.name)
     return side
 
 
@@ -128,10 +146,12 @@ def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ..
     return tuple(m for m in modules if is_output or any(m not in around for around in users))
 
 
-def _digests(index: GraphIndex) -> dict[str, str]:
-    """Of every constant of more than one element, whatever their order; read one at a time."""
+def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
+    """(elements, digest) of every constant of more than one, whatever their order; read one at a time."""
     digests = {}
     for name, tensor in index.initializers.items():
-        if isinstance(tensor, TensorProto) and math.prod(tensor.dims) > 1:
-            digests[name] = tensors.unordered_digest(index.model.raw(tensor), tensor.data_type)
+        size = math.prod(tensor.dims)
+        if isinstance(tensor, TensorProto) and size > 1:
+            raw = index.model.raw(tensor)
+            digests[name] = size, tensors.unordered_digest(raw, tensor.data_type)
     return digests

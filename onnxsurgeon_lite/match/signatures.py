@@ -1,6 +1,9 @@
 """What is kept of a tensor to recognise it elsewhere: sums that no transposition changes, and some of its numbers."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
@@ -39,7 +42,7 @@ class Signature:
     @property
     def elements(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     @property
     def norm(self) -> float:
@@ -68,11 +71,16 @@ def signature_of(array: Array) -> Signature | None:
 
 
 def _means(numbers: Array) -> tuple[Floats, ...]:
-    axes = range(numbers.ndim)
+    """For each axis the mean over the others; the axes before it are summed once for all that follow."""
     if numbers.ndim > _MAX_AXES:
         return ()
-    wide = numbers.astype(np.float64, copy=False)
-    return tuple(wide.mean(axis=tuple(other for other in axes if other != axis)) for axis in axes)
+    found = []
+    rest: Array = numbers
+    for axis in range(numbers.ndim):
+        sums = rest.reshape(rest.shape[0], -1).sum(axis=1, dtype=np.float64)
+        found.append(sums * (numbers.shape[axis] / numbers.size))
+        rest = rest.sum(axis=0, dtype=np.float64)
+    return tuple(found)
 
 
 def tolerance(one: Signature, other: Signature) -> float:
@@ -84,21 +92,53 @@ def distance(one: Signature, other: Signature) -> float:
     """How far apart two tensors are in the same flat order, relative to their size; inf for another size."""
     if one.elements != other.elements:
         return float("inf")
-    return max(_relative(one.sample, other.sample), _sums_distance(one, other))
+    stack = Stack([other])
+    return float(max(stack.sums_distances(one)[0], stack.sample_distances(one, [0])[0]))
+
+
+class Stack:
+    """Signatures of tensors of one size, to be held against another all at once; sorted by norm where that matters."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self._sums = np.array([each.sums for each in signatures])
+        self._samples = np.array([each.sample for each in signatures])
+        self._sizes = np.linalg.norm(self._samples, axis=1)
+        self._half = np.array([each.half for each in signatures])
+
+    def tolerances(self, one: Signature, part: slice = slice(None)) -> Floats:
+        """Up to which distance each is the same tensor as one."""
+        return np.where(self._half[part] | one.half, _HALF_TOLERANCE, _TOLERANCE)
+
+    def sums_distances(self, one: Signature, part: slice = slice(None)) -> Floats:
+        """Of the sums, in units of what their rounding may be: the norm times the root of the number of elements."""
+        sums = self._sums[part]
+        scale = np.maximum(np.maximum(sums[:, 1], one.norm), 1e-30)
+        total = np.abs(sums[:, 0] - one.sums[0]) / (scale * one.elements**0.5)
+        ends = np.abs(sums[:, 2:] - one.sums[2:]).max(axis=1) / max(
+            np.abs(one.sums[2:]).max(), 1e-30
+        )
+        apart = np.maximum(total, np.abs(sums[:, 1] - one.norm) / scale)
+        return np.asarray(np.maximum(apart, ends))
+
+    def sample_distances(self, one: Signature, chosen: Sequence[int] | NDArray[np.intp]) -> Floats:
+        """Of the elements at fixed places."""
+        size = max(float(np.linalg.norm(one.sample)), 1e-30)
+        apart = np.linalg.norm(self._samples[chosen] - one.sample, axis=1)
+        return np.asarray(apart / np.maximum(self._sizes[chosen], size))
 
 
 def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
-    """The order of one's axes in which it is the other, None where there is no single one."""
-    if len(one.shape) != len(other.shape) or one.elements != other.elements or not one.means:
+    """The order of one's axes in which it is the other, None where there is no single one.
+
+    Their sums are the same.
+    """
+    if not one.means or not other.means:
         return None
     allowed = tolerance(one, other)
-    if _sums_distance(one, other) > allowed:
-        return None
     found = [
         order
-        for order in permutations(range(len(one.shape)))
-        if tuple(one.shape[axis] for axis in order) == other.shape
-        and all(
+        for order in _orders(one.shape, other.shape)
+        if all(
             _relative(one.means[axis], mean) <= allowed
             for axis, mean in zip(order, other.means, strict=True)
         )
@@ -108,13 +148,14 @@ def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
     return next(iter(moved.values())) if len(moved) == 1 and identity not in found else None
 
 
-def _sums_distance(one: Signature, other: Signature) -> float:
-    """Of the sum, in units of what its rounding may be: the norm times the root of the number of elements."""
-    scale = max(one.norm, other.norm, 1e-30)
-    total = abs(one.sums[0] - other.sums[0]) / (scale * one.elements**0.5)
-    top = max(np.abs(one.sums[2:]).max(), 1e-30)
-    ends = float(np.abs(one.sums[2:] - other.sums[2:]).max()) / top
-    return float(max(total, abs(one.norm - other.norm) / scale, ends))
+@lru_cache(maxsize=256)
+def _orders(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The orders of axes that make one shape of another; none where only that in place does."""
+    if sorted(one) != sorted(other):
+        return []
+    orders = permutations(range(len(one)))
+    found = [order for order in orders if tuple(one[axis] for axis in order) == other]
+    return [] if found == [tuple(range(len(one)))] else found
 
 
 def _relative(one: Floats, other: Floats) -> float:

@@ -8,7 +8,7 @@ from onnx import ModelProto, TensorProto
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError
 from onnxsurgeon_lite.model.datafile import DataFile, locate
-from onnxsurgeon_lite.model.model import Model, external_tensors, refer
+from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.wire import skeleton
 
 _ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
@@ -35,8 +35,7 @@ def load(path: str | Path) -> Model:
             f"cannot read {str(path)!r}: {error.strerror}", _nearby(path)
         ) from error
     model = Model(_parse(data, path), {key: source}, path)
-    # a reference to external data names its "location": without the word there is none to look for
-    for tensor in external_tensors(model.proto) if b"location" in data else ():
+    for tensor in external_tensors(model.proto) if refers(data) else ():
         _resolve(model, tensor, path.absolute().parent)
     source.verify()
     model.loaded = model.fingerprint()

@@ -42,9 +42,13 @@ class Model:
         """Another structure over the same files."""
         return Model(proto, dict(self.files), self.path, self.loaded)
 
+    def encoded(self) -> bytes:
+        """The structure, places of weights included, as one and the same bytes whenever it says the same."""
+        return bytes(self.proto.SerializeToString(deterministic=True))
+
     def fingerprint(self) -> bytes:
-        """A digest of the structure, places of weights included."""
-        return hashlib.blake2b(self.proto.SerializeToString(deterministic=True)).digest()
+        """A digest of the structure."""
+        return digest(self.encoded())
 
     def span(self, tensor: TensorProto) -> tuple[DataFile, int, int]:
         """(file, offset, length) of a tensor that stays on disk.
@@ -114,6 +118,16 @@ class Model:
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
             tensor.raw_data = raw
+
+
+def digest(encoded: bytes) -> bytes:
+    """What tells a structure from others."""
+    return hashlib.blake2b(encoded).digest()
+
+
+def refers(encoded: bytes) -> bool:
+    """Whether a structure may refer to data elsewhere, which it does by a "location"."""
+    return b"location" in encoded
 
 
 def is_external(tensor: TensorProto) -> bool:

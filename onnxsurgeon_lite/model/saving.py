@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.files import Staging, copy_span, write_pieces
 from onnxsurgeon_lite.model.loading import load
-from onnxsurgeon_lite.model.model import Model, external_tensors, is_external, refer
+from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.wire import LARGE, expand
 
 MAX_PROTOBUF = (1 << 31) - 1
@@ -53,8 +53,12 @@ def save(
         SourceChangedError: a file that holds the model's tensors changed after the load.
     """
     path = Path(path)
-    if external is None and _is_unedited(model):
-        return _copy_source(model, path, force)
+    if model.proto.ByteSize() <= MAX_PROTOBUF:
+        encoded = model.encoded()
+        if external is None and _is_unedited(model, encoded):
+            return _copy_source(model, path, force)
+        if not external and not refers(encoded):
+            return _write_plain(path, encoded)
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
@@ -79,13 +83,22 @@ def movable(model: Model) -> bool | None:
     return True if any(file.location is not None for file, *_ in spans) else None
 
 
-def _is_unedited(model: Model) -> bool:
+def _is_unedited(model: Model, encoded: bytes) -> bool:
     """Whether the file that the model came from says exactly what the model says."""
-    if not model.loaded or model.fingerprint() != model.loaded:
+    if not model.loaded or digest(encoded) != model.loaded:
         return False
     for file in model.files.values():
         file.verify()
     return True
+
+
+def _write_plain(path: Path, encoded: bytes) -> Written:
+    """Write a structure that refers to no data elsewhere."""
+    with Staging() as staging:
+        with staging.open(path) as out:
+            out.write(encoded)
+        staging.commit()
+    return Written(path)
 
 
 def _copy_source(model: Model, path: Path, force: bool) -> Written:

@@ -80,8 +80,9 @@ class BatchOutputs:
             helper.make_tensor_value_info(self.count, TensorProto.INT64, [len(first)])
         )
         graph.output.extend(kept)
-        notes = [f"{group!r} is {', '.join(map(repr, names))}" for group, names in groups.items()]
-        return PassResult(result, True, (*notes, f"{self.count!r} counts {', '.join(first)}"))
+        changes = [f"{group!r} is {', '.join(map(repr, names))}" for group, names in groups.items()]
+        changes.append(f"{self.count!r} counts {', '.join(first)}")
+        return PassResult.of(model, result, changes)
 
     def _groups(self, index: GraphIndex) -> dict[str, tuple[str, ...]]:
         groups = dict(self.groups) or _numbered(index)

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.declarations import contradicts, infer
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.sort import Sort
+from onnxsurgeon_lite.passes.sort import sort_nodes
 from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses
 
 
@@ -40,9 +40,8 @@ class Fix:
             changes += (f"{text} in {place}" for text in _unique_nodes(graph))
             changes += (f"{text} in {place}" for text in _declared_once(graph))
             changes += (f"{text} in {place}" for text in _unshadowed(graph))
-        ordered = Sort().apply(result)
-        result = ordered.model if ordered.changed else result
-        changes += [*ordered.changes, *_stale(result)]
+        changes += sort_nodes(result)
+        changes += _stale(result)
         return PassResult.of(model, result, changes)
 
 

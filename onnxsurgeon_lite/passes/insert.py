@@ -63,7 +63,7 @@ class Insert:
                 "name it among them, in its place",
             )
         result = model.copy()
-        taken = value_names(result.proto)
+        taken = value_names(index)
         if self.output in taken:
             raise EditError(f"{self.output!r} is taken", "choose another name for the new value")
         node = NodeProto(
@@ -112,6 +112,7 @@ class Insert:
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
         types = check_node(after, node, f"the new {self.op_type}")
+        after.types.update(types)
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user))
         return follow(index, after.model, types, {made: value})

@@ -132,7 +132,7 @@ def make_room(
     """Rename what the guest has so that it fits beside the first model's graph."""
     graph = guest.proto.graph
     names = dict(incoming)
-    taken = value_names(result.proto)
+    taken = value_names(GraphIndex.of(result))
     if prefix:
         names = {n: prefix + n for n in dict.fromkeys(defined(graph)) if n not in incoming} | names
     both = [
@@ -149,7 +149,7 @@ def make_room(
         for name in dict.fromkeys(defined(graph))
         if name not in incoming and names.get(name, name) in taken
     ]
-    taken |= value_names(guest.proto)
+    taken |= value_names(GraphIndex.of(guest))
     for name in clashes:
         names[name] = fresh(names.get(name, name), taken)
     renamed = [value.name for value in graph.output if value.name in clashes]

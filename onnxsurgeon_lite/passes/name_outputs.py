@@ -6,8 +6,8 @@ from typing import ClassVar
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.outputs import rename_values
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.rename import Rename
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,11 @@ class NameOutputs:
         """Rename the outputs, and their values wherever they are used.
 
         Raises:
-            UsageError: the number of outputs is no multiple of the number of names, or a name is taken.
+            UsageError: the number of outputs is no multiple of the number of names.
+            EditError: a name is taken.
         """
-        index = GraphIndex.of(model)
-        names = self._names(len(index.outputs))
-        renamed = {o: n for o, n in zip(index.outputs, names, strict=True) if o != n}
-        for old, new in renamed.items():
-            if old not in index.producer:
-                raise UsageError(f"output {old!r} is an input or a constant too: it keeps its name")
-            if new in index and new not in renamed:
-                raise UsageError(f"there is a value {new!r} already", "choose another name")
-        if not renamed:
-            return PassResult(model, changed=False)
-        result = model.copy()
-        rename_values(result.proto.graph, renamed)
-        notes = tuple(f"output {old!r} is {new!r}" for old, new in renamed.items())
-        return PassResult(result, changed=True, notes=notes)
+        outputs = list(GraphIndex.of(model).outputs)
+        return Rename(tuple(zip(outputs, self._names(len(outputs)), strict=True))).apply(model)
 
     def _names(self, count: int) -> list[str]:
         if len(set(self.names)) < len(self.names):

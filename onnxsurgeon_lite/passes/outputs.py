@@ -1,16 +1,17 @@
-"""What the edits of outputs share: nodes added at the end of a graph, values renamed, ragged tensors padded."""
+"""What the edits of outputs share: nodes added at the end of a graph, ragged tensors padded."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TypeProto, helper
+from onnx import GraphProto, TypeProto, helper
 
-from onnxsurgeon_lite import tensors, walk
+from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery import fresh, rename_values, value_names
 from onnxsurgeon_lite.tensors import Array
 
 COUNT = "num_detections"
@@ -44,16 +45,12 @@ class Appender:
     """Adds nodes to the end of a model's main graph."""
 
     model: Model
-    taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         proto = self.model.proto
         self.graph: GraphProto = proto.graph
         self.opset = max((o.version for o in proto.opset_import if o.domain == ""), default=1)
-        for graph in walk.graphs(proto):
-            self.taken.update(info.name for info in (*graph.input, *graph.output))
-            self.taken.update(tensor.name for tensor in graph.initializer)
-            self.taken.update(name for node in graph.node for name in (*node.output, *node.input))
+        self.taken = value_names(GraphIndex.of(self.model))
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(
                 f"this needs ConstantOfShape, which opset {self.opset} has not",
@@ -62,12 +59,7 @@ class Appender:
 
     def unused(self, base: str) -> str:
         """A name like `base` that nothing has."""
-        name, number = base, 0
-        while name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
-        self.taken.add(name)
-        return name
+        return fresh(base, self.taken)
 
     def add(
         self, op: str, inputs: list[str], name: str, **attributes: int | list[int] | object
@@ -155,41 +147,12 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
     return result
 
 
-def rename_values(graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Rename values of a graph wherever they are used; a body that has its own value of a name keeps it."""
-    if not names:
-        return
-    for node in graph.node:
-        _rename_in(node, names, outputs=True)
-    for info in (*graph.value_info, *graph.output):
-        info.name = names.get(info.name, info.name)
-    for annotation in graph.quantization_annotation:
-        annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
-        for entry in annotation.quant_parameter_tensor_names:
-            entry.value = names.get(entry.value, entry.value)
-
-
-def _rename_in(node: NodeProto, names: Mapping[str, str], outputs: bool) -> None:
-    for slots in (node.input, node.output) if outputs else (node.input,):
-        for slot, name in enumerate(slots):
-            if name in names:
-                slots[slot] = names[name]
-    for _, body in walk.bodies(node):
-        own = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
-        own.update(name for inner in body.node for name in inner.output)
-        seen = {old: new for old, new in names.items() if old not in own}
-        for inner in body.node:
-            _rename_in(inner, seen, outputs=False)
-        for info in body.output:
-            info.name = seen.get(info.name, info.name)
-
-
 def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str, str]:
     """Give the values behind outputs other names, so that new values can have theirs: old name -> new."""
     index = GraphIndex.of(model)
-    taken = Appender(model)
-    inner = {name: taken.unused(f"{name}.{suffix}") for name in names if name in index.producer}
-    rename_values(model.proto.graph, inner)
+    taken = value_names(index)
+    inner = {name: fresh(f"{name}.{suffix}", taken) for name in names if name in index.producer}
+    rename_values(model.proto, model.proto.graph, inner)
     return inner
 
 

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.outputs import (
     COUNT,
     Appender,
@@ -51,10 +52,11 @@ class PadOutputs:
             UsageError: the length is no positive number, the count's name is taken, or a fill does not fit.
         """
         index = GraphIndex.of(model)
-        for name in (*self.outputs, *self.fill):
+        names = split(self.outputs, index.outputs)
+        for name in (*names, *self.fill):
             require_output(index, name)
         require_length(self.most)
-        names = self.outputs or tuple(filter(lambda name: is_ragged(index, name), index.outputs))
+        names = names or [name for name in index.outputs if is_ragged(index, name)]
         if not names:
             raise ShapeError(
                 "no output is ragged: each has a fixed dimension 0, or none",
@@ -80,4 +82,5 @@ class PadOutputs:
             info.name = appender.padded(info.name, kinds[name], self.most, fill, target)
             info.type.CopyFrom(padded_type(kinds[name], [self.most]))
         graph.output.append(helper.make_tensor_value_info(self.count, TensorProto.INT64, [1]))
-        return PassResult(result, True, (f"{self.count!r} counts {names[0]!r}",))
+        changes = [f"padded output {name!r} to {self.most}" for name in names]
+        return PassResult.of(model, result, [*changes, f"{self.count!r} counts {names[0]!r}"])

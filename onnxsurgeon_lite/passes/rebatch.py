@@ -9,6 +9,7 @@ from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
 from onnxsurgeon_lite.feeds import required_inputs, shape_text
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_shape import SetShape
 
@@ -41,10 +42,11 @@ class Rebatch:
 
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
         """The shapes that the inputs get."""
-        for name in self.inputs:
+        names = split(self.inputs, index.inputs)
+        for name in names:
             if name not in index.inputs:
                 raise UnknownNameError(name, "the model", index.inputs, kind="input")
-        names = self.inputs or tuple(required_inputs(index))
+        names = names or list(required_inputs(index))
         found = {name: self._dimension(index, name) for name in names}
         if len(set(found.values())) > 1:
             shown = ", ".join(f"{name!r} {size}" for name, size in found.items())

@@ -50,7 +50,7 @@ class SetConstant:
         chosen = readers(index, value, self.to)
         what = f"constant {value!r}"
         if len(chosen) < len(users):
-            new.name = fresh(value, value_names(result.proto))
+            new.name = fresh(value, value_names(index))
             result.proto.graph.initializer.append(new)
             rename_uses([result.proto.graph.node[place] for place in chosen], {value: new.name})
             notes.append(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -36,11 +37,17 @@ class SetShape:
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
-        symbols = symbols_for(GraphIndex.of(model), self.shapes)
+        index = GraphIndex.of(model)
+        symbols = symbols_for(index, self.shapes)
         if not any(symbol.changes for symbol in symbols):
             return PassResult(model, changed=False)
         result = model.copy()
         told = {} if self.second is None else differences(model, self.second, symbols)
         plan = trace(result, symbols, told)
-        notes = carry_out(result, plan)
-        return PassResult(result, changed=True, notes=(*notes, *plan.kept))
+        changes = carry_out(result, plan)
+        inputs = GraphIndex.of(result).inputs
+        for name, info in index.inputs.items():
+            if info.type != inputs[name].type:
+                now = shape_text(inputs[name].type)
+                changes.append(f"input {name!r}: {shape_text(info.type)} -> {now}")
+        return PassResult.of(model, result, changes, plan.kept)

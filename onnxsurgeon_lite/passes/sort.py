@@ -26,13 +26,23 @@ class Sort:
             GraphError: there is a cycle, or two producers of one value.
         """
         result = model.copy()
-        changes = []
-        for place, nodes in _scopes(result.proto):
-            order = _order(result, nodes, place)
-            if order != list(range(len(order))):
-                reorder(nodes, order)
-                changes.append(f"sorted the {len(order)} nodes of {place}")
-        return PassResult.of(model, result, changes)
+        changes = sort_nodes(result)
+        return PassResult(result if changes else model, bool(changes), changes=tuple(changes))
+
+
+def sort_nodes(model: Model) -> list[str]:
+    """Sort a model in place; a line for each graph or function whose nodes moved.
+
+    Raises:
+        GraphError: there is a cycle, or two producers of one value.
+    """
+    changes = []
+    for place, nodes in _scopes(model.proto):
+        order = _order(model, nodes, place)
+        if order != list(range(len(order))):
+            reorder(nodes, order)
+            changes.append(f"sorted the {len(order)} nodes of {place}")
+    return changes
 
 
 def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:

@@ -1,5 +1,6 @@
 """Reference sets from `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
 
+import io
 import json
 import zipfile
 from collections.abc import Callable, Sequence
@@ -196,10 +197,21 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
     def read() -> Array:
-        with archive.open(member) as file:
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        return _npy_array(archive.read(member))
 
     return _numpy_array(read, f"{archive.filename}:{member}")
+
+
+def _npy_array(raw: bytes) -> Array:
+    """What a `.npy` file holds, as a view of its bytes: numpy's own reader copies an archive's member in pieces."""
+    file = io.BytesIO(raw)
+    if np.lib.format.read_magic(file) != (1, 0):
+        file.seek(0)
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError("object arrays are pickles")
+    return np.ndarray(shape, dtype, raw, file.tell(), order="F" if fortran else "C")
 
 
 def _npy_entry(path: Path) -> Entry:

@@ -1,26 +1,33 @@
 """A diff for the terminal: a line for each difference."""
 
+from collections.abc import Iterator
+
 from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.lines import out, show_notes
-from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.lines import out, show_changes, show_notes
+from onnxsurgeon_lite.report.mismatches import explain
 
 _LONGEST = 80  # characters of a text before or after a change
+_OF_AN_EDIT = 8  # lines
 _ALIKE = 4  # nodes of which only metadata changed have a line each, more of them have one together
+
+
+def show_edit(found: ModelDiff | None) -> None:
+    """What an edit made of a model, seen from outside: the differences that count, and what does not, some lines."""
+    if found is None:
+        out("diff: too much of a large graph to be shown; compare both with: onnxdbg diff")
+        return
+    count = len(found.differences)
+    what = "no difference" if not count else f"{count} difference{'s' if count > 1 else ''}"
+    out(shown("; ".join([f"diff: {what}", *found.notes])))
+    show_changes([f"  {shown(line)}" for line in _lines(found)], _OF_AN_EDIT)
 
 
 def show_diff(found: ModelDiff) -> None:
     """Every difference, then how the outputs compare."""
     show_notes(found.notes)
-    annotated = [difference for difference in found.differences if _only_texts(difference)]
-    hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
-    for difference in found.differences:
-        if id(difference) not in hidden:
-            out(shown(_line(difference)))
-    if hidden:
-        out(
-            f"changed metadata of {len(hidden)} nodes, such as {shown(annotated[0].subject)} (all with --json)"
-        )
+    for line in _lines(found):
+        out(shown(line))
     for name, comparison in found.outputs.items():
         if comparison.match:
             out(shown(f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"))
@@ -28,6 +35,16 @@ def show_diff(found: ModelDiff) -> None:
             out(shown(line))
     if found.same:
         out("no difference")
+
+
+def _lines(found: ModelDiff) -> Iterator[str]:
+    annotated = [difference for difference in found.differences if _only_texts(difference)]
+    hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
+    for difference in found.differences:
+        if id(difference) not in hidden:
+            yield _line(difference)
+    if hidden:
+        yield f"changed metadata of {len(hidden)} nodes, such as {annotated[0].subject} (all with --json)"
 
 
 def _line(difference: Difference) -> str:

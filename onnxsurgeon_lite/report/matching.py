@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from onnxsurgeon_lite.match import Pair
 from onnxsurgeon_lite.match.models import MatchResult, Unmatched
-from onnxsurgeon_lite.match.pairing import Pair
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out
-from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.weights import Weight, WeightsResult
 

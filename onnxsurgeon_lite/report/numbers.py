@@ -8,6 +8,7 @@ from onnxsurgeon_lite.comparison import Comparison
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.ranking import Float16Risk, RankedNode
 from onnxsurgeon_lite.report.lines import out, show_notes
+from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.running import Statistics
 from onnxsurgeon_lite.scopes import place_text
@@ -19,7 +20,7 @@ def show_statistics(lines: Sequence[Statistics]) -> None:
     """What a run gave, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
     rows = [
-        (s.name, s.dtype, list(s.shape), *map(_number, (s.min, s.max, s.mean)), s.nan, s.inf)
+        (s.name, s.dtype, list(s.shape), *map(number_text, (s.min, s.max, s.mean)), s.nan, s.inf)
         for s in lines
     ]
     show_table(columns, rows)
@@ -87,7 +88,7 @@ def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: flo
     """The lossiest nodes, then what to exclude."""
     columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value"]
     rows = [
-        (_number(n.own_db), _number(n.total_db), n.id, n.op_type, n.name, n.value)
+        (number_text(n.own_db), number_text(n.total_db), n.id, n.op_type, n.name, n.value)
         for n in nodes[:_RANKED]
     ]
     show_table(columns, rows)
@@ -100,7 +101,7 @@ def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, _number(r.largest)),
+            *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
             *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
         )
         for r in risks[:_RANKED]
@@ -118,35 +119,6 @@ def _show_rest(count: int) -> None:
 def _pasted(names: Sequence[str]) -> str:
     """Names as a Python list, which is also a TOML and (but for the quotes) a JSON one."""
     return shown("[" + ", ".join(map(repr, names)) + "]")
-
-
-def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[str]:
-    """Why a comparison mismatches, in sentences; nothing for a match."""
-    if comparison.match:
-        return []
-    by = f", produced by {produced_by}" if produced_by else ""
-    dtype, shape = comparison.dtypes[0], list(comparison.shapes[0])
-    lines = [f"mismatch at value {name!r} ({dtype} {shape}){by}"]
-    if comparison.reason in ("shape", "dtype"):
-        sides = comparison.shapes if comparison.reason == "shape" else comparison.dtypes
-        actual, reference = (list(s) if isinstance(s, tuple) else s for s in sides)
-        return [*lines, f"  its {comparison.reason} is {actual}, the reference's {reference}"]
-    if comparison.non_finite is not None:
-        (nan, nan_r), (inf, inf_r) = comparison.nan, comparison.inf
-        lines.append(
-            f"  first non-finite difference at {list(comparison.non_finite)}: "
-            f"actual has {nan} NaN and {inf} Inf, the reference {nan_r} and {inf_r}"
-        )
-    over = f"{comparison.exceeding} of {comparison.elements} elements exceed {comparison.tolerance}"
-    lines.append(f"  {over}")
-    worst = comparison.worst
-    if worst is not None:
-        lines.append(
-            f"  worst at {list(worst.index)}: actual {_number(worst.actual)}, "
-            f"reference {_number(worst.reference)}, "
-            f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
-        )
-    return [*lines, *(f"  {note}" for note in comparison.notes)]
 
 
 def _show_samples(samples: Samples) -> None:
@@ -232,7 +204,7 @@ def _own(introduced: Comparison) -> str:
     return (
         introduced.reason
         if introduced.reason in ("shape", "dtype")
-        else _number(introduced.max_abs)
+        else number_text(introduced.max_abs)
     )
 
 
@@ -244,10 +216,8 @@ def _metrics(c: Comparison) -> Sequence[object]:
     if c.reason in ("shape", "dtype"):
         return (c.reason,)
     numbers = (c.max_abs, c.max_rel, c.rmse, c.cosine, c.sqnr_db)
-    return (*map(_number, numbers), "" if c.ulp is None else c.ulp, f"{c.exceeding}/{c.elements}")
-
-
-def _number(value: float | str | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return (
+        *map(number_text, numbers),
+        "" if c.ulp is None else c.ulp,
+        f"{c.exceeding}/{c.elements}",
+    )

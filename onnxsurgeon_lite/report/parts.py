@@ -2,7 +2,7 @@
 
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.lines import out
-from onnxsurgeon_lite.report.numbers import explain
+from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.splitting import Split
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
-from onnx.reference import ReferenceEvaluator
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.resizing.sizes import Axis, Size, varies
@@ -136,6 +135,8 @@ class Inference:
         computable = node.input and all(state.data is not None for state in reads.values())
         if not computable or node.domain not in ("", "ai.onnx"):
             return None
+        from onnx.reference import ReferenceEvaluator  # slow to import, and few edits need it
+
         part = self._part(node, reads, trial)
         for name in node.output:
             part.graph.output.add(name=name)

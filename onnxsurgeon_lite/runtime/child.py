@@ -6,6 +6,7 @@ A model can crash or hang the runtime; then the child dies, never the caller.
 import contextlib
 import json
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -13,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
@@ -21,6 +21,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 Reply = dict[str, object]
 
 _SCRIPTS = Path(__file__).parent
+_IDLE, _TALKING, _WAITING = range(3)  # where a request is: what comes next on the connection
 
 
 class Child:
@@ -46,7 +47,11 @@ class Child:
                 stderr=self._log,
                 start_new_session=True,
             )
-        self._connection = Connection(here.detach())
+        self._socket = here
+        self._stream = here.makefile("rwb")
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(here, selectors.EVENT_READ)
+        self._stage = _IDLE
 
     def __enter__(self) -> "Child":
         return self
@@ -61,9 +66,12 @@ class Child:
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        if self._connection.closed:
+        if self._socket.fileno() < 0:
             return
-        self._connection.close()
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        self._ready.close()
+        self._socket.close()
         self._process.kill()
         self._process.wait()
         self._log.close()
@@ -75,7 +83,7 @@ class Child:
         timeout: float | None = None,
         **arguments: object,
     ) -> Reply:
-        """Send a request and wait for its reply.
+        """Send a request, with the raw bytes that follow it, and wait for its reply.
 
         Raises:
             RuntimeFailure: the runtime refused; the message is its own.
@@ -84,25 +92,53 @@ class Child:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._watched():
-            self._connection.send_bytes(json.dumps({"do": action, **arguments}).encode())
-            for payload in payloads:
-                self._connection.send_bytes(payload)
+            self._stage = _TALKING
+            self._stream.write(json.dumps({"do": action, **arguments}).encode() + b"\n")
+            self._stream.writelines(payloads)
+            self._stream.flush()
+            self._stage = _WAITING
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not self._connection.poll(left):
+            if not self._ready.select(left):
                 self._process.kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow it more with --timeout",
                 )
-            reply: Reply = json.loads(self._connection.recv_bytes())
+            self._stage = _TALKING
+            line = self._stream.readline()
+            if not line:
+                raise EOFError
+            self._stage = _IDLE
+        reply: Reply = json.loads(line)
         if "error" in reply:
             raise RuntimeFailure(str(reply["error"]))
         return reply
 
-    def receive(self) -> bytes:
-        """The next payload of the last reply."""
+    def receive(self, size: int) -> memoryview:
+        """The next raw bytes of the last reply, so many."""
+        payload = _buffer(size)
         with self._watched():
-            return self._connection.recv_bytes()
+            self._stage = _TALKING
+            if self._stream.readinto(payload) != size:
+                raise EOFError
+            self._stage = _IDLE
+        return payload
+
+    def stop(self, patience: float) -> bool:
+        """Have it give up the request that was interrupted; whether it did so within the seconds, and goes on."""
+        if self._stage == _WAITING:
+            with contextlib.suppress(RuntimeCrash), self._watched():
+                self._process.send_signal(signal.SIGUSR1)
+                if self._ready.select(patience) and "error" in json.loads(self._stream.readline()):
+                    self._stage = _IDLE
+        return self._stage == _IDLE
+
+    def read(self, address: int, size: int) -> memoryview | None:
+        """Bytes of the process's memory; None where the system does not give them."""
+        from onnxsurgeon_lite.runtime.memory import read_memory
+
+        payload = _buffer(size)
+        return payload if read_memory(self._process.pid, address, payload) else None
 
     def log(self) -> str:
         """What the process wrote so far."""
@@ -130,3 +166,9 @@ class Child:
             return "killed, most likely for want of memory"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
+
+
+def _buffer(size: int) -> memoryview:
+    import numpy as np  # every command starts a child, few wait for one
+
+    return np.empty(size, np.uint8).data  # not zeroed first

@@ -1,33 +1,33 @@
 """A child process that evaluates a model with the ONNX reference evaluator, for operators the runtime lacks in float64.
 
-Started as a script, like the worker: a request is one JSON message, followed by the model and the inputs' bytes.
+Started as a script, like the worker: a request is one line of JSON, followed by the model's and the inputs' bytes.
 """
 
 import json
+import math
+import socket
 import sys
-from multiprocessing.connection import Connection
+from io import BufferedRWPair
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 
-def serve(connection: Connection) -> None:
+def serve(stream: BufferedRWPair) -> None:
     """Answer requests until the parent hangs up."""
-    while True:
-        try:
-            request = json.loads(connection.recv_bytes())
-        except EOFError:
-            return
+    for line in iter(stream.readline, b""):
+        request = json.loads(line)
+        model = stream.read(request["size"])
+        feeds = {
+            each["name"]: _read(stream, np.dtype(each["dtype"]), each["shape"])
+            for each in request["feeds"]
+        }
         payloads: list[bytes] = []
         try:
-            evaluator = ReferenceEvaluator(onnx.ModelProto.FromString(connection.recv_bytes()))
-            feeds = {
-                each["name"]: np.frombuffer(connection.recv_bytes(), each["dtype"]).reshape(
-                    each["shape"]
-                )
-                for each in request["feeds"]
-            }
+            evaluator = ReferenceEvaluator(onnx.ModelProto.FromString(model))
             results = [np.asarray(result) for result in evaluator.run(None, feeds)]
             reply: dict[str, object] = {
                 "values": [{"dtype": r.dtype.str, "shape": list(r.shape)} for r in results]
@@ -35,10 +35,14 @@ def serve(connection: Connection) -> None:
             payloads = [np.ascontiguousarray(result).tobytes() for result in results]
         except Exception as error:  # noqa: BLE001  whatever it was, there is no answer
             reply = {"error": f"{type(error).__name__}: {error}"}
-        connection.send_bytes(json.dumps(reply).encode())
-        for payload in payloads:
-            connection.send_bytes(payload)
+        stream.write(json.dumps(reply).encode() + b"\n")
+        stream.writelines(payloads)
+        stream.flush()
+
+
+def _read(stream: BufferedRWPair, dtype: np.dtype[Any], shape: list[int]) -> NDArray[Any]:
+    return np.frombuffer(stream.read(dtype.itemsize * math.prod(shape)), dtype).reshape(shape)
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))

@@ -1,8 +1,8 @@
 """The child process: onnxruntime sessions and the values that pass between them.
 
-Started as a script with the number of a connected socket. A request is one JSON message, followed by messages of
-raw bytes where it says so; so is a reply. Values stay here as OrtValues: their bytes are copied from and to their
-memory, which works for every dtype, those that numpy lacks and those packed below a byte included.
+Started as a script with the number of a connected socket. A request is one line of JSON, followed by raw bytes where it
+says so, as many as follow from it; so is a reply. Values stay here as OrtValues: their bytes are copied from and to
+their memory, which works for every dtype, those that numpy lacks and those packed below a byte included.
 
 It imports nothing of the package, so that it starts as fast as onnxruntime does.
 """
@@ -11,8 +11,10 @@ import ctypes
 import json
 import os
 import signal
+import socket
 import sys
-from multiprocessing.connection import Connection
+import threading
+from io import BufferedRWPair
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,28 +37,39 @@ _STRING = 8
 class Worker:
     """One session at a time, and a store of named values that outlives it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, stream: BufferedRWPair) -> None:
+        self.stream = stream
         self.session: ort.InferenceSession | None = None
         self.store: dict[str, ort.OrtValue] = {}
-        self.sending: dict[str, ort.OrtValue] = {}
+        self.held: list[tuple[ort.OrtValue, memoryview]] = []
+        self.running = ort.RunOptions()
+
+    def stop_when_told(self) -> None:
+        """End the run under way at its next node whenever the signal comes; a run keeps this thread from seeing it."""
+        told, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.set_wakeup_fd(wakes.detach())
+        threading.Thread(target=self._stop_when_told, args=[told], daemon=True).start()
+
+    def _stop_when_told(self, told: socket.socket) -> None:
+        while told.recv(1):
+            self.running.terminate = True
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
-        while True:
-            try:
-                request = json.loads(self.connection.recv_bytes())
-            except EOFError:
-                return
+        for line in iter(self.stream.readline, b""):
+            request = json.loads(line)
             action = request.pop("do")
+            if action != "send":
+                self.held = []
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
             except Exception as error:  # noqa: BLE001  the parent tells what kind it is
                 reply, payloads = {"error": str(error), "kind": type(error).__name__}, []
-            self.connection.send_bytes(json.dumps(reply).encode())
-            for payload in payloads:
-                self.connection.send_bytes(payload)
-            self.sending = {}
+            self.stream.write(json.dumps(reply).encode() + b"\n")
+            self.stream.writelines(payloads)
+            self.stream.flush()
 
     def do_open(
         self,
@@ -68,9 +81,10 @@ class Worker:
         ops_libraries: list[str],
         disabled: list[str],
         optimised: str,
+        size: int,
     ) -> tuple[Header, list[memoryview]]:
         """Open a session on the model whose bytes follow; `optimised` is where the graph it runs is written."""
-        model = self.connection.recv_bytes()
+        model = self.stream.read(size)
         self.session = None
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]
@@ -102,10 +116,7 @@ class Worker:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
-        if value.tensor_size_in_bytes():
-            self.connection.recv_bytes_into(_memory(value))
-        else:
-            self.connection.recv_bytes()
+        self.stream.readinto(_memory(value))
         self.store[name] = value
         return {}, []
 
@@ -121,32 +132,58 @@ class Worker:
         return {}, []
 
     def do_run(
-        self, feeds: dict[str, str], fetch: list[str], keep: list[str]
+        self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
-        """Run on stored values (input name -> stored name); send what is fetched, store what is kept."""
+        """Run on stored values (input name -> stored name); hold what is fetched, store what is kept likewise."""
         if self.session is None:
             raise RuntimeError("no session is open")
         names = list(dict.fromkeys((*fetch, *keep)))
         given = {name: self.store[stored] for name, stored in feeds.items()}
-        results = dict(zip(names, self.session.run_with_ort_values(names, given), strict=True))
-        self.store.update((name, results[name]) for name in keep)
-        return self._send({name: results[name] for name in names}, fetch)
+        self.running = ort.RunOptions()
+        outputs = self.session.run_with_ort_values(names, given, self.running)
+        results = dict(zip(names, outputs, strict=True))
+        self.store.update((stored, results[name]) for name, stored in keep.items())
+        return self._hold({name: results[name] for name in names}, fetch)
 
     def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
-        """Send stored values."""
-        return self._send({name: self.store[name] for name in names}, names)
+        """Hold stored values."""
+        return self._hold({name: self.store[name] for name in names}, names)
 
-    def _send(
+    def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
+        """Send the bytes of one that is held."""
+        return {}, [self.held[payload][1]]
+
+    def _hold(
         self, values: dict[str, ort.OrtValue], fetch: list[str]
     ) -> tuple[Header, list[memoryview]]:
-        self.sending = values  # alive until their bytes are gone
-        headers, payloads = [], []
-        for name, value in values.items():
-            header, payload = _describe(value)
-            headers.append({"name": name, "fetched": name in fetch, **header})
-            if name in fetch:
-                payloads += payload
-        return {"values": headers}, payloads
+        """Say what values are; those that are fetched stay where they are, to be read, until the next request."""
+        headers = [
+            {"name": n, "fetched": n in fetch, **self._describe(value, n in fetch)}
+            for n, value in values.items()
+        ]
+        return {"values": headers}, []
+
+    def _describe(self, value: ort.OrtValue, fetched: bool) -> Header:
+        kind = value.data_type()
+        if not value.has_value():
+            return {"kind": "none", "type": kind}
+        if value.is_tensor_sequence():
+            elements = [self._describe(element, fetched) for element in _elements(value)]
+            return {"kind": "sequence", "type": kind, "elements": elements}
+        if not value.is_tensor():
+            return {"kind": "other", "type": kind}
+        header: Header = {
+            "kind": "tensor",
+            "type": kind,
+            "data_type": value.element_type(),
+            "shape": value.shape(),
+        }
+        if not fetched:
+            return header
+        if value.element_type() == _STRING:
+            return {**header, "strings": [str(item) for item in value.numpy().flat]}
+        self.held.append((value, _memory(value)))
+        return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
     def do_forget(self, names: list[str]) -> tuple[Header, list[memoryview]]:
         """Drop stored values."""
@@ -154,44 +191,22 @@ class Worker:
             self.store.pop(name, None)
         return {}, []
 
+    def do_alias(self, names: dict[str, str]) -> tuple[Header, list[memoryview]]:
+        """Have stored values under further names (new name -> stored name)."""
+        self.store.update([(new, self.store[old]) for new, old in names.items()])
+        return {}, []
+
     def do_about(self) -> tuple[Header, list[memoryview]]:
         """The runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
 
 
-def _describe(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
-    """What a value is, and its bytes."""
-    kind = value.data_type()
-    if not value.has_value():
-        return {"kind": "none", "type": kind}, []
-    if value.is_tensor_sequence():
-        return _describe_sequence(value)
-    if not value.is_tensor():
-        return {"kind": "other", "type": kind}, []
-    header: Header = {
-        "kind": "tensor",
-        "type": kind,
-        "data_type": value.element_type(),
-        "shape": value.shape(),
-    }
-    if value.element_type() == _STRING:
-        return {**header, "strings": [str(item) for item in value.numpy().flat]}, []
-    return header, [_memory(value)]
-
-
-def _describe_sequence(value: ort.OrtValue) -> tuple[Header, list[memoryview]]:
-    """A sequence of tensors, element by element: the Python API gives no other way to an element's bytes."""
+def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
+    """The tensors of a sequence: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
     session = _session_of_node("SequenceAt", [value, _position(0)])
-    headers, payloads = [], []
-    for position in range(int(length.numpy())):
-        element = session.run_with_ort_values(["out"], {"in0": value, "in1": _position(position)})[
-            0
-        ]
-        header, payload = _describe(element)
-        headers.append(header)
-        payloads += [memoryview(bytes(memory)) for memory in payload]  # it ends with the element
-    return {"kind": "sequence", "type": value.data_type(), "elements": headers}, payloads
+    places = map(_position, range(int(length.numpy())))
+    return [session.run_with_ort_values(["out"], {"in0": value, "in1": p})[0] for p in places]
 
 
 def _position(number: int) -> ort.OrtValue:
@@ -267,4 +282,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     _guard(int(sys.argv[2]))
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    Worker(Connection(int(sys.argv[1]))).serve()
+    worker = Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))
+    worker.stop_when_told()
+    worker.serve()

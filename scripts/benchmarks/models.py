@@ -25,6 +25,7 @@ WEIGHT_RANGE = (24 / SIDE) ** 0.5  # keeps the size of the activations from bloc
 NOISE_BLOCK = 1 << 22  # elements in memory at a time
 CHAIN_NODES = 50_000
 DPT_IMAGE = 384
+TWIN_BLOCKS = 750
 
 _LOADER = """
 from pathlib import Path
@@ -33,6 +34,16 @@ import numpy as np
 def load_data():
     with np.load(Path(__file__).with_name("feeds.npz")) as feeds:
         yield dict(feeds)
+"""
+
+_FACTORY = """
+import torch
+from transformers import GPT2Config, GPT2Model
+
+def factory():
+    torch.manual_seed(0)
+    config = GPT2Config(use_cache=False, attn_implementation="eager")
+    return GPT2Model(config), (torch.arange(512).reshape(1, 512),)
 """
 
 
@@ -206,6 +217,50 @@ def make_vit(folder: Path) -> None:
     _plant_and_record(folder, {"pixel_values": image.numpy()})
 
 
+def make_twins(folder: Path) -> None:
+    """Three thousand nodes, and the same under other names, with the products' weights transposed."""
+    rng, side, rows = np.random.default_rng(0), 128, 256
+    for name, prefix, turned in (("a", "", False), ("b", "other_", True)):
+        nodes, weights, last = [], [], "x"
+        rng = np.random.default_rng(0)
+        for i in range(TWIN_BLOCKS):
+            weight = rng.normal(size=(side, side)).astype(np.float32) / np.float32(side**0.5)
+            bias = rng.normal(size=side).astype(np.float32)
+            w, b, m, s, t, r = (f"{prefix}{letter}{i}" for letter in "wbmstr")
+            stored = weight.T.copy() if turned else weight
+            weights += [numpy_helper.from_array(stored, w), numpy_helper.from_array(bias, b)]
+            product = (
+                helper.make_node("Gemm", [last, w], [m], transB=1)
+                if turned
+                else helper.make_node("MatMul", [last, w], [m])
+            )
+            nodes += [
+                product,
+                helper.make_node("Add", [m, b], [s]),
+                helper.make_node("Tanh", [s], [t]),
+                helper.make_node("Add", [last, t] if i % 2 else [t, t], [r]),
+            ]
+            last = r
+        ends = [
+            helper.make_tensor_value_info(end, TensorProto.FLOAT, [rows, side])
+            for end in ("x", last)
+        ]
+        graph = helper.make_graph(nodes, name, ends[:1], ends[1:], weights)
+        onnx.save(_model(graph), folder / f"{name}.onnx")
+    np.savez(folder / "feeds.npz", x=rng.normal(size=(rows, side)).astype(np.float32))
+
+
+def make_gpt2_module(folder: Path) -> None:
+    """A factory of GPT-2 in its default size, and how many bytes its modules return."""
+    from onnxsurgeon_lite.torch_recorder import load_factory, record_module
+
+    (folder / "factory.py").write_text(_FACTORY)
+    module, args, _ = load_factory(f"{folder / 'factory.py'}:factory")
+    record_module(module, args, folder=folder / "refs")
+    (folder / "size.txt").write_text(str((folder / "refs" / "values.bin").stat().st_size))
+    shutil.rmtree(folder / "refs")
+
+
 def _export(module, result: str, sample, name: str, path: Path) -> None:
     """With the TorchScript exporter, or with the other one where that one cannot."""
     import torch
@@ -287,6 +342,8 @@ MAKERS: dict[str, tuple[int, Callable[..., None], tuple[int, ...]]] = {
     "gpt2": (2_500_000_000, make_gpt2, ()),
     "resnet": (900_000_000, make_resnet, ()),
     "vit": (2_000_000_000, make_vit, ()),
+    "twins": (100_000_000, make_twins, ()),
+    "gpt2-module": (500_000_000, make_gpt2_module, ()),
 }
 
 

@@ -1,0 +1,117 @@
+"""Of two models of which one was made from the other: what lies around their differences.
+
+A node of the same bytes on both sides, names of values included, is the same node. Those that touch nothing that
+differs are left out; values that they make are inputs of what is left.
+"""
+
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from onnxsurgeon_lite.alignment import Scope
+from onnxsurgeon_lite.graph import captured
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.wire import mentioning
+
+_Named = TypeVar("_Named", TensorProto, ValueInfoProto)
+_MOST = 64  # values around which something differs; each is looked for in all the nodes
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What is left of two graphs, and what is the same in both: positions of nodes, names of initializers."""
+
+    scopes: tuple[Scope, Scope]
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
+
+
+def trim(first: Model, second: Model) -> Trimmed | None:
+    """The main graphs without what is the same in both; None where much of them differs."""
+    one, two = sides = _Side(first), _Side(second)
+    where = {node: position for position, node in enumerate(two.nodes)}
+    same = {i: where[node] for i, node in enumerate(one.nodes) if node in where}
+    paired = set(same.values())
+    one.kept = [i for i in range(len(one.nodes)) if i not in same]
+    two.kept = [i for i in range(len(two.nodes)) if i not in paired]
+    if max(len(one.kept), len(two.kept)) > _MOST:
+        return None
+    made = {name for side in sides for node in side.left for name in node.output if name}
+    leaves = {name for _, name in one.leaves ^ two.leaves}
+    redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
+    if len(made | leaves | redeclared) > _MOST:
+        return None
+    touched = same.keys() & mentioning(one.nodes, made | leaves | redeclared)
+    one.kept = sorted({*one.kept, *touched})
+    two.kept = sorted({*two.kept, *(same[i] for i in touched)})
+    needed = one.needs | two.needs
+    outer = needed - one.own - two.own
+    unequal = {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
+    constants = {n for kind, n in one.leaves & two.leaves if kind == "initializer" and n in needed}
+    needed |= unequal
+    scopes = one.scope(needed, outer), two.scope(needed, outer)
+    places = {position: place for place, position in enumerate(two.kept)}
+    pairs = [(place, places[same[i]]) for place, i in enumerate(one.kept) if i in same]
+    return Trimmed(scopes, pairs, constants - unequal)
+
+
+def _unequal(mine: Iterable[_Named], theirs: Iterable[_Named]) -> Iterator[_Named]:
+    """The messages that only one side has."""
+    sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
+    for side, other in (sides, reversed(sides)):
+        yield from (message for encoded, message in side.items() if encoded not in other)
+
+
+class _Side:
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.graph = model.proto.graph
+        self.nodes = [node.SerializeToString() for node in self.graph.node]
+        self.kept: list[int] = []
+
+    @property
+    def left(self) -> list[NodeProto]:
+        """The nodes that are kept."""
+        return [self.graph.node[position] for position in self.kept]
+
+    @cached_property
+    def leaves(self) -> set[tuple[str, str]]:
+        """(kind, name) of what no node makes."""
+        return {
+            *(("input", value.name) for value in self.graph.input),
+            *(("initializer", tensor.name) for tensor in self.graph.initializer),
+            *(("initializer", sparse.values.name) for sparse in self.graph.sparse_initializer),
+        }
+
+    @property
+    def own(self) -> set[str]:
+        """The values that the kept nodes make, and those that no node makes."""
+        made = {name for node in self.left for name in node.output}
+        return made | {name for _, name in self.leaves}
+
+    @property
+    def needs(self) -> set[str]:
+        """The values that the kept nodes read and the graph gives."""
+        read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
+        return read | {value.name for value in self.graph.output}
+
+    def scope(self, needed: Set[str], outer: Set[str]) -> Scope:
+        """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
+        proto = ModelProto()
+        graph = proto.graph
+        for kind, value in self.graph.ListFields():
+            if kind.name in ("name", "doc_string"):
+                setattr(graph, kind.name, value)
+            elif kind.name not in ("node", "initializer", "value_info"):
+                getattr(graph, kind.name).extend(value)
+        graph.node.extend(self.left)
+        for name in sorted(outer):
+            graph.input.add(name=name)
+        wanted = needed | {value.name for value in graph.input}
+        graph.initializer.extend(t for t in self.graph.initializer if t.name in wanted)
+        made = {name for node in graph.node for name in node.output}
+        graph.value_info.extend(v for v in self.graph.value_info if v.name in made)
+        return Scope.of(self.model.with_proto(proto), self.kept)

@@ -1,0 +1,38 @@
+"""Reading another process's memory: values come in one copy, where a socket makes two and keeps both sides busy."""
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable
+
+
+class _Span(ctypes.Structure):
+    """`struct iovec`."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def read_memory(process: int, address: int, target: memoryview) -> bool:
+    """Fill a writable buffer from a child's memory; False where the system does not allow or have that."""
+    read = _reader()
+    if read is None:
+        return False
+    size, done = target.nbytes, 0
+    here = ctypes.addressof(ctypes.c_char.from_buffer(target)) if size else 0
+    while done < size:  # the kernel copies no more than 2 GiB at once
+        local, remote = _Span(here + done, size - done), _Span(address + done, size - done)
+        copied = read(process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if copied <= 0:
+            return False
+        done += copied
+    return True
+
+
+@functools.cache
+def _reader() -> Callable[..., int] | None:
+    if sys.platform != "linux":
+        return None
+    read = getattr(ctypes.CDLL(None), "process_vm_readv", None)
+    if read is not None:
+        read.restype = ctypes.c_ssize_t
+    return read

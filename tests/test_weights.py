@@ -1,0 +1,310 @@
+"""A model's weights against a checkpoint: renamed, transposed, folded, cast; what differs is named, no more."""
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import helper, numpy_helper
+from safetensors.torch import save_file
+from typer.testing import CliRunner
+
+from onnxsurgeon_lite import load, open_references, save_tensors
+from onnxsurgeon_lite.checkpoint import open_checkpoint
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.weights import WeightsResult, compare_weights
+
+RNG = np.random.default_rng(0)
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def model_with(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Path:
+    """A model of nodes and initializers that need not run."""
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None)]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], onnx.TensorProto.FLOAT, None)]
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    onnx.save(helper.make_model(graph), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def compared(folder: Path, nodes, weights, checkpoint: dict[str, np.ndarray]) -> WeightsResult:
+    index = GraphIndex.of(load(model_with(folder, nodes, weights)))
+    save_tensors(folder / "checkpoint.npz", checkpoint)
+    return compare_weights(index, open_references(folder / "checkpoint.npz"))
+
+
+def linear(module: str, weight: str, source: str, target: str) -> onnx.NodeProto:
+    return helper.make_node("MatMul", [source, weight], [target], name=f"/{module}/MatMul")
+
+
+def hows(result: WeightsResult) -> dict[str, tuple[str, str, bool]]:
+    return {w.name: (w.parameter, w.how, w.comparison.match) for w in result.weights}
+
+
+def test_weights_of_other_names_and_layouts_are_found(tmp_path):
+    square, wide, kernel, flat = noise(4, 4), noise(3, 4), noise(2, 3, 5, 5), noise(4, 1, 1)
+    nodes = [
+        linear("a", "onnx::1", "x", "h"),
+        linear("b", "w", "h", "i"),
+        helper.make_node("Conv", ["i", "k"], ["j"]),
+        helper.make_node("Mul", ["j", "f"], ["y"]),
+    ]
+    weights = {"onnx::1": square.T, "w": wide, "k": kernel.transpose(3, 2, 1, 0), "f": flat}
+    checkpoint = {"p.a": square, "p.b": wide, "p.c": kernel, "p.d": flat.reshape(-1)}
+
+    result = compared(tmp_path, nodes, weights, checkpoint)
+
+    assert hows(result) == {
+        "onnx::1": ("p.a", "transposed", True),
+        "w": ("p.b", "same", True),
+        "k": ("p.c", "transposed", True),
+        "f": ("p.d", "reshaped", True),
+    }
+    assert not result.only_model
+    assert not result.only_checkpoint
+
+
+def test_one_altered_weight_is_all_that_differs(tmp_path):
+    weights = {f"onnx::{i}": noise(4, 4) for i in range(3)}
+    checkpoint = {f"layer.{i}.weight": weights[f"onnx::{i}"].T.copy() for i in range(3)}
+    nodes = [
+        linear(f"layer/layer.{i}", f"onnx::{i}", f"{i}" if i else "x", f"{i + 1}") for i in range(3)
+    ]
+    weights["onnx::1"][2, 3] += 1
+
+    result = compared(tmp_path, nodes, weights, checkpoint)
+
+    (wrong,) = [w for w in result.weights if not w.comparison.match]
+    assert (wrong.name, wrong.parameter, wrong.how) == ("onnx::1", "layer.1.weight", "transposed")
+    assert (wrong.comparison.exceeding, wrong.comparison.worst.index) == (1, (2, 3))
+
+
+def test_two_weights_that_changed_places_both_differ(tmp_path):
+    q, k = noise(4, 4), noise(4, 4)
+    nodes = [linear("q", "1", "x", "h"), linear("k", "2", "h", "y")]
+
+    result = compared(tmp_path, nodes, {"1": k, "2": q}, {"q.weight": q, "k.weight": k})
+
+    assert {w.name: (w.parameter, w.comparison.match) for w in result.weights} == {
+        "1": ("q.weight", False),
+        "2": ("k.weight", False),
+    }
+
+
+@pytest.mark.parametrize("front", [("", "model."), ("module.", ""), ("model.", "module.")])
+def test_a_wrapper_around_either_side_is_no_difference(front, tmp_path):
+    mine, theirs = front
+    names = ["a.weight", "b.weight", "c.d.weight"]
+    arrays = {name: noise(3, 3) for name in names}
+    nodes = [
+        linear(
+            f"{mine}{name}".removesuffix(".weight"), mine + name, f"{i}" if i else "x", f"{i + 1}"
+        )
+        for i, name in enumerate(names)
+    ]
+    changed = arrays | {"b.weight": noise(3, 3)}
+
+    result = compared(
+        tmp_path,
+        nodes,
+        {mine + name: array for name, array in changed.items()},
+        {theirs + name: array for name, array in arrays.items()},
+    )
+
+    wrong = [(w.name, w.parameter) for w in result.weights if not w.comparison.match]
+    assert wrong == [(f"{mine}b.weight", f"{theirs}b.weight")]
+
+
+def test_tied_weights_are_one_and_none_is_missing(tmp_path):
+    shared = noise(8, 4)
+    nodes = [
+        helper.make_node("Gather", ["wte.weight", "x"], ["h"]),
+        linear("head", "head", "h", "y"),
+    ]
+    checkpoint = {"wte.weight": shared, "lm_head.weight": shared}
+
+    result = compared(tmp_path, nodes, {"wte.weight": shared, "head": shared.T}, checkpoint)
+
+    assert result.match
+    assert len(result.weights) == 2
+    assert not result.only_checkpoint
+
+
+def test_equal_biases_that_an_exporter_stored_once_are_all_there(tmp_path):
+    zeros, weight = np.zeros(4, np.float32), noise(4, 4)
+    nodes = [linear("a", "w", "x", "h"), helper.make_node("Add", ["h", "a.bias"], ["y"])]
+    checkpoint = {"a.weight": weight.T, "a.bias": zeros, "b.bias": zeros, "c.weight": noise(2, 2)}
+
+    result = compared(tmp_path, nodes, {"w": weight, "a.bias": zeros}, checkpoint)
+
+    assert result.match
+    assert result.only_checkpoint == ["c.weight"]
+
+
+# --- folded BatchNorms ---
+
+
+class Stem(torch.nn.Module):
+    def __init__(self, transposed: bool, bias: bool, affine: bool) -> None:
+        super().__init__()
+        conv = torch.nn.ConvTranspose2d if transposed else torch.nn.Conv2d
+        self.first, self.second = (conv(6, 6, 3, bias=bias) for _ in range(2))
+        self.norm_1, self.norm_2 = (
+            torch.nn.BatchNorm2d(6, eps=3e-4, affine=affine) for _ in range(2)
+        )
+        for tensor in (*self.parameters(), *self.buffers()):
+            if tensor.is_floating_point():
+                torch.nn.init.uniform_(tensor, 0.2, 2)
+
+    def folded(self) -> dict[str, np.ndarray]:
+        """The weights after folding, as torch does it."""
+        found = {}
+        for name, conv, norm in (("1", self.first, self.norm_1), ("2", self.second, self.norm_2)):
+            both = torch.nn.utils.fusion.fuse_conv_bn_weights(
+                *(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps),
+                *(norm.weight, norm.bias, isinstance(conv, torch.nn.ConvTranspose2d)),
+            )
+            pair = zip((f"w{name}", f"b{name}"), both, strict=True)
+            found |= {key: part.detach().numpy().copy() for key, part in pair}
+        return found
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_a_folded_batch_norm_is_unfolded_whatever_its_epsilon(transposed, bias, affine, tmp_path):
+    torch.manual_seed(0)
+    module = Stem(transposed, bias, affine).eval()
+    op = "ConvTranspose" if transposed else "Conv"
+    nodes = [
+        helper.make_node(op, ["x", "w1", "b1"], ["h"], name="/first/Conv"),
+        helper.make_node(op, ["h", "w2", "b2"], ["y"], name="/second/Conv"),
+    ]
+    weights, state = module.folded(), {k: v.numpy() for k, v in module.state_dict().items()}
+
+    whole = compared(tmp_path, nodes, weights, state)
+    weights["w2"][0, 1, 2, 2] += 1
+    altered = compared(tmp_path, nodes, weights, state)
+
+    assert {w.name: w.how for w in whole.weights} == {
+        "w1": "folded with norm_1",
+        "b1": "folded with norm_1",
+        "w2": "folded with norm_2",
+        "b2": "folded with norm_2",
+    }
+    assert whole.match
+    assert not whole.only_checkpoint
+    wrong = [w for w in altered.weights if not w.comparison.match]
+    assert [(w.name, w.how, w.comparison.exceeding) for w in wrong] == [
+        ("w2", "folded with norm_2", 1)
+    ]
+
+
+# --- files ---
+
+
+@pytest.fixture
+def small(tmp_path) -> tuple[Path, dict[str, torch.Tensor]]:
+    """A model in half precision, and what it was exported from."""
+    state = {"a.weight": torch.randn(4, 4), "a.bias": torch.randn(4), "step": torch.tensor(3)}
+    weights = {"a.weight": state["a.weight"].half().numpy(), "a.bias": state["a.bias"].numpy()}
+    nodes = [linear("a", "a.weight", "x", "h"), helper.make_node("Add", ["h", "a.bias"], ["y"])]
+    return model_with(tmp_path, nodes, weights), state
+
+
+def stored(state: dict[str, torch.Tensor], how: str, folder: Path) -> Path:
+    path = folder / f"state.{'npz' if how == 'npz' else 'safetensors' if how == 'st' else 'pt'}"
+    match how:
+        case "npz":
+            save_tensors(path, {name: tensor.numpy() for name, tensor in state.items()})
+        case "st":
+            save_file(state, path)
+        case "wrapped":
+            torch.save({"epoch": 3, "model_state_dict": state}, path)
+        case _:
+            torch.save(state, path, _use_new_zipfile_serialization=how == "pt")
+    return path
+
+
+@pytest.mark.parametrize("how", ["pt", "legacy", "wrapped", "st", "npz"])
+def test_every_format_is_read(how, small, tmp_path):
+    model, state = small
+    checkpoint = open_checkpoint(stored(state, how, tmp_path))
+
+    result = compare_weights(GraphIndex.of(load(model)), checkpoint)
+
+    assert result.match
+    assert len(result.weights) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float16])
+def test_narrow_parameters_are_read_bit_by_bit(dtype, tmp_path):
+    tensor = torch.randn(3, 5).to(dtype)
+    torch.save({"w": tensor}, tmp_path / "state.pt")
+
+    read = open_checkpoint(tmp_path / "state.pt").read("w")
+
+    np.testing.assert_array_equal(read.astype(np.float32), tensor.float().numpy())
+
+
+class Runs:
+    """What a pickle runs when it is loaded."""
+
+    def __reduce__(self):
+        return (Path.touch, (Path("ran"),))
+
+
+def test_a_pickle_that_runs_something_is_refused_and_does_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("plain.pt").write_bytes(pickle.dumps(Runs()))
+    torch.save({"w": torch.zeros(2), "more": Runs()}, "zip.pt")
+    torch.save(torch.nn.Linear(2, 2), "module.pt")
+
+    for name in ("plain.pt", "zip.pt", "module.pt"):
+        with pytest.raises(ReferenceSetError, match="refused") as caught:
+            open_checkpoint(Path(name))
+        assert "state_dict()" in caught.value.hint
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot read"), (b"", "cannot read"), (b"PK\3\4nothing", "cannot read"), (b"no", "refused")],
+)  # fmt: skip
+def test_a_file_that_is_no_checkpoint_is_told(content, message, tmp_path):
+    if content is not None:
+        (tmp_path / "state.pt").write_bytes(content)
+
+    with pytest.raises(ReferenceSetError, match=message):
+        open_checkpoint(tmp_path / "state.pt")
+
+
+def test_the_checkpoint_of_another_model_is_told(small, tmp_path):
+    save_tensors(tmp_path / "other.npz", {"w": noise(7)})
+
+    with pytest.raises(ReferenceSetError, match="has no weight of the model"):
+        compare_weights(GraphIndex.of(load(small[0])), open_references(tmp_path / "other.npz"))
+
+
+def test_the_command_exits_1_on_a_difference_and_says_which(small, tmp_path):
+    model, state = small
+    state["a.bias"][1] += 1
+    path = stored(state, "pt", tmp_path)
+
+    shown = CliRunner().invoke(app, ["weights", str(model), "--against", str(path)])
+    told = CliRunner().invoke(app, ["weights", str(model), "--against", str(path), "--json"])
+
+    assert (shown.exit_code, told.exit_code) == (1, 1)
+    assert "differs: 'a.bias' from 'a.bias', same" in shown.output
+    assert "1 of 4 elements exceed" in shown.output
+    found = {w["name"]: w["comparison"]["match"] for w in json.loads(told.stdout)["weights"]}
+    assert found == {"a.weight": True, "a.bias": False}
