@@ -81,7 +81,11 @@ def compare_model(
         ReferenceSetError: the set has no value of the model.
     """
     fetch = [name for name in index.outputs if name in reference]
-    fetch = fetch or [n for n in index.producer if n in reference] + known(index, reference)
+    inside = known(index, reference)
+    fetch = fetch or [
+        *(n for n in index.producer if n in reference),
+        *dict.fromkeys(inside.values()),
+    ]
     if not fetch:
         raise ReferenceSetError(
             f"{reference.place!r} has no value that the model computes",
@@ -90,7 +94,7 @@ def compare_model(
     found = run(index, feeds, runtime, fetch)
     computed = {n: value for n, value in found.items() if value is not None or n in index}
     result = compare_sets(computed, reference, tolerance)
-    fed = index.inputs.keys() | index.producer.keys() | {*known(index, reference)}
+    fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]
     return result

@@ -115,7 +115,7 @@ class Inside:
         frame = Frame.of(alone, 0, body)
         references = {f"@0/{name}": e for name, e in stored.items() if name.startswith(f"{body}/")}
         own = [f"@0/{body}/{n}" for n in frame.index.inputs if n not in frame.captured]
-        names = list(dict.fromkeys([*own, *known(alone, references)]))
+        names = list(dict.fromkeys([*own, *known(alone, references).values()]))
         feeds = {name: value for name in alone.inputs if (value := self.given[name]) is not None}
         actual = run(alone, feeds, self.observer.runtime, names)
         known_here = replace(self.judge.references, entries=references)

@@ -129,15 +129,14 @@ def liftable(
     return names, [why.message for why in found.values() if why is not None]
 
 
-def known(index: GraphIndex, names: Iterable[str]) -> list[str]:
-    """Those of some names that are inner values of the graph."""
+def known(index: GraphIndex, names: Iterable[str]) -> dict[str, str]:
+    """Those of some names that are inner values of the graph -> the same without iterations."""
     root = Wanted(index)
-    found = []
+    found = {}
     for name in names:
         if name not in index and Inside.of(name):
             with suppress(UnknownNameError):
-                root.add(name)
-                found.append(name)
+                found[name] = root.add(name)
     return found
 
 

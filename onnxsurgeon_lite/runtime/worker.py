@@ -204,12 +204,13 @@ class Worker:
 def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
     """The tensors of a sequence: the Python API gives no other way to an element's bytes."""
     length = _run_node("SequenceLength", [value])
-    return [_element(value, position) for position in range(int(length.numpy()))]
+    session = _session_of_node("SequenceAt", [value, _position(0)])
+    places = map(_position, range(int(length.numpy())))
+    return [session.run_with_ort_values(["out"], {"in0": value, "in1": p})[0] for p in places]
 
 
-def _element(value: ort.OrtValue, position: int) -> ort.OrtValue:
-    at = ort.OrtValue.ortvalue_from_numpy(np.array(position, np.int64))
-    return _run_node("SequenceAt", [value, at])
+def _position(number: int) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(np.array(number, np.int64))
 
 
 def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
@@ -225,6 +226,14 @@ def _run_node(
     op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
 ) -> ort.OrtValue:
     """The output of one node on values as they are."""
+    given = {f"in{i}": value for i, value in enumerate(inputs)}
+    return _session_of_node(op_type, inputs, **attributes).run_with_ort_values(["out"], given)[0]
+
+
+def _session_of_node(
+    op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
+) -> ort.InferenceSession:
+    """A session on one node, for values like these as `in0`, `in1`; its output is `out`."""
     import onnx  # rarely needed, and half of this process's start-up
 
     names = [f"in{i}" for i in range(len(inputs))]
@@ -236,9 +245,7 @@ def _run_node(
     graph = onnx.helper.make_graph([node], op_type, declared, [onnx.ValueInfoProto(name="out")])
     opset = onnx.helper.make_opsetid("", 17)
     model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    given = dict(zip(names, inputs, strict=True))
-    return session.run_with_ort_values(["out"], given)[0]
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
 def _type(value: ort.OrtValue) -> "onnx.TypeProto":
