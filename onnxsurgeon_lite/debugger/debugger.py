@@ -16,6 +16,7 @@ from onnxsurgeon_lite.debugger.results import Level, Reading, Readings, Stack, S
 from onnxsurgeon_lite.debugger.stepping import Halt, Stepper
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, check_feed
+from onnxsurgeon_lite.frames import Inside, at
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references import ReferenceSet
@@ -114,7 +115,8 @@ class Debugger:
             position = inner.call if inner is not None else _last(frame)
             node = "" if position is None else frame.describe(position)
             origin = "" if position is None else str(frame.index.origins[position])
-            levels.append(Level(frame.path, node, origin, frame.place, len(frame.index.order)))
+            graph = at(frame.path, frame.numbers)
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.order)))
         return levels
 
     def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
@@ -179,7 +181,7 @@ class Debugger:
         return Stop("start")
 
     def __getitem__(self, name: str) -> Value:
-        """A value's numbers: of this frame, else of those around it; as `@3/body[2]/v` of the frame it names."""
+        """A value's numbers: of this frame, else of those around it; `@3/body/v` of the one it names."""
         return self.read(name)[0].value
 
     def read(self, name: str) -> Readings:
@@ -206,7 +208,8 @@ class Debugger:
 
     def watch(self, name: str) -> list[str]:
         """Show a value at every stop; watching it again ends that."""
-        for each in self._find(name)[1]:
+        frame, names = self._find(name)
+        for each in (f"{frame.path}/{own}".lstrip("/") for own in names):
             (self.watched.remove if each in self.watched else self.watched.append)(each)
         return self.watched
 
@@ -229,7 +232,7 @@ class Debugger:
         """
         frame, names = self._find(name)
         with self._execution.at_work():
-            return self._set(frame, {each: self._reference(each) for each in names})
+            return self._set(frame, {each: self._reference(frame.name(each)) for each in names})
 
     def feed(self, name: str, value: object) -> None:
         """Give an input, and start again.
@@ -293,7 +296,7 @@ class Debugger:
         constant = name in frame.index.initializers
         producer = frame.describe(position) if position is not None else ""
         what = producer or ("an initializer" if constant else "an input")
-        full = f"{frame.path}/{name}" if frame.path else name
+        full = frame.name(name)
         compared: dict[str, Comparison] = {}
         if self.references is not None and full in self.references:
             compared = compare_value(full, value, self.references.read(full), self.tolerance)
@@ -311,9 +314,12 @@ class Debugger:
         try:
             return self._execution.find(name)
         except UnknownNameError as error:
-            scope = self.breakpoints.scopes.computing(name)
-            if scope is not None:
-                error.hint = f"a body that is not being run computes it: break {scope}/{name}"
+            scopes = self.breakpoints.scopes
+            if Inside.of(name):
+                scopes.find(name)
+                error.hint = f"go there first: break {name}"
+            elif path := scopes.computing(name):
+                error.hint = f"a body that is not being run computes it: break {path}/{name}"
             raise
 
 
