@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import SetOp, run
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.completing import Names
 from onnxsurgeon_lite.debugger import Debugger
-from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting import liftable
 from onnxsurgeon_lite.repl.opening import open_session
@@ -69,6 +70,50 @@ def test_references_from_inside_bodies_are_found_there(case, tmp_path, monkeypat
             assert dbg.heal(stop.readings[0].name)[0].match
             stop = dbg.continue_()
         assert [reading.match for reading in stop.readings] == [True] * len(stop.readings)
+
+
+@pytest.mark.parametrize("text", [BRANCH, LOOP, SCAN, CALLS], ids=["If", "Loop", "Scan", "calls"])
+def test_bodies_that_are_not_being_run_are_looked_into(text, runtime, tmp_path):
+    model = loaded(text, tmp_path)
+    index = GraphIndex.of(model)
+    names = liftable(index)[0]
+    dbg = Debugger(model, FEEDS, runtime=runtime)
+
+    for name in names:
+        readings = {reading.name: reading.value for reading in dbg.read(name)}
+        expected = run(index, FEEDS, runtime, [name])
+        assert readings.keys() == expected.keys()
+        for each, value in expected.items():
+            assert value is None or readings[each].tobytes() == value.tobytes()
+            assert value is None or dbg[each].tobytes() == value.tobytes()
+    assert dbg.place == ""
+    dbg.restart()
+
+
+def test_what_was_set_before_a_body_is_seen_in_it_and_what_was_set_in_it_is_not_guessed(
+    runtime, tmp_path
+):
+    dbg = Debugger(loaded(LOOP, tmp_path), FEEDS, runtime=runtime)
+    dbg.set("n", 1)
+    assert [reading.name for reading in dbg.read("@1/body/early")] == ["@1/body/early[0]"]
+    assert dbg["@1/body/early[1]"] is None
+
+    dbg.break_("@1/body/o")
+    dbg.run()
+    dbg.set("o", 0)
+    dbg.continue_()
+
+    with pytest.raises(UsageError, match="were set"):
+        dbg.read("@1/body/o")
+    dbg.restart()
+
+
+def test_names_in_bodies_are_completed(tmp_path):
+    names = Names(GraphIndex.of(loaded(LOOP, tmp_path)))
+
+    assert names.values("@1/body/@3/e") == ["@1/body/@3/else_branch/t", "@1/body/@3/else_branch/u"]
+    assert names.nodes("@1/body/ea") == ["@1/body/early"]
+    assert names.values("@0/") == names.values("@9/") == []
 
 
 def test_a_captured_value_that_is_set_goes_on_in_the_body_and_after_it(runtime, tmp_path):

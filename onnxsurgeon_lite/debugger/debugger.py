@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debugger.frames import Frame, Machine
 from onnxsurgeon_lite.debugger.places import Scopes
 from onnxsurgeon_lite.debugger.results import Level, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.debugger.stepping import Halt, Stepper
+from onnxsurgeon_lite.debugger.visiting import visits
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, check_feed
 from onnxsurgeon_lite.frames import Inside, at
@@ -187,13 +188,20 @@ class Debugger:
     def read(self, name: str) -> Readings:
         """Values with their numbers, compared where there are references.
 
+        Those of a body that is not being run are computed aside, each time that the body runs.
+
         Raises:
             UnknownNameError: there is none.
         """
-        frame, names = self._find(name)
+        aside = Inside.of(name) and self._execution.running(name) is None
+        where = visits(self._execution.frames[0], name) if aside else [self._find(name)]
         with self._execution.at_work():
-            values = frame.fetch(names)
-        return Readings(replace(self._reading(frame, n, v), value=v) for n, v in values.items())
+            found = [
+                replace(self._reading(frame, each, value), value=value)
+                for frame, names in where
+                for each, value in frame.fetch(names).items()
+            ]
+        return Readings(found or [Reading(name, "not computed", statistics(name, None))])
 
     def compare(self, name: str) -> Readings:
         """Values against their references.

@@ -65,6 +65,18 @@ class Execution:
         Raises:
             UnknownNameError: no frame has it.
         """
+        found = self.running(name)
+        if found is not None:
+            return found
+        if Inside.of(name):
+            raise UnknownNameError(name, "what is being run", [])
+        for frame in reversed(self.frames[1:]):
+            with contextlib.suppress(UnknownNameError):
+                return _home(frame, select_values(frame.index, [name]).names)
+        return self.frames[0], select_values(self.index, [name]).names
+
+    def running(self, name: str) -> tuple[Frame, list[str]] | None:
+        """As `find`, of a value's own or full name; None where the body that it names is not being run."""
         for frame in reversed(self.frames):
             if name in frame.index:
                 return _home(frame, [name])
@@ -73,12 +85,7 @@ class Execution:
                 own, numbers = iterations_in(frame.index, name.removeprefix(f"{frame.path}/"))
                 if numbers == frame.numbers[: len(numbers)] and not Inside.of(own):
                     return _home(frame, select_values(frame.index, [own]).names)
-        if Inside.of(name):
-            raise UnknownNameError(name, "what is being run", [])
-        for frame in reversed(self.frames[1:]):
-            with contextlib.suppress(UnknownNameError):
-                return _home(frame, select_values(frame.index, [name]).names)
-        return self.frames[0], select_values(self.index, [name]).names
+        return None
 
     def set(self, frame: Frame, name: str, value: Stored) -> None:
         """Go on with another value, also in the bodies being run that capture it."""
