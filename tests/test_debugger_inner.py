@@ -98,13 +98,28 @@ def test_what_was_set_before_a_body_is_seen_in_it_and_what_was_set_in_it_is_not_
     assert [reading.name for reading in dbg.read("@1/body/early")] == ["@1/body/early[0]"]
     assert dbg["@1/body/early[1]"] is None
 
-    dbg.break_("@1/body/o")
+    dbg.restart()
+    dbg.break_("@1/body/o[1]")
     dbg.run()
     dbg.set("o", 0)
+    for _ in range(3):  # at the next node, in the next iteration, after the loop
+        with pytest.raises(UsageError, match="were set"):
+            dbg.read("@1/body/o[0]")
+        dbg.delete()
+        dbg.break_("@1/body/o[3]")
+        dbg.continue_()
+    dbg.restart()
+
+
+def test_what_was_set_in_an_early_iteration_is_never_computed_again_without_it(runtime, tmp_path):
+    dbg = Debugger(loaded(LOOP, tmp_path), FEEDS, runtime=runtime)
+    dbg.break_("@1/body/o[1]")
+    dbg.run()
+    dbg.set("o", 100)
     dbg.continue_()
 
-    with pytest.raises(UsageError, match="were set"):
-        dbg.read("@1/body/o")
+    assert dbg["y"].tolist() == [2 * (2 * (100 + 1) + 1), 2 * (2 * (100 - 2) - 2)]
+    assert "y" in dbg.frame.fixed
     dbg.restart()
 
 

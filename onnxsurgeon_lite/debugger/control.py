@@ -122,6 +122,7 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
         source, names = (before, results) if before is not None else (outer, states)
         inner.take(dict(zip(formal[: len(states)], names, strict=False)), source)
         if before is not None:
+            inner.touched = before.touched
             before.forget()
         yield inner
         goes_on = _truth(inner, goes)
@@ -155,6 +156,7 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
         source, names = (before, results) if before is not None else (outer, states)
         inner.take(dict(zip(formal[:first], names, strict=False)), source)
         if before is not None:
+            inner.touched = before.touched
             before.forget()
         yield inner
         for stack, name in zip(stacks, results[first:], strict=True):

@@ -194,7 +194,7 @@ class Debugger:
             UnknownNameError: there is none.
         """
         aside = Inside.of(name) and self._execution.running(name) is None
-        where = visits(self._execution.frames[0], name) if aside else [self._find(name)]
+        where = visits(self._execution.frames, name) if aside else [self._find(name)]
         with self._execution.at_work():
             found = [
                 replace(self._reading(frame, each, value), value=value)

@@ -1,6 +1,6 @@
 """Values of bodies that are not being run: computed aside, from what the main graph has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.debugger.control import iterations
 from onnxsurgeon_lite.debugger.frames import Frame
@@ -9,17 +9,22 @@ from onnxsurgeon_lite.frames import Inside, iterations_in
 from onnxsurgeon_lite.select import select_values
 
 
-def visits(main: Frame, selector: str) -> Iterator[tuple[Frame, list[str]]]:
+def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list[str]]]:
     """Each frame that computes what a selector behind a body means, with its values; nothing else changes.
+
+    Args:
+        frames: those being run, the main graph first.
 
     Raises:
         UnknownNameError: there is no such body or value.
         UsageError: values were set there, or what the body gives was.
     """
+    main, *running = frames
     names = select_values(main.index, [selector], inner=True).names
     inside = Inside.of(names[0])
     assert inside is not None
-    if main.fixed & {*main.index.nodes[inside.position].output}:
+    after = main.fixed & {*main.index.nodes[inside.position].output}
+    if after or any(f.touched for f in running if f.path.startswith(inside.path)):
         raise UsageError(
             f"{selector!r} cannot be told any more: values in or after {inside.path} were set",
             f"break {selector}, then run",
