@@ -90,6 +90,18 @@ def test_bodies_that_are_not_being_run_are_looked_into(text, runtime, tmp_path):
     dbg.restart()
 
 
+def test_lists_and_patterns_are_looked_at_in_bodies_too(runtime, tmp_path):
+    dbg = Debugger(loaded(LOOP, tmp_path), FEEDS, runtime=runtime)
+    inner = ["@1/body/on[1]", "@1/body/two[1]", "@1/body/o[1]"]
+    asked = "n,@1/body/o*[1],@1/body/two[1]"
+
+    for _ in range(2):  # while it is not being run, and while it is
+        assert {reading.name for reading in dbg.read(asked)} == {"n", *inner}
+        dbg.break_("@1/body/o[1]")
+        dbg.run()
+    dbg.restart()
+
+
 def test_what_was_set_before_a_body_is_seen_in_it_and_what_was_set_in_it_is_not_guessed(
     runtime, tmp_path
 ):

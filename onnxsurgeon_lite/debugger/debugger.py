@@ -1,10 +1,12 @@
 """A model under a debugger: break, run, step, look, change a value, go on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
+from onnxsurgeon_lite import names
 from onnxsurgeon_lite.comparing import compare_value
 from onnxsurgeon_lite.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.debugger.breakpoints import Breakpoint, Breakpoints, Condition, expression
@@ -193,8 +195,7 @@ class Debugger:
         Raises:
             UnknownNameError: there is none.
         """
-        aside = Inside.of(name) and self._execution.running(name) is None
-        where = visits(self._execution.frames, name) if aside else [self._find(name)]
+        where = self._where(name)
         with self._execution.at_work():
             found = [
                 replace(self._reading(frame, each, value), value=value)
@@ -317,6 +318,19 @@ class Debugger:
                 "start with --reference REFERENCES",
             )
         return self.references.read(name)
+
+    def _where(self, name: str) -> Iterable[tuple[Frame, list[str]]]:
+        """The frames that have what is to be looked at; those of bodies that are not being run come as they are run."""
+        parts = names.split([name], self.index)
+        if not any(map(Inside.of, parts)):
+            return [self._find(name)]
+        frames, running = self._execution.frames, self._execution.running
+        return chain.from_iterable(
+            visits(frames, part)
+            if Inside.of(part) and running(part) is None
+            else [self._find(names.listed([part]))]
+            for part in parts
+        )
 
     def _find(self, name: str) -> tuple[Frame, list[str]]:
         try:

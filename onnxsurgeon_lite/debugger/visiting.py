@@ -6,6 +6,7 @@ from onnxsurgeon_lite.debugger.control import iterations
 from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.frames import Inside, iterations_in
+from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.select import select_values
 
 
@@ -20,8 +21,8 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
         UsageError: values were set there, or what the body gives was.
     """
     main, *running = frames
-    names = select_values(main.index, [selector], inner=True).names
-    inside = Inside.of(names[0])
+    found = select_values(main.index, [listed([selector])], inner=True).names
+    inside = Inside.of(found[0])
     assert inside is not None
     after = main.fixed & {*main.index.nodes[inside.position].output}
     if after or any(f.touched for f in running if f.path.startswith(inside.path)):
@@ -32,8 +33,8 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
     aside = Frame(main.index, main.machine)
     reads, kept = main.index.reads[inside.position], main.observer.kept
     aside.take({n: n for n in reads if n in main.index.producer or n in kept}, main)
-    for frame in _executions(aside, names[0]):
-        own = [iterations_in(frame.index, n.removeprefix(f"{frame.path}/")) for n in names]
+    for frame in _executions(aside, found[0]):
+        own = [iterations_in(frame.index, n.removeprefix(f"{frame.path}/")) for n in found]
         asked = own[0][1]
         here = frame.numbers[: len(asked)]
         if here == asked:
