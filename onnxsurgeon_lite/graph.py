@@ -319,13 +319,13 @@ class GraphIndex:
                     pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
         return [body for body in found if body.path]
 
-    def describe(self, position: int) -> str:
-        """A node as a message shows it: its operator, its name where it has one, its id."""
-        node = self.nodes[position]
+    def describe(self, position: int, path: str = "") -> str:
+        """A node as a message shows it: its operator, its name where it has one, its id; `@12/body/` is a path."""
+        node, node_id = self.nodes[position], f"{path}@{position}"
         return (
-            f"{node.op_type} {node.name!r} (@{position})"
+            f"{node.op_type} {node.name!r} ({node_id})"
             if node.name
-            else f"{node.op_type} @{position}"
+            else f"{node.op_type} {node_id}"
         )
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:

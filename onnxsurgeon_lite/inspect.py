@@ -9,6 +9,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
 from onnxsurgeon_lite import names, tensors, walk
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.feeds import shape_text
+from onnxsurgeon_lite.frames import Frame, Inside, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex, function_key
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import UNKNOWN
@@ -140,11 +141,16 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
 
 
 def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
-    """Summarize one value of the main graph.
+    """Summarize one value of the main graph, or of a body (`@12/body/q`).
 
     Raises:
-        UnknownNameError: there is no such value.
+        UnknownNameError: there is no such body or value.
     """
+    path = ""
+    while name not in index and (inside := Inside.of(name)):
+        index = Frame.of(index, inside.position, inside.body).index
+        path += f"{inside.path}/"
+        name = iterations_in(index, inside.rest)[0]
     index.require(name)
     position = index.producer.get(name)
     kinds = [
@@ -159,11 +165,11 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     kind = index.type_of(name)
     origin = UNKNOWN if position is None else index.origins[position]
     return ValueSummary(
-        name=name,
+        name=path + name,
         type=type_text(kind) if kind is not None else "unknown type",
         kind=" and ".join(kinds),
-        producer=None if position is None else index.describe(position),
-        consumers=[index.describe(user) for user in index.consumers.get(name, ())],
+        producer=None if position is None else index.describe(position, path),
+        consumers=[index.describe(user, path) for user in index.consumers.get(name, ())],
         is_output=name in index.outputs,
         scope=origin.scope,
         class_name=origin.class_name,

@@ -11,7 +11,7 @@ from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import check, load
-from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout
+from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout, UnknownNameError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.inspect import (
     attribute_texts,
@@ -108,6 +108,22 @@ def test_a_value_is_shown_with_the_nodes_around_it():
     assert value.producer == "Conv 'Conv_2' (@2)"
     assert value.consumers == ["Conv 'Conv_3' (@3)", "Conv 'Conv_5' (@5)"]
     assert summarize_value(index, "31").is_output
+
+
+def test_a_value_inside_bodies_is_shown_as_it_is_named_elsewhere():
+    index = GraphIndex.of(load(FIXTURES / "control_flow.onnx"))
+
+    inner = summarize_value(index, "@2/body/@3/else_branch/loop/else/out[1]")
+    outer = summarize_value(index, "@2/body/loop/sum")
+
+    assert inner.name == "@2/body/@3/else_branch/loop/else/out"
+    assert inner.producer == "Mul 'loop/else/Mul' (@2/body/@3/else_branch/@0)"
+    assert inner.type == "float [2, 3]"
+    assert outer.producer == "Add 'loop/Add' (@2/body/@1)"
+    assert all("(@2/body/@" in user for user in outer.consumers)
+    with pytest.raises(UnknownNameError) as caught:
+        summarize_value(index, "@2/body/loop/sun")
+    assert "'loop/sum'" in caught.value.hint
 
 
 def test_symbolic_dimensions_are_listed_once(model_of):

@@ -46,7 +46,7 @@ def inspect(
         (data.show_json if json else look.show_node)(summary)
     elif value is not None:
         index = GraphIndex.of(loaded)
-        selected = select_values(index, [value])
+        selected = select_values(index, [value], inner=True)
         lines.show_notes(selected.notes)
         summaries = [inspecting.summarize_value(index, name) for name in selected.names]
         if json:
