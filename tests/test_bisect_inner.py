@@ -9,7 +9,7 @@ import pytest
 from onnx import parser
 
 from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
-from onnxsurgeon_lite.bisection import computed_references
+from onnxsurgeon_lite.bisection import computed_references, find
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting import liftable
 from onnxsurgeon_lite.passes.targets import chosen_nodes
@@ -159,3 +159,27 @@ def test_a_branch_that_should_not_be_taken_has_nothing_to_compare(runtime, tmp_p
 
     assert [c.id for c in result.culprits] == ["@1"]
     assert "inside @1 nothing that both sides computed mismatches" in result.notes
+
+
+MAKES_NAN = {
+    "branch": (BRANCH, "@1/then_branch/@1", "Div", {"x": X * 0, "c": np.array(True)},
+               "@1/then_branch/r"),
+    "loop": (LOOP, "@1/body/@3/else_branch/@0", "Div", {"x": X * 0, "c": np.array(True)},
+             "@1/body/@3/else_branch/t[2]"),
+    "function": (CALLS, "fn:local::inner/@1", "Div", {"x": X * 0, "c": np.array(True)},
+                 "@0/function/@1/function/b"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MAKES_NAN)
+def test_what_makes_nan_is_found_inside(runtime, tmp_path, case):
+    text, node, operator, feeds, value = MAKES_NAN[case]
+    model = SetOp((node,), operator).apply(loaded(text, tmp_path)).model
+
+    result = find(model, "nan", feeds, runtime)
+
+    found = innermost(result.culprits[0])
+    assert (found.op_type, found.value) == (operator, value)
+    assert "made of" in found.findings[0].because
+    made = write_reproducer(model, result, tmp_path / "out")
+    assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]

@@ -172,7 +172,7 @@ class _Bisection:
             )
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
-        found, why = Inside(self.observer, self.judge, culprit, given, search_body).look()
+        found, why = Inside(self.observer, culprit, given).bisect(self.judge, search_body)
         self.result.notes += [why] if why else []
         if culprit is self.result.culprits[0]:
             self.result.inner = found

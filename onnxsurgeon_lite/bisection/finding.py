@@ -6,6 +6,7 @@ import numpy as np
 
 from onnxsurgeon_lite.bisection.bisecting import Search
 from onnxsurgeon_lite.bisection.examining import culprit_at
+from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.judging import Finds
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, ValueReport
 from onnxsurgeon_lite.bisection.space import Space
@@ -26,7 +27,7 @@ def find(
     search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
-    """Find the nodes that make what is looked for from inputs that are free of it.
+    """Find the nodes that make what is looked for from inputs that are free of it, and those in their bodies.
 
     Args:
         kind: `nan`, `inf` or `overflow:float16`.
@@ -45,6 +46,14 @@ def find(
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
         break
+    for culprit in result.culprits:
+        given = {name: result.tensors[name][1] for name in culprit.inputs}
+        found, why = Inside(observer, culprit, given).find(
+            judge, lambda body, feeds: find(body, kind, feeds, runtime, search, progress)
+        )
+        result.notes += [why] if why else []
+        if culprit is result.culprits[0]:
+            result.inner = found
     result.compared, result.sessions = walk.compared, observer.sessions
     return result
 

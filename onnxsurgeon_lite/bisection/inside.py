@@ -1,15 +1,16 @@
 """Inside a culprit: the branch, the call or the iteration where values leave their references, searched as a model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from onnxsurgeon_lite.bisection.judging import AgainstReferences
+from onnxsurgeon_lite.bisection.judging import AgainstReferences, Finds
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.frames import Frame, at, bodies, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.lifting import known
+from onnxsurgeon_lite.lifting import known, liftable
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import Entry, ReferenceSet
@@ -18,6 +19,7 @@ from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors import type_of
 
 Search = Callable[[Model, ReferenceSet, Feeds], BisectResult]
+Find = Callable[[Model, Feeds], BisectResult]
 
 _LOOPS = ("Loop", "Scan")
 
@@ -35,6 +37,16 @@ class Place:
     frame: Frame
     iteration: int | None = None
 
+    @property
+    def body(self) -> str:
+        """What the body is called: `body`."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def iterations(self) -> tuple[int, ...]:
+        """The iteration as a name has it."""
+        return () if self.iteration is None else (self.iteration,)
+
     def local(self, name: str) -> str | None:
         """What a value (`q[3]`, `@5/then_branch/r[3]`) is called in the body; None for another iteration's."""
         if self.iteration is None:
@@ -47,8 +59,7 @@ class Place:
         if name in self.frame.captured:
             return name
         value, iterations = (name, ()) if name in self.frame.index else iterations_of(name)
-        before = () if self.iteration is None else (self.iteration,)
-        return at(f"{self.path}/{value}", (*before, *iterations))
+        return at(f"{self.path}/{value}", (*self.iterations, *iterations))
 
     def seen_from_outside(self, culprit: Culprit) -> Culprit:
         """A culprit in the body, under the names that it has from outside."""
@@ -66,30 +77,91 @@ class Place:
 
 @dataclass
 class Inside:
-    """Looks inside a culprit that has bodies.
+    """A culprit that may have bodies, run by itself on what it is given.
 
-    Attributes:
-        search: a bisection of a model, on references and feeds.
+    What is found in a body becomes the culprit's `inside`, under the names that it has from outside.
     """
 
     observer: Observer
-    judge: AgainstReferences
     culprit: Culprit
     given: Mapping[str, Value]
-    search: Search
 
-    def look(self) -> tuple[BisectResult | None, str]:
-        """(what the search of the body gave that runs wrong first, or why there was none, in a sentence).
+    @cached_property
+    def bodies(self) -> list[str]:
+        """What its bodies are called."""
+        return bodies(self.observer.index, int(self.culprit.id[1:]))
 
-        The culprit's `inside` holds what was found, under the names that it has from outside.
+    def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
+        """(what the search of the body gave that leaves its references first, or why there was none, in a sentence).
+
+        Args:
+            search: a bisection of a model, on references and feeds.
         """
-        index, position = self.observer.index, int(self.culprit.id[1:])
-        found = bodies(index, position)
-        if not found:
+        if not self.bodies:
             return None, ""
-        stored = self.judge.references.inside(self.culprit.id, self.culprit.value)
+        culprit = self.culprit
+        stored = judge.references.inside(culprit.id, culprit.value)
         if not stored:
-            return None, f"the references hold nothing inside {self.culprit.id} (record --inner)"
+            return None, f"the references hold nothing inside {culprit.id} (record --inner)"
+        references = {f"@0/{name}": entry for name, entry in stored.items()}
+        known_here = replace(judge.references, entries=references)
+        judge = replace(judge, references=known_here, outputs={})
+
+        def wrong(name: str, value: Value) -> bool:
+            return name in references and not judge.good(name, value)
+
+        def search_at(place: Place, model: Model, feeds: Feeds) -> BisectResult:
+            entries: dict[str, Entry] = {}
+            for name, entry in stored.items():
+                if name.startswith(f"{place.body}/"):
+                    local = place.local(name.removeprefix(f"{place.body}/"))
+                    entries |= {local: entry} if local is not None else {}
+            where = replace(judge.references, entries=entries, bodies=None, notes=())
+            return search(model, where, feeds)
+
+        names = known(self._alone, references).values()
+        nothing = "nothing that both sides computed mismatches"
+        return self._searched(names, wrong, search_at, nothing)
+
+    def find(self, judge: Finds, search: Find) -> tuple[BisectResult | None, str]:
+        """As `bisect`, of the body that makes first what is looked for."""
+        if not self.bodies:
+            return None, ""
+
+        def wrong(name: str, value: Value) -> bool:
+            return not judge.good(name, value)
+
+        names, _ = liftable(self._alone)
+        nothing = "no node makes it of inputs that are free of it"
+        return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
+
+    def _searched(
+        self,
+        names: Iterable[str],
+        wrong: Callable[[str, Value], bool],
+        search: Callable[[Place, Model, Feeds], BisectResult],
+        otherwise: str,
+    ) -> tuple[BisectResult | None, str]:
+        """(what the search of the first run of a body gave that has a wrong value, or why there was none)."""
+        names = list(names)
+        try:
+            for body in self.bodies:
+                place, actual = self._first_wrong(body, names, wrong)
+                if place is not None:
+                    model, feeds = self._opened(place, actual)
+                    result = search(place, model, feeds)
+                    result.body = model
+                    result.place = at(place.path, place.iterations)
+                    self.culprit.inside = list(map(place.seen_from_outside, result.culprits))
+                    return result, ""
+        except EditError as error:
+            return None, f"not searched inside: {error.message}"
+        return None, f"inside {self.culprit.id} {otherwise}"
+
+    @cached_property
+    def _alone(self) -> GraphIndex:
+        """The node as a model, `@0` in it."""
+        index, position = self.observer.index, int(self.culprit.id[1:])
         types = {
             name: index.type_of(name) or type_of(value)
             if isinstance(value, list)
@@ -98,49 +170,28 @@ class Inside:
             if value is not None
         }
         part = self.observer.part([position], types, self.culprit.outputs)
-        alone = GraphIndex.of(index.model.with_proto(part))
-        try:
-            for body in found:
-                place, actual = self._first_wrong(alone, body, stored)
-                if place is not None:
-                    return self._searched(place, actual, stored), ""
-        except EditError as error:
-            return None, f"not searched inside: {error.message}"
-        return None, f"inside {self.culprit.id} nothing that both sides computed mismatches"
+        return GraphIndex.of(index.model.with_proto(part))
 
     def _first_wrong(
-        self, alone: GraphIndex, body: str, stored: Mapping[str, Entry]
+        self, body: str, names: Iterable[str], wrong: Callable[[str, Value], bool]
     ) -> tuple[Place | None, dict[str, Value]]:
-        """The first run of a body that has a value which mismatches, and all that was computed in the body."""
-        frame = Frame.of(alone, 0, body)
-        references = {f"@0/{name}": e for name, e in stored.items() if name.startswith(f"{body}/")}
+        """The first run of a body that has a wrong value, and all that was computed in the body."""
+        frame = Frame.of(self._alone, 0, body)
         own = [f"@0/{body}/{n}" for n in frame.index.inputs if n not in frame.captured]
-        names = list(dict.fromkeys([*own, *known(alone, references).values()]))
-        feeds = {name: value for name in alone.inputs if (value := self.given[name]) is not None}
-        actual = run(alone, feeds, self.observer.runtime, names)
-        known_here = replace(self.judge.references, entries=references)
-        judge = replace(self.judge, references=known_here, outputs={})
-        wrong = [
-            n
-            for n, v in actual.items()
-            if v is not None and n in references and not judge.good(n, v)
-        ]
-        if not wrong:
+        inner = [name for name in names if name.startswith(f"@0/{body}/")]
+        given = ((name, self.given[name]) for name in self._alone.inputs)
+        feeds: Feeds = {name: value for name, value in given if value is not None}
+        wanted = list(dict.fromkeys([*own, *inner]))
+        actual = run(self._alone, feeds, self.observer.runtime, wanted)
+        bad = [name for name, value in actual.items() if value is not None and wrong(name, value)]
+        if not bad:
             return None, actual
-        loop = alone.nodes[0].op_type in _LOOPS
-        first = min(iterations_of(name)[1][0] for name in wrong) if loop else None
+        loop = self._alone.nodes[0].op_type in _LOOPS
+        first = min(iterations_of(name)[1][0] for name in bad) if loop else None
         return Place(f"{self.culprit.id}/{body}", frame, first), actual
 
-    def _searched(
-        self, place: Place, actual: Mapping[str, Value], stored: Mapping[str, Entry]
-    ) -> BisectResult:
-        """A search of one run of a body."""
-        body = place.path.rpartition("/")[2]
-        entries: dict[str, Entry] = {}
-        for name, entry in stored.items():
-            if name.startswith(f"{body}/"):
-                local = place.local(name.removeprefix(f"{body}/"))
-                entries |= {local: entry} if local is not None else {}
+    def _opened(self, place: Place, actual: Mapping[str, Value]) -> tuple[Model, Feeds]:
+        """One run of a body as a model, and what it is given."""
         model = place.frame.index.model.copy()
         feeds: Feeds = {}
         for declared in model.proto.graph.input:
@@ -151,9 +202,4 @@ class Inside:
                 feeds[name] = value
                 if not isinstance(value, list):  # which may be empty
                     declared.type.CopyFrom(type_of(value))
-        where = replace(self.judge.references, entries=entries, bodies=None, notes=())
-        result = self.search(model, where, feeds)
-        result.body = model
-        result.place = at(place.path, () if place.iteration is None else (place.iteration,))
-        self.culprit.inside = list(map(place.seen_from_outside, result.culprits))
-        return result
+        return model, feeds
