@@ -183,3 +183,17 @@ def test_what_makes_nan_is_found_inside(runtime, tmp_path, case):
     assert "made of" in found.findings[0].because
     made = write_reproducer(model, result, tmp_path / "out")
     assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
+
+
+def test_where_what_makes_nan_cannot_be_reached_it_says_why(runtime, tmp_path):
+    text = BRANCH.replace("Sub(q, x)", "Div(x, h)").replace("p = Abs(x)", "p = Div(h, h)")
+    onnx.save(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 12]>{text}'), tmp_path / "m")
+
+    for which in (True, False):
+        feeds = {"x": X * 0, "c": np.array(which)}
+        result = find(load(tmp_path / "m"), "nan", feeds, runtime)
+
+        assert result.culprits[0].id == "@1"
+        assert not result.culprits[0].inside
+        assert any(note.startswith("not searched inside: ") for note in result.notes)
+        assert "opset 12" in result.notes[0]

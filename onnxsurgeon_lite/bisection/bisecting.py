@@ -41,7 +41,7 @@ BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
 _BLAMED = 3  # culprits for which the optimiser is looked for
-_ENTERED = 4  # culprits whose bodies are searched
+ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _RANKED = 8  # origins whose effect on the outputs is measured
 
@@ -155,7 +155,7 @@ class _Bisection:
         self.result.notes += filter(None, [self.journal.lost])
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
-        for culprit in self.result.culprits[:_ENTERED]:
+        for culprit in self.result.culprits[:ENTERED]:
             self._look_inside(culprit)
         return self.result
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from onnxsurgeon_lite.bisection.bisecting import Search
+from onnxsurgeon_lite.bisection.bisecting import ENTERED, Search
 from onnxsurgeon_lite.bisection.examining import culprit_at
 from onnxsurgeon_lite.bisection.inside import Inside
 from onnxsurgeon_lite.bisection.judging import Finds
@@ -46,7 +46,7 @@ def find(
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
         break
-    for culprit in result.culprits:
+    for culprit in result.culprits[:ENTERED]:
         given = {name: result.tensors[name][1] for name in culprit.inputs}
         found, why = Inside(observer, culprit, given).find(
             judge, lambda body, feeds: find(body, kind, feeds, runtime, search, progress)

@@ -131,7 +131,9 @@ class Inside:
         def wrong(name: str, value: Value) -> bool:
             return not judge.good(name, value)
 
-        names, _ = liftable(self._alone)
+        names, obstacles = liftable(self._alone)
+        if not names:
+            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'no node is there'}"
         nothing = "no node makes it of inputs that are free of it"
         return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
 
@@ -182,6 +184,8 @@ class Inside:
         given = ((name, self.given[name]) for name in self._alone.inputs)
         feeds: Feeds = {name: value for name, value in given if value is not None}
         wanted = list(dict.fromkeys([*own, *inner]))
+        if not wanted:
+            return None, {}
         actual = run(self._alone, feeds, self.observer.runtime, wanted)
         bad = [name for name, value in actual.items() if value is not None and wrong(name, value)]
         if not bad:
