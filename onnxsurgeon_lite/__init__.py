@@ -172,6 +172,13 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext onnxsurgeon_lite`, then `%onnxdbg MODEL --reference REFS`."""
+    from onnxsurgeon_lite.repl.extension import load
+
+    load(shell)
+
+
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

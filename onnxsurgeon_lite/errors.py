@@ -62,7 +62,11 @@ class UnknownNameError(SurgeonError):
         candidates = [other for other in known if other]
         self.name = name
         self.closest = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
-        hint = "see its names with: onnxdbg print MODEL" if kind in ("value", "node") else None
+        hint = (
+            "see its names with: onnxdbg print MODEL"
+            if kind in ("value", "node", "node or value")
+            else None
+        )
         if self.closest:
             hint = f"closest names: {', '.join(map(repr, self.closest))}"
         elif len(candidates) <= 6:

@@ -73,17 +73,22 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
 def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:
     """Raise `FeedsError` unless every feed has the name, dtype and shape that the graph declares."""
     for name, value in feeds.items():
-        if name not in index.inputs:
-            error = UnknownNameError(name, "the model", index.inputs, kind="input")
-            raise FeedsError(error.message, error.hint)
-        if isinstance(value, np.ndarray):
-            _check_feed(index.inputs[name], value)
+        check_feed(index, name, value)
     missing = [name for name in required_inputs(index) if name not in feeds]
     if missing:
         raise FeedsError(
             f"no feed for input {', '.join(map(repr, missing))}",
             "give it with --feeds, or have all made with --seed",
         )
+
+
+def check_feed(index: GraphIndex, name: str, value: object) -> None:
+    """Raise `FeedsError` unless the graph has such an input, and declares it so."""
+    if name not in index.inputs:
+        error = UnknownNameError(name, "the model", index.inputs, kind="input")
+        raise FeedsError(error.message, error.hint)
+    if isinstance(value, np.ndarray):
+        _check_feed(index.inputs[name], value)
 
 
 def _check_feed(declared: ValueInfoProto, array: Array) -> None:

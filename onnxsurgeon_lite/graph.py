@@ -106,6 +106,15 @@ class GraphIndex:
         return self.model.proto.graph
 
     @cached_property
+    def named(self) -> dict[str, list[int]]:
+        """Name -> the nodes that have it."""
+        found = defaultdict[str, list[int]](list)
+        for position, node in enumerate(self.nodes):
+            if node.name:
+                found[node.name].append(position)
+        return dict(found)
+
+    @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
@@ -165,6 +174,14 @@ class GraphIndex:
     def origins(self) -> list[Origin]:
         """Where in the source program each node comes from."""
         return origins(self.nodes, self.initializers)
+
+    @cached_property
+    def scoped(self) -> dict[str, list[int]]:
+        """Module path -> the nodes that lie directly in it."""
+        found = defaultdict[str, list[int]](list)
+        for position, origin in enumerate(self.origins):
+            found[origin.scope].append(position)
+        return dict(found)
 
     @cached_property
     def types(self) -> "_Types":
@@ -316,12 +333,13 @@ class GraphIndex:
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """The nodes that the values depend on, not looking past the values in `stop`."""
-        seen, nodes = set(stop), set[int]()
-        pending = [name for name in values if name not in seen]
+        stop = stop if isinstance(stop, (dict, set)) else set(stop)
+        seen, nodes = set[str](), set[int]()
+        pending = list(values)
         while pending:
             name = pending.pop()
             position = self.producer.get(name)
-            if name in seen or position is None:
+            if name in seen or name in stop or position is None:
                 continue
             seen.add(name)
             if position not in nodes:

@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, TypeProto
+from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex, reached_functions
@@ -25,6 +25,7 @@ class Observer:
     Attributes:
         by_node: run every node in a session of its own, so that each value is rounded to its own dtype on each edge;
             a runtime that computes float16 in float32 keeps the wider numbers from node to node otherwise.
+        prefix: what the runtime calls kept values begins with it, so that several observers can share one runtime.
         kept: the values that the runtime holds, with their types.
         sessions: how many were opened so far.
     """
@@ -32,6 +33,7 @@ class Observer:
     index: GraphIndex
     runtime: Runtime
     by_node: bool = False
+    prefix: str = ""
     kept: dict[str, TypeProto] = field(default_factory=dict)
     sessions: int = 0
 
@@ -50,8 +52,12 @@ class Observer:
         if value is None:
             return
         element = kind.sequence_type.elem_type.tensor_type.elem_type or None
-        self.runtime.put(name, value, element)
+        self.runtime.put(self.stored(name), value, element)
         self.kept[name] = kind
+
+    def stored(self, name: str) -> str:
+        """What the runtime calls a kept value."""
+        return self.prefix + name
 
     def fetch(self, values: Sequence[str], keep: Collection[str] = ()) -> dict[str, Value]:
         """Compute values and bring them here; those in `keep` also stay in the runtime for later parts."""
@@ -64,7 +70,8 @@ class Observer:
         there = [name for name in values if name in self.kept]
         missing = [name for name in values if name not in self.kept]
         new = [name for name in keep if name not in self.kept]
-        yield from self.runtime.get(there)
+        got = self.runtime.get([self.stored(name) for name in there])
+        yield from ((name.removeprefix(self.prefix), value) for name, value in got)
         if self.by_node and (missing or new):
             yield from self._node_by_node(missing, new)
         elif missing or new:
@@ -108,7 +115,8 @@ class Observer:
         part, inputs = self._part(positions, [*missing, *new], self.kept)
         self.runtime.open(self.index.model.with_proto(part))
         self.sessions += 1
-        types, values = self.runtime.stream(inputs, missing, new)
+        given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
+        types, values = self.runtime.stream(given, missing, keep)
         self.kept.update((name, types[name]) for name in new)
         yield from values
 
@@ -118,7 +126,7 @@ class Observer:
         for name in gone:
             del self.kept[name]
         if gone:
-            self.runtime.forget(gone)
+            self.runtime.forget([self.stored(name) for name in gone])
 
     def part(
         self, positions: Sequence[int], inputs: Mapping[str, TypeProto], outputs: Sequence[str]
@@ -158,9 +166,10 @@ class Observer:
         """The model of these nodes, which computes the outputs from what is given, and the names of its inputs."""
         index, source = self.index, self.index.model.proto
         outputs = list(dict.fromkeys(outputs))
-        used = {name for position in positions for name in index.reads[position]} | {*outputs}
+        reads = (name for position in positions for name in index.reads[position])
+        used = dict.fromkeys((*reads, *outputs))
         produced = {name for position in positions for name in index.nodes[position].output}
-        inputs = [name for name in given if name in used and name not in outputs]
+        inputs = [name for name in used if name in given and name not in outputs]
 
         part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
         part.graph.name = source.graph.name
@@ -174,11 +183,13 @@ class Observer:
         part.functions.extend(reached_functions(source, nodes))
         for name in inputs:
             part.graph.input.add(name=name, type=given[name])
-        stays = used - {*inputs} - produced
-        part.graph.initializer.extend(t for t in source.graph.initializer if t.name in stays)
-        part.graph.sparse_initializer.extend(
-            t for t in source.graph.sparse_initializer if t.values.name in stays
-        )
+        stays = used.keys() - {*inputs} - produced
+        for name in stays & index.initializers.keys():
+            tensor = index.initializers[name]
+            if isinstance(tensor, TensorProto):
+                part.graph.initializer.append(tensor)
+            else:
+                part.graph.sparse_initializer.append(tensor)
         for name in outputs:
             part.graph.output.add(name=name)
         return part, inputs

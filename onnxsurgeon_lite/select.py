@@ -16,7 +16,7 @@ from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.scopes import fits_scope, fits_source
+from onnxsurgeon_lite.scopes import Origin, fits_scope, fits_source
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -63,9 +63,8 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     """The nodes that one selector means; a value's name stands for its producer."""
     exact = argument.removeprefix("name:")
-    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
-    if named:
-        return named
+    if exact in index.named:
+        return index.named[exact]
     if exact in index.producer:
         return [index.producer[exact]]
     found = _by_kind(index, argument)
@@ -97,7 +96,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     for name in (argument, exact):
         if name in index:
             return [name]
-    named = [i for i, node in enumerate(index.nodes) if node.name == exact and exact]
+    named = index.named.get(exact, [])
     if len(named) > 1:
         raise AmbiguousNameError(argument, [f"@{position}" for position in named])
     if named:
@@ -167,8 +166,14 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     kind, _, pattern = argument.partition(":")
     match kind:
         case "scope":
-            found = [i for i, o in enumerate(index.origins) if fits_scope(pattern, o.scope)]
-            known, what = {path for o in index.origins for path in o.around()}, "scope"
+            begins = re.split(r"[*?\[]", pattern)[0]
+            near = [scope for scope in index.scoped if f"{scope}.".startswith(begins)]
+            fits = [scope for scope in near if fits_scope(pattern, scope)]
+            found = sorted(position for scope in fits for position in index.scoped[scope])
+            known, what = (
+                {path for scope in index.scoped for path in Origin(scope).around()},
+                "scope",
+            )
         case "class":
             found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
             known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}
@@ -179,6 +184,13 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     if not found:
         raise UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
     return found
+
+
+def _in_scope(index: GraphIndex, pattern: str) -> list[int]:
+    begins = re.split(r"[*?\[]", pattern)[0]  # few modules of many begin so
+    near = (scope for scope in index.scoped if f"{scope}.".startswith(begins))
+    fits = (scope for scope in near if fits_scope(pattern, scope))
+    return sorted(position for scope in fits for position in index.scoped[scope])
 
 
 def _glob(name: str, pattern: str) -> bool:

@@ -18,7 +18,7 @@ FLOORS = (
     ("graph", "references", "storage"),
     ("frames",),
     ("runtime", "cut", "select", "feeds", "findings", "alignment", "checkpoint"),
-    ("surgery", "operators", "declarations", "constants"),
+    ("surgery", "operators", "declarations", "constants", "completing"),
     ("resizing", "lifting"),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
     ("float64",),
@@ -32,9 +32,12 @@ FLOORS = (
         "tree",
         "torch_recording",
         "weights",
+        "browsing",
+        "editing",
     ),
-    ("differing", "splitting", "verifying", "match"),
+    ("differing", "splitting", "verifying", "match", "debugger"),
     ("report",),
+    ("repl",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -42,6 +45,7 @@ OWNERS = {
     "onnxruntime": {"runtime"},
     "rich": {"report"},
     "typer": {"cli"},
+    "IPython": {"repl"},
     "onnx_graphsurgeon": {"passes"},
     "torch": {"torch_recorder", "checkpoint"},
 }
@@ -96,14 +100,23 @@ def test_everything_public_resolves():
         ("import onnxsurgeon_lite", set()),
         (
             "import sys; sys.argv = ['onnxdbg', '--help']\n"
-            "from onnxsurgeon_lite.cli import main\n"
-            "try: main()\nexcept SystemExit: pass",
+            "from onnxsurgeon_lite.cli.app import app\n"
+            "try: app()\nexcept SystemExit: pass",
             {"typer", "rich"},
         ),
     ],
 )
 def test_the_front_door_loads_nothing_heavy(code, allowed):
-    heavy = {"onnx", "numpy", "onnxruntime", "torch", "onnx_graphsurgeon", "typer", "rich"}
+    heavy = {
+        "onnx",
+        "numpy",
+        "onnxruntime",
+        "torch",
+        "onnx_graphsurgeon",
+        "typer",
+        "rich",
+        "IPython",
+    }
     code += "\nimport sys; print('loaded', *sorted({m.split('.')[0] for m in sys.modules}))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

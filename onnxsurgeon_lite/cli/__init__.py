@@ -8,7 +8,9 @@ def main() -> None:
     import sys
 
     from onnxsurgeon_lite.cli.app import app
+    from onnxsurgeon_lite.cli.completion import rejoin_words
 
+    rejoin_words()
     gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
     code: object = 0
     try:

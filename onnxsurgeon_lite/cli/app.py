@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import build, cut, debug, edit, look, match, merge, run
+from onnxsurgeon_lite.cli import build, cut, debug, edit, look, match, merge, repl, run
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
@@ -44,7 +44,7 @@ for panel, commands in (
     (CUT, (cut.extract, cut.expose, cut.split)),
     (CHANGE, (build.build, merge.merge)),
     (RUN, (run.run, run.record, run.compare)),
-    (DEBUG, (debug.bisect, debug.rank, match.match, match.weights, debug.demo)),
+    (DEBUG, (debug.bisect, repl.repl, debug.rank, match.match, match.weights, debug.demo)),
 ):
     for command in commands:
         name = command.__name__.removesuffix("_model")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 if TYPE_CHECKING:
@@ -18,13 +18,17 @@ def extract(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--inputs", help="Values to cut at, comma-separated; the model's own by default."
+            "--inputs",
+            help="Values to cut at, comma-separated; the model's own by default.",
+            autocompletion=completion.values,
         ),
     ] = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--outputs", help="Values to keep, comma-separated; the model's own by default."
+            "--outputs",
+            help="Values to keep, comma-separated; the model's own by default.",
+            autocompletion=completion.values,
         ),
     ] = None,
     output: options.Output = None,
@@ -43,7 +47,10 @@ def extract(
 def expose(
     model: options.Model,
     values: Annotated[
-        list[str] | None, typer.Argument(help="Values to expose: names, ids, globs, op:Conv.")
+        list[str] | None,
+        typer.Argument(
+            help="Values to expose: names, ids, globs, op:Conv.", autocompletion=completion.values
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Expose every value.")] = False,
     output: options.Output = None,
@@ -60,7 +67,12 @@ def expose(
 
 def split(
     model: options.Model,
-    at: Annotated[list[str], typer.Option("--at", help="Values to split at, comma-separated.")],
+    at: Annotated[
+        list[str],
+        typer.Option(
+            "--at", help="Values to split at, comma-separated.", autocompletion=completion.values
+        ),
+    ],
     output: options.Output = None,
     feeds: options.Feeds = None,
     seed: options.Seed = 0,

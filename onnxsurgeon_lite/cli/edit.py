@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options, shape
+from onnxsurgeon_lite.cli import completion, options, shape
 from onnxsurgeon_lite.cli.editing import command
 
 if TYPE_CHECKING:
@@ -13,17 +13,28 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True)
 
-Nodes = Annotated[list[str], typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.")]
+Nodes = Annotated[
+    list[str],
+    typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.", autocompletion=completion.nodes),
+]
 To = Annotated[
     list[str] | None,
-    typer.Option("--to", help="Only where this node reads the value; can be repeated."),
+    typer.Option(
+        "--to",
+        help="Only where this node reads the value; can be repeated.",
+        autocompletion=completion.nodes,
+    ),
 ]
 
 
 def rename(
     pairs: Annotated[
         list[str],
-        typer.Argument(help="Old and new name; '*=left/*' is a prefix.", metavar="OLD=NEW..."),
+        typer.Argument(
+            help="Old and new name; '*=left/*' is a prefix.",
+            metavar="OLD=NEW...",
+            autocompletion=completion.nodes,
+        ),
     ],
     node: Annotated[bool, typer.Option("--node", help="Rename nodes, not values.")] = False,
 ) -> "Pass":
@@ -36,7 +47,12 @@ def rename(
 def remove(
     nodes: Nodes,
     bridge: Annotated[
-        str | None, typer.Option("--bridge", help="The input that takes the output's place.")
+        str | None,
+        typer.Option(
+            "--bridge",
+            help="The input that takes the output's place.",
+            autocompletion=completion.values,
+        ),
     ] = None,
 ) -> "Pass":
     """Remove nodes; what read their output reads the input of the same type."""
@@ -46,7 +62,12 @@ def remove(
 
 
 def insert(
-    value: Annotated[str, typer.Argument(help="The value behind which the node goes.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="The value behind which the node goes.", autocompletion=completion.values
+        ),
+    ],
     op_type: Annotated[str, typer.Argument(help="The operator.")],
     attr: Annotated[
         list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
@@ -83,8 +104,12 @@ def insert(
 
 
 def rewire(
-    old: Annotated[str, typer.Argument(help="The value that is read now.")],
-    new: Annotated[str, typer.Argument(help="The value to read instead.")],
+    old: Annotated[
+        str, typer.Argument(help="The value that is read now.", autocompletion=completion.values)
+    ],
+    new: Annotated[
+        str, typer.Argument(help="The value to read instead.", autocompletion=completion.values)
+    ],
     to: To = None,
     slot: Annotated[
         int | None, typer.Option("--slot", min=0, help="Only this input of a node, counted from 0.")
@@ -97,8 +122,18 @@ def rewire(
 
 
 def replace(
-    inputs: Annotated[list[str], typer.Option("--inputs", help="Values where the region begins.")],
-    outputs: Annotated[list[str], typer.Option("--outputs", help="Values that it computes.")],
+    inputs: Annotated[
+        list[str],
+        typer.Option(
+            "--inputs", help="Values where the region begins.", autocompletion=completion.values
+        ),
+    ],
+    outputs: Annotated[
+        list[str],
+        typer.Option(
+            "--outputs", help="Values that it computes.", autocompletion=completion.values
+        ),
+    ],
     op: Annotated[str, typer.Option("--op", help="The operator to have instead.")] = "",
     attr: Annotated[
         list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
@@ -130,7 +165,10 @@ def set_op(
 
 
 def set_attr(
-    node: Annotated[str, typer.Argument(help="Nodes: name, id, op:Conv[2], glob.")],
+    node: Annotated[
+        str,
+        typer.Argument(help="Nodes: name, id, op:Conv[2], glob.", autocompletion=completion.nodes),
+    ],
     attributes: Annotated[
         list[str] | None,
         typer.Argument(help="Attributes to set: pads=[1,1,1,1].", metavar="NAME=VALUE..."),
@@ -146,7 +184,12 @@ def set_attr(
 
 
 def set_constant(
-    value: Annotated[str, typer.Argument(help="An initializer, or the output of a Constant.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="An initializer, or the output of a Constant.", autocompletion=completion.values
+        ),
+    ],
     numbers: Annotated[str, typer.Argument(help="0.5, [1,2] or a file that holds them.")],
     to: To = None,
 ) -> "Pass":
@@ -159,7 +202,10 @@ def set_constant(
 
 def promote(
     values: Annotated[
-        list[str], typer.Argument(help="Initializers, or outputs of Constant nodes.")
+        list[str],
+        typer.Argument(
+            help="Initializers, or outputs of Constant nodes.", autocompletion=completion.values
+        ),
     ],
     default: Annotated[
         bool, typer.Option("--default", help="Keep the constant as the input's default.")
@@ -177,6 +223,7 @@ def freeze(
         typer.Argument(
             help="Input and its numbers (0.5, [1,2], a file); without numbers its default.",
             metavar="NAME[=NUMBERS]...",
+            autocompletion=completion.values,
         ),
     ],
     fold: Annotated[

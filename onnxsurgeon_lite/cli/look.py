@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 
@@ -13,10 +13,18 @@ def inspect(
     model: options.Model,
     node: Annotated[
         str | None,
-        typer.Option("--node", help="Show this node: name, id or op:Conv[2].", show_default=False),
+        typer.Option(
+            "--node",
+            help="Show this node: name, id or op:Conv[2].",
+            show_default=False,
+            autocompletion=completion.nodes,
+        ),
     ] = None,
     value: Annotated[
-        str | None, typer.Option("--value", help="Show this value.", show_default=False)
+        str | None,
+        typer.Option(
+            "--value", help="Show this value.", show_default=False, autocompletion=completion.values
+        ),
     ] = None,
     ops: Annotated[bool, typer.Option("--ops", help="Count every operator.")] = False,
     tree: Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.runtime.child import Child
 
@@ -18,7 +18,11 @@ def run(
     fill: options.Fills = None,
     fetch: Annotated[
         list[str] | None,
-        typer.Option("--fetch", help="Values to return instead of the outputs, comma-separated."),
+        typer.Option(
+            "--fetch",
+            help="Values to return instead of the outputs, comma-separated.",
+            autocompletion=completion.values,
+        ),
     ] = None,
     save: Annotated[
         Path | None,
@@ -86,7 +90,11 @@ def record(
     feeds: options.Feeds = None,
     value: Annotated[
         list[str] | None,
-        typer.Option("--value", help="Values to record, comma-separated; all by default."),
+        typer.Option(
+            "--value",
+            help="Values to record, comma-separated; all by default.",
+            autocompletion=completion.values,
+        ),
     ] = None,
     inner: Annotated[
         bool,

@@ -41,18 +41,24 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     made = []
     for number, step in enumerate(steps, 1):
         try:
-            made.append(_make(dict(step), passes))
+            given = dict(step)
+            made.append(make_pass(str(given.pop("verb", "")), given, passes))
         except SurgeonError as error:
             error.add_note(f"in step {number} of {len(steps)} of {str(path)!r}")
             raise
     return Pipeline(tuple(made))
 
 
-def _make(step: dict[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
-    verb = step.pop("verb", "")
+def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
+    """A pass from its fields as a recipe has them, or as they are.
+
+    Raises:
+        UnknownNameError: there is no such verb, or it has no such field.
+        UsageError: a field is missing, or of another type.
+    """
     if verb not in passes:
-        raise UnknownNameError(str(verb), "a recipe", passes, kind="verb")
-    kind = passes[str(verb)]
+        raise UnknownNameError(verb, "a recipe", passes, kind="verb")
+    kind = passes[verb]
     if not dataclasses.is_dataclass(kind):
         raise TypeError(kind)  # every pass is one
     types = get_type_hints(kind)
@@ -73,6 +79,8 @@ def _value(key: str, value: object, wanted: object) -> object:
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
     if wanted == AttributeValue:
+        return value
+    if isinstance(value, tuple):
         return value
     if get_origin(wanted) is Mapping:
         if not isinstance(value, dict):

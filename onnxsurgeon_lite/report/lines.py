@@ -40,11 +40,15 @@ def show_notes(notes: Iterable[str]) -> None:
 
 def show_changes(changes: Sequence[str], most: int = _MANY) -> None:
     """What an edit changed, a line each; the first of many."""
-    shown = changes if len(changes) <= most else changes[: most - 1]
-    for text in shown:
+    for text in changes_shown(changes, most):
         out(_one_line(text))
-    if len(shown) < len(changes):
-        out(f"... and {len(changes) - len(shown)} more")
+
+
+def changes_shown(changes: Sequence[str], most: int = _MANY) -> list[str]:
+    """All changes, or the first of many."""
+    if len(changes) <= most:
+        return list(changes)
+    return [*changes[: most - 1], f"... and {len(changes) - most + 1} more"]
 
 
 def show_verdict(path: object, result: "CheckResult") -> None:

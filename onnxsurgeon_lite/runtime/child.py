@@ -21,6 +21,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 Reply = dict[str, object]
 
 _SCRIPTS = Path(__file__).parent
+_IDLE, _TALKING, _WAITING = range(3)  # where a request is: what comes next on the connection
 
 
 class Child:
@@ -50,6 +51,7 @@ class Child:
         self._stream = here.makefile("rwb")
         self._ready = selectors.DefaultSelector()
         self._ready.register(here, selectors.EVENT_READ)
+        self._stage = _IDLE
 
     def __enter__(self) -> "Child":
         return self
@@ -90,9 +92,11 @@ class Child:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._watched():
+            self._stage = _TALKING
             self._stream.write(json.dumps({"do": action, **arguments}).encode() + b"\n")
             self._stream.writelines(payloads)
             self._stream.flush()
+            self._stage = _WAITING
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._ready.select(left):
                 self._process.kill()
@@ -100,9 +104,11 @@ class Child:
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow it more with --timeout",
                 )
+            self._stage = _TALKING
             line = self._stream.readline()
             if not line:
                 raise EOFError
+            self._stage = _IDLE
         reply: Reply = json.loads(line)
         if "error" in reply:
             raise RuntimeFailure(str(reply["error"]))
@@ -112,9 +118,20 @@ class Child:
         """The next raw bytes of the last reply, so many."""
         payload = _buffer(size)
         with self._watched():
+            self._stage = _TALKING
             if self._stream.readinto(payload) != size:
                 raise EOFError
+            self._stage = _IDLE
         return payload
+
+    def stop(self, patience: float) -> bool:
+        """Have it give up the request that was interrupted; whether it did so within the seconds, and goes on."""
+        if self._stage == _WAITING:
+            with contextlib.suppress(RuntimeCrash), self._watched():
+                self._process.send_signal(signal.SIGUSR1)
+                if self._ready.select(patience) and "error" in json.loads(self._stream.readline()):
+                    self._stage = _IDLE
+        return self._stage == _IDLE
 
     def read(self, address: int, size: int) -> memoryview | None:
         """Bytes of the process's memory; None where the system does not give them."""

@@ -67,12 +67,16 @@ class Runtime:
     """onnxruntime in a child process; a context manager.
 
     Values put or kept stay in the child, in the dtype they have, and feed later sessions under their names.
+
+    Attributes:
+        held: the bytes of each value that a run left in the child.
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
         """Use a child that is starting already, or start one."""
         self.options = options or RuntimeOptions()
         self._child = child or Child()
+        self.held: dict[str, int] = {}
 
     def __enter__(self) -> "Runtime":
         return self
@@ -83,6 +87,11 @@ class Runtime:
     def restart(self) -> None:
         """Go on with a new process, which holds nothing."""
         self._child = self._child.again()
+        self.held = {}
+
+    def stop(self, patience: float = 0.4) -> bool:
+        """Give up the request that was interrupted; whether the child did so in time, and holds what it held."""
+        return self._child.stop(patience)
 
     def about(self) -> Mapping[str, object]:
         """The runtime's version and the providers it has."""
@@ -149,20 +158,27 @@ class Runtime:
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop stored values."""
-        self._child.ask("forget", names=list(names))
+        gone = list(names)
+        self._child.ask("forget", names=gone)
+        for name in gone:
+            self.held.pop(name, None)
+
+    def alias(self, names: Mapping[str, str]) -> None:
+        """Have stored values under further names (new name -> stored name)."""
+        self._child.ask("alias", names=dict(names))
 
     def run(
         self,
         feeds: Mapping[str, str] | Iterable[str],
         fetch: Sequence[str],
-        keep: Sequence[str] = (),
+        keep: Mapping[str, str] | Iterable[str] = (),
     ) -> Ran:
         """Run the open session on stored values.
 
         Args:
             feeds: input name -> name of the stored value, or the names where both are the same.
             fetch: values to bring here.
-            keep: values to store in the child under their own names.
+            keep: values to store in the child: name -> name to store it under, or the names where both are the same.
 
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, died, or took too long.
@@ -174,16 +190,20 @@ class Runtime:
         self,
         feeds: Mapping[str, str] | Iterable[str],
         fetch: Sequence[str],
-        keep: Sequence[str] = (),
+        keep: Mapping[str, str] | Iterable[str] = (),
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, Value]]]:
         """As `run`, but the values come one by one, so that no more than one need be here at a time.
 
         They must be taken before the next request.
         """
-        given = dict(feeds) if isinstance(feeds, Mapping) else {name: name for name in feeds}
+        kept = _named(keep)
         try:
             reply = self._child.ask(
-                "run", timeout=self.options.timeout, feeds=given, fetch=list(fetch), keep=list(keep)
+                "run",
+                timeout=self.options.timeout,
+                feeds=_named(feeds),
+                fetch=list(fetch),
+                keep=kept,
             )
         except (RuntimeCrash, RuntimeTimeout):
             raise
@@ -193,6 +213,7 @@ class Runtime:
                 "look at that node with onnxdbg inspect --node, or cut before it with onnxdbg extract",
             ) from error
         headers = _headers(reply)
+        self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
         return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
 
     def get(self, names: Sequence[str]) -> Iterator[tuple[str, Value]]:
@@ -249,6 +270,20 @@ def run_model(
             runtime.put(name, value)
         wanted = list(fetch) or [output.name for output in model.proto.graph.output]
         return runtime.run(list(feeds), wanted).values
+
+
+def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+
+def _byte_count(header: _Header) -> int:
+    """What a value takes; 0 for strings, and for an optional that holds nothing."""
+    match header:
+        case {"elements": list(elements)}:
+            return sum(map(_byte_count, elements))
+        case {"data_type": int(data_type), "shape": list(shape)} if "strings" not in header:
+            return tensors.byte_count(data_type, shape)
+    return 0
 
 
 def _headers(reply: Mapping[str, object]) -> list[_Header]:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from io import BufferedRWPair
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,19 @@ class Worker:
         self.session: ort.InferenceSession | None = None
         self.store: dict[str, ort.OrtValue] = {}
         self.held: list[tuple[ort.OrtValue, memoryview]] = []
+        self.running = ort.RunOptions()
+
+    def stop_when_told(self) -> None:
+        """End the run under way at its next node whenever the signal comes; a run keeps this thread from seeing it."""
+        told, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.set_wakeup_fd(wakes.detach())
+        threading.Thread(target=self._stop_when_told, args=[told], daemon=True).start()
+
+    def _stop_when_told(self, told: socket.socket) -> None:
+        while told.recv(1):
+            self.running.terminate = True
 
     def serve(self) -> None:
         """Answer requests until the parent hangs up."""
@@ -118,15 +132,17 @@ class Worker:
         return {}, []
 
     def do_run(
-        self, feeds: dict[str, str], fetch: list[str], keep: list[str]
+        self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
-        """Run on stored values (input name -> stored name); hold what is fetched, store what is kept."""
+        """Run on stored values (input name -> stored name); hold what is fetched, store what is kept likewise."""
         if self.session is None:
             raise RuntimeError("no session is open")
         names = list(dict.fromkeys((*fetch, *keep)))
         given = {name: self.store[stored] for name, stored in feeds.items()}
-        results = dict(zip(names, self.session.run_with_ort_values(names, given), strict=True))
-        self.store.update((name, results[name]) for name in keep)
+        self.running = ort.RunOptions()
+        outputs = self.session.run_with_ort_values(names, given, self.running)
+        results = dict(zip(names, outputs, strict=True))
+        self.store.update((stored, results[name]) for name, stored in keep.items())
         return self._hold({name: results[name] for name in names}, fetch)
 
     def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
@@ -173,6 +189,11 @@ class Worker:
         """Drop stored values."""
         for name in names:
             self.store.pop(name, None)
+        return {}, []
+
+    def do_alias(self, names: dict[str, str]) -> tuple[Header, list[memoryview]]:
+        """Have stored values under further names (new name -> stored name)."""
+        self.store.update([(new, self.store[old]) for new, old in names.items()])
         return {}, []
 
     def do_about(self) -> tuple[Header, list[memoryview]]:
@@ -254,4 +275,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     _guard(int(sys.argv[2]))
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb")).serve()
+    worker = Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))
+    worker.stop_when_told()
+    worker.serve()

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import bisecting
 import cutting
+import debugging
 import names
 import starting
 from measuring import MB, BenchError, Outcome, err, hold
 from models import MAKERS, make_model, model_folder
 from showing import as_data, show
 
-ROWS = {**cutting.ROWS, **bisecting.ROWS, **starting.ROWS, **names.ROWS}
+ROWS = {**cutting.ROWS, **bisecting.ROWS, **names.ROWS, **debugging.ROWS, **starting.ROWS}
 
 
 def measure(names: Sequence[str], root: Path, rounds: int) -> list[Outcome]:

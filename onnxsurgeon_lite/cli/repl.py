@@ -1,0 +1,59 @@
+"""Debug: repl."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
+from onnxsurgeon_lite.runtime.child import Child
+
+
+def repl(
+    model: options.Model,
+    feeds: options.Feeds = None,
+    reference: Annotated[
+        Path | None, typer.Option("--reference", help=options.REFERENCES, show_default=False)
+    ] = None,
+    commands: Annotated[
+        str | None,
+        typer.Option("-c", help='Run these and leave: "break 25; run; print 25".'),
+    ] = None,
+    seed: options.Seed = 0,
+    dim: options.Dims = None,
+    fill: options.Fills = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    provider: options.Provider = "cpu",
+    timeout: options.Timeout = None,
+    ops_library: options.OpsLibraries = None,
+    memory: Annotated[
+        str, typer.Option("--keep", help="Bytes of values that are kept once computed.")
+    ] = "256MB",
+) -> None:
+    """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
+    with Child() as child:
+        from onnxsurgeon_lite.repl.opening import open_session
+        from onnxsurgeon_lite.repl.script import run_script
+
+        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
+        session = open_session(
+            model,
+            feeds,
+            reference,
+            how,
+            child,
+            options.recipe(seed, dim, fill),
+            options.tolerance(rtol, atol),
+            options.byte_size(memory),
+        )
+        if commands is None and sys.stdin.isatty():
+            from onnxsurgeon_lite.repl.shell import run_shell
+
+            run_shell(session)
+        elif not run_script(session, [commands] if commands is not None else sys.stdin):
+            raise typer.Exit(FAILED)
+        if session.mismatch:
+            raise typer.Exit(MISMATCH)

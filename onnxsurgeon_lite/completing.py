@@ -1,0 +1,91 @@
+"""Names that begin with what was typed: values, nodes, selectors. Quick for any number of them."""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import islice, takewhile
+
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.scopes import Origin
+
+_MOST = 200  # that are offered at once
+
+
+class Names:
+    """What can be typed where a value or a node is meant."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+
+    def values(self, typed: str) -> list[str]:
+        """Values, and the selectors of nodes."""
+        return self._selectors(typed) or _starting(self._values, typed)
+
+    def nodes(self, typed: str) -> list[str]:
+        """Nodes, selectors of them, values that stand for their producers."""
+        found = self._selectors(typed) or _starting(self._nodes, typed)
+        return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
+
+    def ops(self, typed: str) -> list[str]:
+        """Operators."""
+        return _starting(self._ops, typed)
+
+    def scopes(self, typed: str) -> list[str]:
+        """Module paths."""
+        return _starting(self._scopes, typed)
+
+    def classes(self, typed: str) -> list[str]:
+        """Classes of modules."""
+        return _starting(self._classes, typed)
+
+    def sources(self, typed: str) -> list[str]:
+        """Source lines."""
+        return _starting(self._sources, typed)
+
+    def _selectors(self, typed: str) -> list[str]:
+        """What goes on after `op:` and the like; those words themselves where they are begun."""
+        kinds = {
+            "op:": self.ops,
+            "scope:": self.scopes,
+            "class:": self.classes,
+            "src:": self.sources,
+        }
+        for kind, complete in kinds.items():
+            if typed.startswith(kind):
+                return [kind + name for name in complete(typed.removeprefix(kind))]
+        begun = [kind for kind in kinds if typed and kind.startswith(typed)]
+        return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
+
+    @cached_property
+    def _values(self) -> list[str]:
+        return sorted(self.index.values())
+
+    @cached_property
+    def _nodes(self) -> list[str]:
+        return _sorted(node.name for node in self.index.nodes)
+
+    @cached_property
+    def _ops(self) -> list[str]:
+        return _sorted(node.op_type for node in self.index.nodes)
+
+    @cached_property
+    def _scopes(self) -> list[str]:
+        return _sorted(path for scope in self.index.scoped for path in Origin(scope).around())
+
+    @cached_property
+    def _classes(self) -> list[str]:
+        classes = {name for origin in self.index.origins for _, name in origin.modules}
+        return _sorted(name.rpartition(".")[2] for name in classes)
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        return _sorted(origin.source for origin in self.index.origins)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted({*names} - {""})
+
+
+def _starting(names: list[str], typed: str) -> list[str]:
+    place = bisect_left(names, typed)
+    return list(islice(takewhile(lambda n: n.startswith(typed), islice(names, place, None)), _MOST))

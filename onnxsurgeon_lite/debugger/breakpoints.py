@@ -1,0 +1,153 @@
+"""Where to stop: nodes that a selector means, in the main graph and in bodies, and on which condition."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+
+import numpy as np
+
+from onnxsurgeon_lite.debugger.frames import Frame
+from onnxsurgeon_lite.debugger.places import Scopes
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.runtime.session import Value
+
+Facts = Mapping[str, Value | list[Value] | int | str]
+"""What a condition is told: `out` (the first output), `outs`, `iteration` and `node`."""
+
+Condition = Callable[[Facts], bool]
+
+
+@dataclass
+class Breakpoint:
+    """Stop after these nodes.
+
+    Attributes:
+        marked: scope -> positions of the nodes.
+        hits: how often it stopped.
+    """
+
+    number: int
+    selector: str
+    condition: Condition | None = None
+    text: str = ""
+    temporary: bool = False
+    marked: Mapping[str, set[int]] = field(default_factory=dict)
+    hits: int = 0
+
+    def __str__(self) -> str:
+        """`2: 'op:Conv' if isnan(out)`."""
+        condition = f" if {self.text}" if self.text else ""
+        return f"{self.number}: {self.selector!r}{condition}"
+
+    def holds(self, facts: Callable[[], Facts]) -> bool:
+        """Whether the condition holds; of an array, for any element.
+
+        Raises:
+            UsageError: it cannot be told.
+        """
+        if self.condition is None:
+            return True
+        told = facts()
+        try:
+            return bool(np.any(self.condition(told)))
+        except Exception as error:
+            raise UsageError(
+                f"the condition of breakpoint {self} fails: {type(error).__name__}: {error}",
+                f"it can use {', '.join(told)}, numpy's functions and np",
+            ) from error
+
+
+def expression(text: str, names: Mapping[str, object]) -> Condition:
+    """A condition from a Python expression, which can use numpy's functions and the names.
+
+    Raises:
+        SyntaxError: it is no expression.
+    """
+    code: CodeType = compile(text.strip(), "<condition>", "eval")
+    known = {**vars(np), "np": np}
+
+    def condition(facts: Facts) -> bool:
+        answer: bool = eval(code, {**known, **names, **facts})
+        return answer
+
+    return condition
+
+
+class Breakpoints:
+    """The breakpoints of a model, and in which bodies they lie.
+
+    Attributes:
+        inside: scope -> the nodes whose bodies hold a breakpoint, at any depth.
+    """
+
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.inside: dict[str, set[int]] = {}
+        self._points: dict[int, Breakpoint] = {}
+        self._last = 0
+
+    def __iter__(self) -> Iterator[Breakpoint]:
+        return iter(self._points.values())
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(
+        self,
+        selector: str,
+        condition: Condition | None = None,
+        text: str = "",
+        temporary: bool = False,
+    ) -> Breakpoint:
+        """A breakpoint more.
+
+        Raises:
+            UnknownNameError, UsageError: there is no such node.
+        """
+        marked = self.scopes.find(selector)
+        self._last += not temporary
+        number = 0 if temporary else self._last
+        point = Breakpoint(number, selector, condition, text, temporary, marked)
+        self._points[number] = point
+        self._mark()
+        return point
+
+    def delete(self, number: int) -> None:
+        """One less.
+
+        Raises:
+            UnknownNameError: there is none of that number.
+        """
+        if number not in self._points:
+            known = map(str, self._points)
+            raise UnknownNameError(str(number), "the debugger", known, kind="breakpoint")
+        del self._points[number]
+        self._mark()
+
+    def move(self, scopes: Scopes) -> list[str]:
+        """Have them in another model; those that have no node there stop nowhere, and are told."""
+        self.scopes = scopes
+        lost = []
+        for point in self:
+            try:
+                point.marked = scopes.find(point.selector)
+            except (UnknownNameError, UsageError):
+                point.marked = {}
+                lost.append(str(point))
+        self._mark()
+        return lost
+
+    def at(self, scope: str, position: int) -> list[Breakpoint]:
+        """Those at a node, those without a condition first."""
+        there = [point for point in self if position in point.marked.get(scope, ())]
+        return sorted(there, key=lambda point: point.condition is not None)
+
+    def ahead(self, frame: Frame) -> list[int]:
+        """The places that a frame has still before it where one is, or a body that holds one."""
+        scope = frame.scope
+        marked = self.inside.get(scope, set()).union(*(p.marked.get(scope, ()) for p in self))
+        places = (frame.index.places[position] for position in marked)
+        return sorted(place for place in places if place >= frame.place)
+
+    def _mark(self) -> None:
+        self.inside = self.scopes.leading_to({scope for point in self for scope in point.marked})

@@ -1,0 +1,146 @@
+"""Edits as a Python script, or as a recipe for `onnxdbg edit apply`. Many numbers go into `.npy` files beside it."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import UsageError, WriteError
+from onnxsurgeon_lite.passes import Pass
+from onnxsurgeon_lite.tensors import Array
+
+_INLINE = 64  # numbers that are written into the text
+
+_SCRIPT = '''\
+"""Edits of {source}, written by onnxdbg repl: python {name} [IN [OUT]]."""
+
+import sys
+{numpy}
+import onnxsurgeon_lite as osl
+
+STEPS = (
+{steps})
+
+
+def edit(model: osl.Model) -> osl.Model:
+    for step in STEPS:
+        model = step.apply(model).model
+    return model
+
+
+if __name__ == "__main__":
+    source, target = [*sys.argv[1:], *({source!r}, {target!r})[len(sys.argv) - 1 :]]
+    osl.save(edit(osl.load(source)), target)
+'''
+
+
+def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) -> None:
+    """A Python script that does the edits again.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    stored = _Stored(path)
+    lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
+    needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
+    text = _SCRIPT.format(
+        source=source, name=path.name, numpy=needs_numpy, steps=lines, target=target
+    )
+    _write(path, text)
+
+
+def write_recipe(steps: Sequence[Pass], path: Path) -> None:
+    """A recipe that does the edits again.
+
+    Raises:
+        WriteError: it cannot be written.
+        UsageError: a recipe cannot say it.
+    """
+    stored = _Stored(path)
+    _write(path, "\n".join(_table(step, stored) for step in steps))
+
+
+class _Stored:
+    """The files beside a script that hold its larger arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+
+    def file(self, array: Array) -> str:
+        self.count += 1
+        file = self.path.with_suffix(f".{self.count}.npy")
+        try:
+            np.save(file, array)
+        except OSError as error:
+            raise WriteError(f"cannot write {str(file)!r}: {error.strerror}") from error
+        return str(file)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise WriteError(f"cannot write {str(path)!r}: {error.strerror}") from error
+
+
+def _given(step: Pass) -> dict[str, object]:
+    """The fields that are not their defaults."""
+    if not dataclasses.is_dataclass(step):
+        raise TypeError(step)  # every pass is one
+    values = {field.name: (getattr(step, field.name), field) for field in dataclasses.fields(step)}
+    return {
+        name: value
+        for name, (value, field) in values.items()
+        if isinstance(value, np.ndarray) or value != field.default
+    }
+
+
+def _call(step: Pass, stored: _Stored) -> str:
+    def array(numbers: Array) -> str:
+        if numbers.size > _INLINE:
+            return f"np.load({stored.file(numbers)!r})"
+        return f"np.array({numbers.tolist()!r}, {numbers.dtype.name!r})"
+
+    fields = (f"{name}={_python(value, array)}" for name, value in _given(step).items())
+    return f"osl.{type(step).__name__}({', '.join(fields)})"
+
+
+def _python(value: object, array: Callable[[Array], str]) -> str:
+    if isinstance(value, np.ndarray):
+        return array(value)
+    if isinstance(value, tuple):
+        items = [_python(item, array) for item in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return repr(value)
+
+
+def _table(step: Pass, stored: _Stored) -> str:
+    lines = ["[[step]]", f"verb = {_toml(step.name, stored)}"]
+    lines += (f"{name} = {_toml(value, stored)}" for name, value in _given(step).items())
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object, stored: _Stored) -> str:
+    if isinstance(value, np.ndarray):
+        small = value.size <= _INLINE and value.dtype.kind in "iuf"
+        return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
+    if isinstance(value, tuple) and value and all(_is_pair(item) for item in value):
+        pairs = (f"{_toml(name, stored)} = {_toml(item, stored)}" for name, item in value)
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_toml(item, stored) for item in value)}]"
+    if value is None:
+        raise UsageError(
+            "a recipe cannot say what a step takes by default inside a table",
+            "write the script instead: export session.py",
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)

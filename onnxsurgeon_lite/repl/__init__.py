@@ -1,0 +1,1 @@
+"""`onnxdbg repl`: commands and Python on a model, at a prompt, in a notebook, or from a script."""

@@ -1,0 +1,46 @@
+"""The session of a notebook: `%load_ext onnxsurgeon_lite`, then `%onnxdbg MODEL [--feeds F] [--reference REFS]`."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.feeds import Recipe
+from onnxsurgeon_lite.repl.opening import open_session
+from onnxsurgeon_lite.repl.script import show_problem
+from onnxsurgeon_lite.repl.shell import install
+from onnxsurgeon_lite.report import lines
+
+
+def load(shell: object) -> None:
+    """Have `%onnxdbg` in a shell."""
+    if not isinstance(shell, InteractiveShell):
+        raise TypeError(f"{shell!r} is no IPython shell")
+
+    def onnxdbg(line: str) -> None:
+        try:
+            _open(shell, line)
+        except SurgeonError as error:
+            show_problem(error)
+
+    shell.magics_manager.register_function(onnxdbg, "line", "onnxdbg")
+
+
+def _open(shell: InteractiveShell, line: str) -> None:
+    """A session whose names and commands the shell has from now on."""
+    parser = argparse.ArgumentParser("%onnxdbg", exit_on_error=False)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--feeds")
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    try:
+        given, rest = parser.parse_known_args(shlex.split(line))
+    except (argparse.ArgumentError, ValueError) as error:
+        raise UsageError(str(error), parser.format_usage().strip()) from error
+    if rest:
+        raise UsageError(f"%onnxdbg takes no {rest[0]!r}", parser.format_usage().strip())
+    session = open_session(given.model, given.feeds, given.reference, recipe=Recipe(given.seed))
+    install(shell, session)
+    lines.out(repr(session.model))

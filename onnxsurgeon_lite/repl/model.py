@@ -1,0 +1,74 @@
+"""The model of a session: every pass is a method, and what was done can be undone."""
+
+from collections.abc import Callable
+from inspect import signature
+
+from onnxsurgeon_lite.editing import History
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.passes import PASSES, Pass, PassResult
+from onnxsurgeon_lite.passes.recipe import make_pass
+
+
+class EditedModel:
+    """`model.rename({"31": "out"})`, `model.set_attr("Conv_6", {"pads": [1, 1, 1, 1]})`: fields as in a recipe."""
+
+    def __init__(self, history: History, follow: Callable[[], None]) -> None:
+        self.history = history
+        self._follow = follow
+
+    @property
+    def current(self) -> Model:
+        """The `Model` as it is now."""
+        return self.history.current
+
+    def apply(self, step: Pass) -> PassResult:
+        """Do an edit."""
+        result = self.history.apply(step)
+        if result.changed:
+            self._follow()
+        return result
+
+    def undo(self) -> Pass:
+        """Take the last edit back."""
+        step = self.history.undo()
+        self._follow()
+        return step
+
+    def redo(self) -> Pass:
+        """Do again what was undone last."""
+        step = self.history.redo()
+        self._follow()
+        return step
+
+    def __getattr__(self, name: str) -> Callable[..., PassResult]:
+        verb = name.replace("_", "-")
+        if verb not in PASSES:
+            raise AttributeError(f"a model has no edit {name!r}")
+        return _method(verb, self.apply)
+
+    def __dir__(self) -> list[str]:
+        verbs = [verb.replace("-", "_") for verb in PASSES]
+        return [*verbs, "apply", "current", "history", "redo", "undo"]
+
+    def __repr__(self) -> str:
+        edits = f", {len(self.history.steps)} edits" if self.history.steps else ""
+        nodes = len(self.current.proto.graph.node)
+        return shown(f"model {str(self.current.path)!r}: {nodes:,} nodes{edits}")
+
+
+def _method(verb: str, apply: Callable[[Pass], PassResult]) -> Callable[..., PassResult]:
+    kind = PASSES[verb]
+    fields = list(signature(kind).parameters)
+
+    def edit(*values: object, **named: object) -> PassResult:
+        if len(values) > len(fields):
+            raise UsageError(f"{verb} takes {', '.join(fields)}", f"see model.{edit.__name__}?")
+        given = {**dict(zip(fields, values, strict=False)), **named}
+        return apply(make_pass(verb, given, PASSES))
+
+    edit.__name__ = verb.replace("-", "_")
+    edit.__doc__ = kind.__doc__
+    vars(edit)["__signature__"] = signature(kind)
+    return edit

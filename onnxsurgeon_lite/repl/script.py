@@ -1,0 +1,88 @@
+"""A session without a prompt: commands and Python from the command line or standard input, stopping at an error."""
+
+import ast
+import codeop
+import sys
+import traceback
+from collections.abc import Iterable
+
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.repl.commands import COMMANDS, do
+from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.words import command_of, split
+from onnxsurgeon_lite.report import lines
+
+_LEAVE = ("quit", "exit")
+
+
+def run_script(session: Session, source: Iterable[str]) -> bool:
+    """Run lines one after another; whether all went well. An error ends it, and is shown with the user's line."""
+    pending = ""
+    for line in source:
+        text = line.rstrip("\n")
+        if not pending and text.strip() in _LEAVE:
+            return True
+        pending = f"{pending}\n{text}" if pending else text
+        if pending.strip() and _is_complete(pending):
+            if not _run(session, pending):
+                return False
+            pending = ""
+    return not pending.strip() or _run(session, pending)
+
+
+def _is_complete(text: str) -> bool:
+    if "\n" not in text and _commands(text) is not None:
+        return True
+    try:
+        return codeop.compile_command(text.removeprefix("!"), symbol="exec") is not None and (
+            "\n" not in text or text.endswith("\n")
+        )
+    except (SyntaxError, ValueError, OverflowError):
+        return True
+
+
+def _commands(line: str) -> list[str] | None:
+    """The parts of a line, if one of them is a command."""
+    parts = split(line)
+    return parts if any(command_of(part, COMMANDS) for part in parts) else None
+
+
+def _run(session: Session, text: str) -> bool:
+    parts = None if "\n" in text.strip() else _commands(text.strip())
+    for part in parts or [text.strip("\n")]:
+        try:
+            _run_one(session, part, alone=parts is not None)
+        except Exception as error:  # noqa: BLE001  the user's own code
+            show_problem(error)
+            return False
+    return True
+
+
+def _run_one(session: Session, text: str, alone: bool) -> None:
+    command = command_of(text, COMMANDS) if alone else None
+    if command is not None:
+        do(session, *command)
+        return
+    tree = ast.parse(text.removeprefix("!"), "<input>")
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<input>", "exec"), session.namespace)
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), "<input>", "eval"), session.namespace)
+        session.tell_made()
+        session.show(value)
+
+
+def show_problem(error: BaseException) -> None:
+    """An error of this library in its words, another from the user's line down."""
+    match error:
+        case SurgeonError():
+            lines.show_error(error)
+        case KeyboardInterrupt():
+            lines.note("interrupted")
+            for text in getattr(error, "__notes__", ()):
+                lines.note(f"  {text}")
+        case _:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
+                trace = trace.tb_next
+            sys.stderr.writelines(traceback.format_exception(type(error), error, trace))

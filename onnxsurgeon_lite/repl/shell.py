@@ -1,0 +1,163 @@
+"""The prompt: an IPython shell that knows the commands. The only importer of IPython."""
+
+import re
+import threading
+from collections.abc import Callable
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.lib.pretty import RepresentationPrinter
+from IPython.terminal.interactiveshell import TerminalInteractiveShell
+from IPython.terminal.prompts import Prompts
+from pygments.token import Token
+from traitlets.config import Config
+
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.repl.commands import COMMANDS, do
+from onnxsurgeon_lite.repl.completion import complete, words
+from onnxsurgeon_lite.repl.script import show_problem
+from onnxsurgeon_lite.repl.session import Session, print_result
+from onnxsurgeon_lite.repl.words import command_of, split
+from onnxsurgeon_lite.report import html, lines
+from onnxsurgeon_lite.report.debugging import text_of
+
+_DO = "__onnxdbg__"
+_PYTHON = re.compile(r"!\s*(\w+)")
+
+
+def run_shell(session: Session) -> None:
+    """Read, do, show, until the user leaves."""
+    config = Config()
+    config.TerminalInteractiveShell.confirm_exit = False
+    config.TerminalInteractiveShell.banner1 = ""
+    config.TerminalInteractiveShell.term_title = False
+    config.Completer.use_jedi = (
+        False  # it imports for a second, and knows less than the objects themselves
+    )
+    shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
+    shell.prompts = _Place(shell, session)
+    install(shell, session)
+    threading.Thread(target=_prepare, args=[session], daemon=True).start()
+    lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
+    shell.mainloop()
+    shell.atexit_operations()
+
+
+def _prepare(session: Session) -> None:
+    """Index what the first look around would wait for, while the user reads and types."""
+    index = session.dbg.index
+    for first in (index.consumers, index.named, index.scoped, index.rank):
+        len(first)
+    index.learn_types(index.producer)
+
+
+def install(shell: InteractiveShell, session: Session) -> None:
+    """Give a shell the commands, the names, their completion and how results look."""
+    shell.push({**session.namespace, _DO: _doer(session)}, interactive=False)
+    session.namespace = shell.user_ns
+    shell.input_transformers_cleanup.insert(0, transformed)
+    shell.Completer.custom_matchers.append(_matcher(session))
+    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
+    session.show = _shower(shell)
+    for kind in html.KINDS:
+        _format(shell, kind)
+
+
+def transformed(cell: list[str]) -> list[str]:
+    """A cell of one line that is a command as the Python that runs it; any other as it is."""
+    text = "".join(cell).strip()
+    if "\n" in text:
+        return cell
+    python = _PYTHON.match(text)
+    if python and python[1] in COMMANDS:
+        return [f"{text[1:].strip()}\n"]
+    parts = [(part, command_of(part, COMMANDS)) for part in split(text)]
+    if not any(command for _, command in parts):
+        return cell
+    calls = (f"{_DO}({text!r})" if command else text for text, command in parts)
+    return ["; ".join(calls) + "\n"]
+
+
+def _doer(session: Session) -> Callable[[str], None]:
+    """What a command's line is turned into: it shows what is wrong itself."""
+
+    def run(text: str) -> None:
+        command = command_of(text, COMMANDS)
+        try:
+            if command is not None:
+                do(session, *command)
+        except Exception as error:  # noqa: BLE001  the user's own code, or an error with its own words
+            show_problem(error)
+
+    return run
+
+
+def _shower(shell: InteractiveShell) -> Callable[[object], None]:
+    """Results as pictures where the shell can show them."""
+
+    def show(result: object) -> None:
+        if shell.display_formatter is not None and hasattr(shell, "kernel"):
+            from IPython.display import display
+
+            display(result)
+        else:
+            print_result(result)
+
+    return show
+
+
+def _matcher(session: Session) -> object:
+    def onnxdbg_matcher(context: CompletionContext) -> object:
+        text = context.line_with_cursor[: context.cursor_position]
+        found = complete(session, text) if "\n" not in context.full_text else None
+        if found is None:
+            begun = words(text) if context.cursor_line == 0 else []
+            return {"completions": [SimpleCompletion(word) for word in begun]}
+        typed, names = found
+        return {
+            "completions": [SimpleCompletion(name, type="name") for name in names],
+            "matched_fragment": typed,
+            "suppress": True,
+        }
+
+    return context_matcher()(onnxdbg_matcher)
+
+
+def _shown_briefly(
+    shell: InteractiveShell,
+    kind: type,
+    error: BaseException,
+    trace: object,
+    tb_offset: object = None,
+) -> None:
+    """What is wrong, without our stack."""
+    show_problem(error)
+
+
+def _format(shell: InteractiveShell, kind: type) -> None:
+    if shell.display_formatter is None:
+        return
+
+    def plain(result: object, printer: RepresentationPrinter, cycle: bool) -> None:
+        text = text_of(result)
+        printer.text(text if text is not None else repr(result))
+
+    formatters = shell.display_formatter.formatters
+    formatters["text/plain"].for_type(kind, plain)
+    formatters["text/html"].for_type(kind, html.html_of)
+
+
+class _Place(Prompts):
+    """`onnxdbg @6> `."""
+
+    def __init__(self, shell: TerminalInteractiveShell, session: Session) -> None:
+        super().__init__(shell)
+        self.session = session
+
+    def in_prompt_tokens(self) -> list[tuple[object, str]]:
+        place = shown(self.session.dbg.place)
+        return [(Token.Prompt, f"onnxdbg {place}> " if place else "onnxdbg> ")]
+
+    def out_prompt_tokens(self) -> list[tuple[object, str]]:
+        return []

@@ -1,0 +1,144 @@
+"""What a debugger says, as text."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxsurgeon_lite.debugger import (
+    Breakpoint,
+    Breakpoints,
+    Level,
+    Reading,
+    Readings,
+    Stack,
+    Stop,
+)
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.report.lines import changes_shown
+from onnxsurgeon_lite.report.mismatches import explain, number_text
+from onnxsurgeon_lite.running import Statistics
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors import Array
+
+_FEW = 32  # numbers that are all shown
+
+
+def text_of(result: object) -> str | None:
+    """A debugger's result as text, None where it is something else."""
+    match result:
+        case Stop():
+            return stop_text(result)
+        case Reading():
+            return reading_text(result)
+        case Readings():
+            return "\n".join(map(reading_text, result))
+        case Stack():
+            return level_text(result)
+        case Breakpoints():
+            return breakpoints_text(list(result))
+        case PassResult():
+            return edit_text(result)
+    return None
+
+
+def edit_text(result: PassResult) -> str:
+    """What an edit changed, and what the user should know of it."""
+    changes = changes_shown(result.changes or ["nothing to change"])
+    return shown_lines([*(f"note: {note}" for note in result.notes), *changes])
+
+
+def stop_text(stop: Stop) -> str:
+    """Where it stopped, what was made there, what is watched, and which breakpoints never were hit."""
+    lines = [_place(stop)]
+    for reading in stop.readings:
+        lines += _lines(reading)
+    for reading in stop.watched:
+        lines += (f"  watch {line.lstrip()}" for line in _lines(reading)[:1])
+    lines += (f"never hit: breakpoint {point}" for point in stop.unhit)
+    return shown_lines(lines)
+
+
+def reading_text(reading: Reading) -> str:
+    """A value: what it is, a corner of its numbers, and how it compares."""
+    first, *rest = _lines(reading)
+    lines = [f"{first.lstrip()}; {reading.producer}", *rest]
+    return "\n".join([shown_lines(lines), *_corner(reading.value)])
+
+
+def level_text(levels: Sequence[Level]) -> str:
+    """The frames, the innermost last."""
+    lines = []
+    for level in levels:
+        place = f"{level.passed} of {level.nodes} nodes"
+        after = f", after {level.node}" if level.node else ""
+        scope = f"  [{level.origin}]" if level.origin else ""
+        lines.append(f"{level.graph or 'main graph'}: {place}{after}{scope}")
+    return shown_lines(lines)
+
+
+def breakpoints_text(points: Sequence[Breakpoint]) -> str:
+    """A line each."""
+    lines = [f"breakpoint {point}, hit {point.hits} times" for point in points]
+    return shown_lines(lines or ["no breakpoints"])
+
+
+def shown_lines(lines: Sequence[str]) -> str:
+    """Lines in which names may hold anything."""
+    return "\n".join(map(shown, lines))
+
+
+def _place(stop: Stop) -> str:
+    scope = f"  [{stop.origin}]" if stop.origin else ""
+    match stop.reason:
+        case "start":
+            return "at the start"
+        case "end":
+            return "at the end"
+        case "breakpoint" if stop.breakpoints:
+            numbers = ", ".join(map(str, stop.breakpoints))
+            return f"breakpoint {numbers} at {stop.node}{scope}"
+        case "returned":
+            return f"returned to {stop.node}{scope}"
+        case _:
+            return f"at {stop.node}{scope}"
+
+
+def _lines(reading: Reading) -> list[str]:
+    """A line a tensor, each with its verdict."""
+    compared = list(reading.comparisons.values())
+    lines = []
+    for place, line in enumerate(reading.statistics):
+        comparison = compared[place] if place < len(compared) else None
+        verdict = ""
+        if comparison is not None:
+            how = f"max abs difference {comparison.max_abs:.3g}"
+            verdict = f"; agrees with the reference, {how}" if comparison.match else "; MISMATCH"
+        lines.append(f"  {_statistics(line)}{verdict}")
+    for name, comparison in reading.comparisons.items():
+        lines += (f"  {line}" for line in explain(name, comparison)[1:])
+    return lines
+
+
+def _statistics(line: Statistics) -> str:
+    numbers = ""
+    if line.mean is not None:
+        low, high, mean = map(number_text, (line.min, line.max, line.mean))
+        numbers = f": {low} .. {high}, mean {mean}"
+    odd = [f"{count} {what}" for count, what in ((line.nan, "NaN"), (line.inf, "Inf")) if count]
+    return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}", *odd])
+
+
+def _corner(value: Value) -> list[str]:
+    """The numbers of a small tensor; of a large one the corners of its first matrix."""
+    arrays = value if isinstance(value, list) else [] if value is None else [value]
+    return [text for array in arrays for text in _numbers(array)]
+
+
+def _numbers(array: Array) -> list[str]:
+    first = "" if array.size <= _FEW else ", ".join(["0"] * (array.ndim - 2))
+    matrix = array[(0,) * (array.ndim - 2)] if first else array
+    text = np.array2string(
+        matrix, threshold=_FEW, edgeitems=3, precision=6, separator=", ", max_line_width=100
+    )
+    return [f"[{first}] of {list(array.shape)}:", text] if first else [text]

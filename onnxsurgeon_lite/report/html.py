@@ -1,0 +1,43 @@
+"""Results as HTML, for notebooks."""
+
+from base64 import b64encode
+from html import escape
+
+from onnxsurgeon_lite.browsing import Graph, Node, Value
+from onnxsurgeon_lite.debugger import Breakpoints, Reading, Readings, Stack, Stop
+from onnxsurgeon_lite.passes import PassResult
+from onnxsurgeon_lite.report.debugging import text_of
+from onnxsurgeon_lite.report.picture import picture
+from onnxsurgeon_lite.runtime.session import Value as Numbers
+
+KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Value)
+"""What `html_of` has more for than text."""
+
+
+def html_of(result: object) -> str:
+    """A result as HTML: its text, with pictures of tensors and a table for a node."""
+    if isinstance(result, Node):
+        return _node(result)
+    text = text_of(result)
+    whole = f"<pre>{escape(text if text is not None else repr(result))}</pre>"
+    readings = result if isinstance(result, Readings) else [result]
+    return whole + "".join(_pictures(r.value) for r in readings if isinstance(r, Reading))
+
+
+def _pictures(value: Numbers) -> str:
+    arrays = value if isinstance(value, list) else [] if value is None else [value]
+    found = filter(None, map(picture, arrays))
+    style = "image-rendering: pixelated; min-width: 200px"
+    sources = (f"data:image/png;base64,{b64encode(png).decode()}" for png in found)
+    return "".join(f'<img style="{style}" src="{source}">' for source in sources)
+
+
+def _node(node: Node) -> str:
+    rows = [("input", value) for value in node.inputs] + [("output", v) for v in node.outputs]
+    cells = "".join(
+        f"<tr><td>{kind}</td><td>{escape(value.name)}</td><td>{escape(value.type)}</td></tr>"
+        for kind, value in rows
+    )
+    facts = [f"{name}={text}" for name, text in node.attributes.items()]
+    below = ", ".join([*facts, *([node.scope] if node.scope else [])])
+    return f"<b>{escape(node.title)}</b> {escape(below)}<table>{cells}</table>"

@@ -1,0 +1,59 @@
+"""A tensor as a PNG picture: an image as it is, the channels of a feature map side by side."""
+
+import struct
+import zlib
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors import Array
+
+_SMALLEST, _LARGEST = 4, 4096  # of a side
+_TILES = 64  # channels that are shown
+
+Pixels = NDArray[np.uint8]
+
+
+def picture(array: Array) -> bytes | None:
+    """The PNG file, None where the tensor looks like no image or feature map."""
+    if array.dtype.kind in "OUSc" or array.ndim not in (2, 3, 4):
+        return None
+    sides = array.shape[-2:]
+    if min(sides) < _SMALLEST or max(sides) > _LARGEST:
+        return None
+    planes = array[0] if array.ndim == 4 and len(array) else array
+    if planes.ndim not in (2, 3) or not planes.size:
+        return None
+    pixels = _scaled(np.asarray(planes, np.float64).reshape(-1, *sides))
+    return _png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
+
+
+def _scaled(planes: NDArray[np.float64]) -> Pixels:
+    """The smallest finite number black, the largest white."""
+    finite = planes[np.isfinite(planes)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    grey = (planes - low) * (255.0 / max(high - low, np.finfo(np.float64).tiny))
+    return cast(Pixels, np.nan_to_num(grey, posinf=255.0, neginf=0.0).clip(0, 255).astype(np.uint8))
+
+
+def _tiled(planes: Pixels) -> Pixels:
+    """Planes in rows, with a line of black between."""
+    across = int(np.ceil(np.sqrt(len(planes))))
+    padded = np.pad(planes, ((0, -len(planes) % across), (0, 1), (0, 1)))
+    rows = [np.concatenate(list(row), 1) for row in padded.reshape(-1, across, *padded.shape[1:])]
+    return cast(Pixels, np.concatenate(rows, 0)[:-1, :-1])
+
+
+def _png(pixels: Pixels) -> bytes:
+    height, width = pixels.shape[:2]
+    colour = 2 if pixels.ndim == 3 else 0
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    lines = np.pad(
+        pixels.reshape(height, -1), ((0, 0), (1, 0))
+    )  # each line begins with its filter, 0
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )

@@ -1,0 +1,87 @@
+"""The session of a notebook: the extension, the commands in cells, results as HTML with pictures."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+from IPython.core.interactiveshell import InteractiveShell
+
+from onnxsurgeon_lite.report.html import html_of
+from onnxsurgeon_lite.report.picture import picture
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    shell = InteractiveShell()
+    shell.run_line_magic("load_ext", "onnxsurgeon_lite")
+    references = FIXTURES / "references/whole_model.npz"
+    shell.run_line_magic(
+        "onnxdbg", f"{FIXTURES / 'faulty_attribute.onnx'} --reference {references}"
+    )
+    yield shell
+    shell.user_ns["dbg"].runtime.__exit__()
+    shell.history_manager.end_session()
+
+
+def said(shell, cell: str, capsys) -> str:
+    capsys.readouterr()
+    shell.run_cell(cell)
+    return "".join(capsys.readouterr())
+
+
+def test_cells_are_commands_and_python(shell, capsys):
+    assert "breakpoint 1: '27'" in said(shell, "break 27", capsys)
+    assert "MISMATCH" in said(shell, "run", capsys)
+    assert "at the end" in said(shell, "x = 1\ndbg.heal('27')\ndbg.continue_()", capsys)
+    assert "closest names: '27'" in said(shell, "dbg['277']", capsys)
+    assert "closest names: '27'" in said(shell, "print 277", capsys)
+
+
+def test_what_the_magic_does_not_know_is_said(shell, capsys):
+    assert "cannot read 'nothing.onnx'" in said(shell, "%onnxdbg nothing.onnx", capsys)
+    assert "usage: %onnxdbg" in said(shell, "%onnxdbg a.onnx --what", capsys)
+    assert "usage: %onnxdbg" in said(shell, "%onnxdbg", capsys)
+
+
+def test_results_are_html(shell):
+    graph, dbg = shell.user_ns["graph"], shell.user_ns["dbg"]
+    formats = shell.display_formatter.format
+
+    assert "<td>24</td>" in formats(graph["@4"])[0]["text/html"]
+    assert "dilations" not in formats(graph["25"])[0]["text/html"]
+    assert "<pre>at Conv &#x27;Conv_0&#x27; (@0)" in formats(dbg.next())[0]["text/html"]
+    assert 'src="data:image/png;base64,' in formats(dbg.read("25"))[0]["text/html"]
+    assert formats(dbg.where())[0]["text/plain"].startswith("main graph: 1 of 11 nodes")
+    assert html_of(dbg.read("convs1.0.bias")).count("<img") == 0
+
+
+def pixels(png: bytes) -> np.ndarray:
+    """The picture in a file that `picture` made."""
+    width, height, _, colour = struct.unpack(">IIBB", png[16:26])
+    data = zlib.decompress(png[png.index(b"IDAT") + 4 : png.index(b"IEND") - 8])
+    lines = np.frombuffer(data, np.uint8).reshape(height, -1)[:, 1:]
+    return lines.reshape(height, width, 3) if colour == 2 else lines
+
+
+def test_an_image_is_shown_as_it_is_and_channels_side_by_side():
+    image = np.zeros((1, 3, 6, 8), np.float32)
+    image[0, 0, 0, 0] = 2
+
+    assert pixels(picture(image))[0, 0].tolist() == [255, 0, 0]
+    assert pixels(picture(image)).shape == (6, 8, 3)
+    maps = np.stack([np.full((4, 4), i, np.float16) for i in range(4)])
+    assert pixels(picture(maps)).shape == (9, 9)
+    assert pixels(picture(maps))[[0, 0, 8, 8], [0, 8, 0, 8]].tolist() == [0, 85, 170, 255]
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2), (1, 1, 1, 1, 9), (4, 5000), (0, 3, 8, 8), (0, 9)])
+def test_other_tensors_are_no_pictures(shape):
+    assert picture(np.zeros(shape, np.float32)) is None
+
+
+def test_numbers_that_are_not_finite_have_a_colour():
+    assert picture(np.full((5, 5), np.nan)) is not None
+    assert pixels(picture(np.diag([np.inf, 1, 2, 3.0])))[0, 0] == 255

@@ -1,0 +1,311 @@
+"""The session: what is a command and what is Python, every command, what a user can do wrong."""
+
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+
+from onnxsurgeon_lite import load, open_references
+from onnxsurgeon_lite.passes import PASSES
+from onnxsurgeon_lite.passes.recipe import read_recipe
+from onnxsurgeon_lite.repl.commands import COMMANDS
+from onnxsurgeon_lite.repl.completion import complete, words
+from onnxsurgeon_lite.repl.opening import open_session
+from onnxsurgeon_lite.repl.script import run_script
+from onnxsurgeon_lite.repl.shell import transformed
+from onnxsurgeon_lite.repl.words import command_of, split
+from onnxsurgeon_lite.runtime.session import run_model
+
+REFERENCES = FIXTURES / "references/whole_model.npz"
+FAULTY = FIXTURES / "faulty_attribute.onnx"
+
+
+@pytest.fixture
+def session():
+    session = open_session(FAULTY, reference=REFERENCES)
+    with session.dbg:
+        yield session
+
+
+@pytest.fixture
+def said(session, capsys):
+    """What lines give: (output, errors); they must go well unless told."""
+
+    def run(*lines: str, well: bool = True) -> tuple[str, str]:
+        capsys.readouterr()
+        assert run_script(session, lines) == well
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_the_first_word_of_a_line_is_a_command(word):
+    for rest in (
+        "",
+        "25",
+        "op:Conv[2] if isnan(out)",
+        "/encoder/Add",
+        "@12/then_branch/q",
+        "*relu*",
+    ):
+        line = f"{word} {rest}".strip()
+        assert command_of(line, COMMANDS) == (word, rest)
+        assert transformed([line + "\n"]) == [f"__onnxdbg__({line!r})\n"]
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_what_can_only_be_python_after_a_command_word_is_python(word):
+    for line in (
+        f"{word}(x)",
+        f"{word} = 3",
+        f"{word} += 1",
+        f"{word}.x",
+        f"{word}[0]",
+        f"{word} (x)",
+        f"{word} [0]",
+        f"{word} - 1",
+    ):
+        assert command_of(line, COMMANDS) is None
+        assert transformed([line + "\n"]) == [line + "\n"]
+        assert transformed([f"!{line}\n"]) == [line + "\n"]
+
+
+@pytest.mark.parametrize("word", COMMANDS)
+def test_a_cell_of_several_lines_and_ipythons_own_commands_are_left_alone(word):
+    for cell in ([f"{word}\n", "x = 1\n"], [f"%{word} a\n"], [f"x = '{word}'\n"], ["!ls\n"]):
+        assert transformed(cell) == cell
+
+
+def test_a_value_that_is_set_to_something_is_a_command():
+    assert command_of("set 25 = np.zeros(3)", COMMANDS) == ("set", "25 = np.zeros(3)")
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("break 25; run; print 25", ["break 25", "run", "print 25"]),
+        ("x = 'a;b'; run;", ["x = 'a;b'", "run"]),
+        ("f(a;b)", ["f(a;b)"]),
+        ("print it's; run", ["print it's; run"]),
+    ],
+)
+def test_commands_are_separated_by_semicolons(line, parts):
+    assert split(line) == parts
+
+
+def test_commands_and_python_on_one_line():
+    assert transformed(["x = 1; run\n"]) == ["x = 1; __onnxdbg__('run')\n"]
+
+
+def test_every_command_is_in_the_help(said):
+    shown, _ = said("help")
+
+    assert [line.split()[0] for line in shown.splitlines()[:-1]] == list(COMMANDS)
+
+
+def test_a_session_from_the_fault_to_the_fixed_model(said, session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found, _ = said("break 25; break 27", "run", "continue", "heal 27", "continue")
+    assert found.count("MISMATCH") == 1
+    assert "breakpoint 2 at Conv 'Conv_6' (@6)  [convs3.1]" in found
+
+    said("model.set_attr('Conv_6', {'dilations': [1, 1], 'pads': [1, 1, 1, 1]})")
+    fixed, _ = said("delete", "run", "compare 31", "diff", "history", "save fixed.onnx")
+    assert "MISMATCH" not in fixed
+    assert "changed node Conv 'Conv_6' (@6): attribute dilations [2, 2] -> [1, 1]" in fixed
+    assert not session.mismatch
+
+    said("export session.py", "export recipe.toml")
+    (tmp_path / "again").mkdir()
+    command = [sys.executable, "session.py", str(FAULTY), "again/fixed.onnx"]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "again/fixed.onnx").read_bytes() == (tmp_path / "fixed.onnx").read_bytes()
+    again = read_recipe(tmp_path / "recipe.toml", PASSES).apply(load(FAULTY)).model
+    assert again.proto == session.model.current.proto
+    references = open_references(REFERENCES)
+    outputs = run_model(load(tmp_path / "fixed.onnx"), {"input.1": references.read("input.1")})
+    assert np.allclose(outputs["31"], references.read("31"), atol=1e-5)
+
+
+def test_edits_are_undone_and_done_again(said, session):
+    original = session.model.current.proto
+
+    said("model.rename({'31': 'out'})", "model.set_op('Add_7', 'Sub')", "undo", "undo")
+    assert session.model.current.proto == original
+    shown, _ = said("redo", "history")
+
+    assert shown.splitlines()[-1].startswith("1: Rename(names=(('31', 'out'),)")
+    assert "out" in session.namespace["graph"].index.outputs
+    _, problem = said("redo", "redo", well=False)
+    assert problem.endswith("error: there is no edit to redo\n  undo takes the last one back\n")
+    said("undo", "undo")
+    _, problem = said("undo", well=False)
+    assert problem.startswith("error: there is no edit to undo")
+
+
+def test_many_numbers_are_exported_into_files(said, session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said("w = np.arange(81, dtype='float32').reshape(3, 3, 3, 3)")
+    said(
+        "model.set_constant('convs2.1.weight', w)", "model.set_constant('convs1.0.bias', [1, 2, 3])"
+    )
+
+    said("export session.py", "export recipe.toml", "save edited.onnx")
+
+    subprocess.run([sys.executable, "session.py", str(FAULTY), "again.onnx"], check=True)
+    assert (tmp_path / "again.onnx").read_bytes() == (tmp_path / "edited.onnx").read_bytes()
+    again = read_recipe(tmp_path / "recipe.toml", PASSES).apply(load(FAULTY)).model
+    assert again.proto == session.model.current.proto
+    assert len(tomllib.loads((tmp_path / "recipe.toml").read_text())["step"]) == 2
+
+
+def test_every_pass_is_a_method(session):
+    offered = dir(session.model)
+
+    for verb in PASSES:
+        assert verb.replace("-", "_") in offered
+        assert getattr(session.model, verb.replace("-", "_")).__doc__
+    assert not hasattr(session.model, "nothing")
+
+
+def test_every_command_says_what_it_found(said):
+    shown, _ = said(
+        "next", "next 2", "where", "watch 21", "until 24", "print 24", "set 24 = 0", "print 24"
+    )
+    assert "main graph: 3 of 11 nodes, after Conv 'Conv_2' (@2)  [convs1.2]" in shown
+    assert "  watch 21 float" in shown
+    assert "24 float [1, 3, 20, 20]: 0 .. 0, mean 0" in shown
+    assert "[0, 0] of [1, 3, 20, 20]:" in shown
+
+    shown, _ = said(
+        "restart", "break op:Conv if out.max() > 100", "break", "run", "step", "out", "seed 1"
+    )
+    assert "breakpoint 1: 'op:Conv' if out.max() > 100, hit 0 times" in shown
+    assert "never hit: breakpoint 1: 'op:Conv' if out.max() > 100" in shown
+
+    shown, errors = said("feed input.1 = np.zeros((1, 3, 20, 20), 'float32')", "print input.1")
+    assert "input.1 float [1, 3, 20, 20]: 0 .. 0" in shown
+
+
+def test_python_works_on_the_same_objects(said):
+    shown, _ = said(
+        "m = dbg['25'].mean()",
+        "for i in range(2):",
+        "    print(i)",
+        "",
+        "m < 0",
+        "graph['22']",
+        "graph['22'].producer.inputs[0]",
+        "graph.path('22', '28')",
+        "[node.name for node in graph.around('28')]",
+        "graph.find(op='Conv', scope='convs2.*')[0].outputs",
+    )
+
+    assert shown.splitlines() == [
+        "0",
+        "1",
+        "np.True_",
+        "value '22' float [1, 3, 20, 20]: Conv 'Conv_1' (@1) -> Conv 'Conv_2' (@2)",
+        "value '21' float [1, 3, 20, 20]: Conv 'Conv_0' (@0) -> Conv 'Conv_1' (@1)",
+        "[Conv 'Conv_2' (@2): 22, convs1.2.weight, convs1.2.bias -> 23  [convs1.2], "
+        "Conv 'Conv_3' (@3): 23, convs2.0.weight, convs2.0.bias -> 24  [convs2.0], "
+        "Conv 'Conv_4' (@4): 24, convs2.1.weight, convs2.1.bias -> 25  [convs2.1], "
+        "Add 'Add_7' (@7): 25, 27 -> 28]",
+        "['Add_7', 'Conv_8']",
+        "[value '24' float [1, 3, 20, 20]: Conv 'Conv_3' (@3) -> Conv 'Conv_4' (@4)]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("break 255", "closest names: '25'"),
+        ("print nothing", "has no value 'nothing'"),
+        ("set 25 = np.zeros(3, 'float32')", "value '25' is float32 [1, 3, 20, 20]"),
+        ("set 25 = np.zeros((1, 3, 20, 20))", "convert it: .astype('float32')"),
+        ("set 25", "set '25' has no value\n  write set VALUE = ARRAY"),
+        ("print", "print of what\n  write print VALUE"),
+        ("next many", "'many' is no number"),
+        ("delete 7", "no breakpoint '7'"),
+        ("seed x", "'x' is no seed"),
+        ("undo", "there is no edit to undo"),
+        ("export edits.txt", "end it in .py or .toml"),
+        ("model.set_op('Add_7')", "needs 'op_type'"),
+        ("model.set_op('Add_7', 'Sub', '', 1)", "set-op takes nodes, op_type, domain"),
+        ("graph['nope']", "has no node 'nope'"),
+        ("graph.path('28', '22')", "no way '28 -> 22'"),
+        ("break 25 if isnan(", "    isnan(\n         ^\nSyntaxError: '(' was never closed"),
+        ("set 25 = np.zeros(", "    np.zeros(\n            ^\nSyntaxError"),
+        ("x = = 3", 'File "<input>", line 1\n    x = = 3\n        ^\nSyntaxError'),
+        ("1 / 0", 'File "<input>", line 1, in <module>\nZeroDivisionError'),
+    ],
+)
+def test_what_goes_wrong_is_said_in_the_users_words(said, line, says):
+    _, problem = said(line, well=False)
+
+    assert says in problem
+    assert "onnxsurgeon_lite" not in problem
+
+
+def test_the_source_is_not_overwritten(said, session):
+    _, problem = said(f"save {FAULTY}", well=False)
+
+    assert "is what the session reads\n  save under another name" in problem
+
+
+def onnxdbg(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onnxsurgeon_lite", "repl", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+
+
+def test_lines_come_from_the_option_or_from_standard_input():
+    files = [str(FAULTY), "--reference", str(REFERENCES)]
+
+    done = onnxdbg(*files, "-c", "break 25; run; print 25")
+    piped = onnxdbg(*files, given="break 25\nrun\nprint 25\nquit\nnonsense\n")
+
+    assert done.returncode == piped.returncode == 0
+    assert done.stdout == piped.stdout
+    assert "breakpoint 1 at Conv 'Conv_4' (@4)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("compare 25", 0), ("compare 27", 1), ("compare nope", 2), ("1 / 0", 2)]
+)
+def test_the_exit_code_is_that_of_diff(line, code):
+    assert onnxdbg(str(FAULTY), "--reference", str(REFERENCES), "-c", line).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("text", "typed", "some"),
+    [
+        ("print 2", "2", "25"),
+        ("break op:Co", "op:Co", "op:Conv"),
+        ("break sc", "sc", "scope:"),
+        ("break scope:convs2", "scope:convs2", "scope:convs2.1"),
+        ("break Conv_", "Conv_", "Conv_6"),
+        ("break 25; print 2", "2", "27"),
+        ("compare 25, 2", "2", "27"),
+        ("graph['2", "2", "21"),
+        ('dbg["Conv', "Conv", "Conv_6"),
+        ("graph.find(op='C", "C", "Conv"),
+        ("graph.find(op='Conv', scope='convs1", "convs1", "convs1.0"),
+        ("graph.around('2", "2", "22"),
+        ("model.rename({'3", "3", "31"),
+        ("help co", "co", "continue"),
+    ],
+)
+def test_names_scopes_and_operators_are_completed(session, text, typed, some):
+    assert complete(session, text)[0] == typed
+    assert some in complete(session, text)[1]
+    assert all(name.startswith(typed) for name in complete(session, text)[1])
+
+
+def test_commands_are_completed_and_python_is_left_alone(session):
+    assert list(words("co")) == ["continue", "compare"]
+    assert list(words("")) == []
+    assert complete(session, "x = gra") is None
