@@ -1,10 +1,12 @@
 """Names that begin with what was typed: values, nodes, selectors. Quick for any number of them."""
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice, takewhile
 
+from onnxsurgeon_lite.frames import inner_values
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.scopes import Origin
 
@@ -16,14 +18,15 @@ class Names:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
+        self._inner: dict[int, list[str]] = {}
 
     def values(self, typed: str) -> list[str]:
         """Values, and the selectors of nodes."""
-        return self._selectors(typed) or _starting(self._values, typed)
+        return self._selectors(typed) or self._inside(typed) or _starting(self._values, typed)
 
     def nodes(self, typed: str) -> list[str]:
         """Nodes, selectors of them, values that stand for their producers."""
-        found = self._selectors(typed) or _starting(self._nodes, typed)
+        found = self._selectors(typed) or self._inside(typed) or _starting(self._nodes, typed)
         return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
 
     def ops(self, typed: str) -> list[str]:
@@ -55,6 +58,16 @@ class Names:
                 return [kind + name for name in complete(typed.removeprefix(kind))]
         begun = [kind for kind in kinds if typed and kind.startswith(typed)]
         return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
+
+    def _inside(self, typed: str) -> list[str]:
+        """What goes on after `@12/`."""
+        inside = re.match(r"@(\d{1,9})/", typed)
+        position = int(inside[1]) if inside else len(self.index.nodes)
+        if position >= len(self.index.nodes):
+            return []
+        if position not in self._inner:
+            self._inner[position] = sorted(inner_values(self.index, [position]))
+        return _starting(self._inner[position], typed)
 
     @cached_property
     def _values(self) -> list[str]:

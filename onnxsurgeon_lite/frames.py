@@ -83,6 +83,21 @@ def bodies(index: GraphIndex, position: int) -> list[str]:
     return named or ([FUNCTION] if function_of(index, node) is not None else [])
 
 
+def unknown_body(index: GraphIndex, position: int, body: str) -> UnknownNameError:
+    """What to say where a node has no such body, or there is no such node."""
+    found = bodies(index, position) if position < len(index.nodes) else []
+    known = [f"@{position}/{name}" for name in found] or list(all_bodies(index))
+    place = f"graph {index.graph.name!r}"
+    return UnknownNameError(f"@{position}/{body}", place, known, kind="body")
+
+
+def iterations_in(index: GraphIndex, selector: str) -> tuple[str, tuple[int, ...]]:
+    """As `iterations_of`, for what may be a value of the body or a selector: `q[3]`, `@1[3]`; `op:Conv[3]` has none."""
+    if selector in index or selector.startswith("op:"):
+        return selector, ()
+    return iterations_of(selector)
+
+
 @dataclass(frozen=True)
 class Frame:
     """A body as a model of its own: what it captures is an input, or an initializer as it is outside.
@@ -104,9 +119,7 @@ class Frame:
         """
         found = bodies(index, position) if position < len(index.nodes) else []
         if body not in found:
-            known = [f"@{position}/{name}" for name in found] or list(all_bodies(index))
-            wanted, place = f"@{position}/{body}", f"graph {index.graph.name!r}"
-            raise UnknownNameError(wanted, place, known, kind="body")
+            raise unknown_body(index, position, body)
         node = index.nodes[position]
         function = function_of(index, node) if body == FUNCTION else None
         captured = frozenset[str]()

@@ -309,10 +309,7 @@ class GraphIndex:
     def inner_bodies(self) -> list[Body]:
         """The bodies of subgraphs, at any depth, and of functions."""
         pending = [Body(MAIN, self.nodes)]
-        pending += [
-            Body(f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(f)))}", f.node)
-            for f in self.model.proto.functions
-        ]
+        pending += [Body(function_path(f), f.node) for f in self.model.proto.functions]
         found = []
         while pending:
             body = pending.pop()
@@ -478,6 +475,11 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
 def function_key(function: FunctionProto) -> FunctionKey:
     """(domain, name, overload)."""
     return _domain(function.domain), function.name, function.overload
+
+
+def function_path(function: FunctionProto) -> str:
+    """What a function is called where no call of it is meant: `fn:domain::name`."""
+    return f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(function)))}"
 
 
 def call_key(node: NodeProto) -> FunctionKey:

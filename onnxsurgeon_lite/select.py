@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
-from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_of
+from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.scopes import Origin, fits_scope, fits_source
 
@@ -121,8 +121,7 @@ def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[
     if deeper is not None:
         found = _inner_values(frame.index, inside.rest, deeper, notes)
         return [f"{inside.path}/{name}" for name in found]
-    plain = inside.rest in frame.index or inside.rest.startswith("op:")
-    selector, iterations = (inside.rest, ()) if plain else iterations_of(inside.rest)
+    selector, iterations = iterations_in(frame.index, inside.rest)
     try:
         names = _values(frame.index, selector, notes)
     except UnknownNameError as error:

@@ -7,7 +7,7 @@ from types import CodeType
 import numpy as np
 
 from onnxsurgeon_lite.debugger.frames import Frame
-from onnxsurgeon_lite.debugger.places import Scopes
+from onnxsurgeon_lite.debugger.places import Marks, Scopes
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.runtime.session import Value
 
@@ -22,7 +22,6 @@ class Breakpoint:
     """Stop after these nodes.
 
     Attributes:
-        marked: scope -> positions of the nodes.
         hits: how often it stopped.
     """
 
@@ -31,7 +30,7 @@ class Breakpoint:
     condition: Condition | None = None
     text: str = ""
     temporary: bool = False
-    marked: Mapping[str, set[int]] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
     hits: int = 0
 
     def __str__(self) -> str:
@@ -104,10 +103,10 @@ class Breakpoints:
         Raises:
             UnknownNameError, UsageError: there is no such node.
         """
-        marked = self.scopes.find(selector)
+        marks = self.scopes.find(selector)
         self._last += not temporary
         number = 0 if temporary else self._last
-        point = Breakpoint(number, selector, condition, text, temporary, marked)
+        point = Breakpoint(number, selector, condition, text, temporary, marks)
         self._points[number] = point
         self._mark()
         return point
@@ -130,24 +129,27 @@ class Breakpoints:
         lost = []
         for point in self:
             try:
-                point.marked = scopes.find(point.selector)
+                point.marks = scopes.find(point.selector)
             except (UnknownNameError, UsageError):
-                point.marked = {}
+                point.marks = Marks()
                 lost.append(str(point))
         self._mark()
         return lost
 
-    def at(self, scope: str, position: int) -> list[Breakpoint]:
+    def at(self, frame: Frame, position: int) -> list[Breakpoint]:
         """Those at a node, those without a condition first."""
-        there = [point for point in self if position in point.marked.get(scope, ())]
+        there = [point for point in self if position in point.marks.of(frame)]
         return sorted(there, key=lambda point: point.condition is not None)
 
     def ahead(self, frame: Frame) -> list[int]:
         """The places that a frame has still before it where one is, or a body that holds one."""
-        scope = frame.scope
-        marked = self.inside.get(scope, set()).union(*(p.marked.get(scope, ()) for p in self))
+        inside = self.inside.get(frame.scope, set())
+        marked = inside.union(*(point.marks.of(frame) for point in self))
         places = (frame.index.places[position] for position in marked)
         return sorted(place for place in places if place >= frame.place)
 
     def _mark(self) -> None:
-        self.inside = self.scopes.leading_to({scope for point in self for scope in point.marked})
+        self.inside = {}
+        for point in self:
+            for scope, positions in point.marks.through.items():
+                self.inside[scope] = self.inside.get(scope, set()) | positions

@@ -5,16 +5,17 @@ the results into the outer frame at last. It is what the runtime does: a Loop en
 the condition was omitted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from onnx import FunctionProto, GraphProto
+from onnx import FunctionProto, GraphProto, NodeProto
 
-from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.debugger.bodies import function_body, function_of, graph_body, ints
+from onnxsurgeon_lite import frames
 from onnxsurgeon_lite.debugger.frames import Frame
-from onnxsurgeon_lite.graph import GraphIndex, function_key
+from onnxsurgeon_lite.debugger.places import body_scope
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.tensors import Array, type_of
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
@@ -23,7 +24,7 @@ _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     """The executions of a node's body, None where it has none that can be stepped into."""
     node = outer.index.nodes[position]
-    function = function_of(outer.index, node)
+    function = frames.function_of(outer.index, node)
     if function is not None:
         return _call(outer, position, function)
     if node.domain not in ("", "ai.onnx"):
@@ -38,56 +39,90 @@ def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     return None
 
 
-def function_scope(function: FunctionProto) -> str:
-    """What breakpoints call a function: `fn:domain::name`."""
-    return f"fn:{'::'.join(filter(None, function_key(function)))}"
-
-
 def _opset(index: GraphIndex) -> int:
     opsets = index.model.proto.opset_import
     return next((o.version for o in opsets if o.domain in ("", "ai.onnx")), 1)
 
 
+@dataclass(frozen=True)
+class _Body:
+    """A body that a node of the outer frame runs."""
+
+    outer: Frame
+    position: int
+    name: str
+    body: frames.Frame
+
+    @classmethod
+    def of(cls, outer: Frame, position: int, name: str) -> "_Body":
+        """One of a node's bodies."""
+        return cls(outer, position, name, frames.Frame.of(outer.typed, position, name))
+
+    @property
+    def inputs(self) -> list[str]:
+        """What it is given, then what it captures."""
+        return [value.name for value in self.body.index.graph.input]
+
+    @property
+    def results(self) -> list[str]:
+        """What it gives."""
+        return [value.name for value in self.body.index.graph.output]
+
+    def enter(self, number: int | None = None, given: Mapping[str, str] | None = None) -> Frame:
+        """A frame of it; of a loop's, of an iteration. It has what it captures, and what is `given` (its name -> the
+        outer one)."""
+        outer, index = self.outer, self.body.index
+        scope = body_scope(outer.index, outer.scope, self.position, self.name)
+        numbers = outer.numbers if number is None else (*outer.numbers, number)
+        path = f"{outer.path}/@{self.position}/{self.name}".lstrip("/")
+        captured = self.body.captured
+        inner = Frame(index, outer.machine, path, scope, numbers, outer, self.position, captured)
+        kept = outer.observer.kept
+        wanted = {**{name: name for name in captured}, **(given or {})}
+        inner.take(
+            {n: o for n, o in wanted.items() if o in kept or n not in index.initializers}, outer
+        )
+        return inner
+
+
 def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    index, values = function_body(outer.index, function, node)
-    scope = function_scope(function)
-    path = f"{outer.node_id(position)}/{scope}"
-    inner = Frame(index, outer.machine, path, scope, position)
-    inner.take(values, outer)
+    body = _Body.of(outer, position, frames.FUNCTION)
+    given = zip(function.input, node.input, strict=False)
+    inner = body.enter(given={name: theirs for name, theirs in given if theirs})
     yield inner
-    _return(outer, node.output, inner, list(function.output))
+    _return(outer, node.output, inner, body.results)
     inner.forget()
 
 
 def _branch(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
     name = "then_branch" if _truth(outer, node.input[0]) else "else_branch"
-    graph = dict(walk.bodies(node))[name]
-    inner = _bodies(outer, position, name, graph)(None)
+    body = _Body.of(outer, position, name)
+    inner = body.enter()
     yield inner
-    _return(outer, node.output, inner, _names(graph))
+    _return(outer, node.output, inner, body.results)
     inner.forget()
 
 
 def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    graph = dict(walk.bodies(node))["body"]
     limit, condition, *states = [*node.input, "", ""][: max(2, len(node.input))]
-    number, going, *formal = (value.name for value in graph.input)
-    goes, *results = _names(graph)
+    body = _Body.of(outer, position, "body")
+    number, going, *formal = body.inputs
+    goes, *results = body.results
     most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
     goes_on = _truth(outer, condition) if condition else True
-    body = _bodies(outer, position, "body", graph)
     stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
     inner, done = None, 0
     while goes_on and (most is None or done < most):
-        before, inner = inner, body(done)
-        _give(inner, number, np.full(_shape(graph, 0), done, np.int64))
-        _give(inner, going, np.full(_shape(graph, 1), True))
+        before, inner = inner, body.enter(done)
+        _give(inner, number, np.full(_shape(inner.index.graph, 0), done, np.int64))
+        _give(inner, going, np.full(_shape(inner.index.graph, 1), True))
         source, names = (before, results) if before is not None else (outer, states)
-        inner.take(dict(zip(formal, names, strict=False)), source)
+        inner.take(dict(zip(formal[: len(states)], names, strict=False)), source)
         if before is not None:
+            inner.touched = before.touched
             before.forget()
         yield inner
         goes_on = _truth(inner, goes)
@@ -104,24 +139,24 @@ def _loop(outer: Frame, position: int) -> Iterator[Frame]:
 
 def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    graph = dict(walk.bodies(node))["body"]
     count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
     first = len(node.input) - count
-    states, formal, results = node.input[:first], [v.name for v in graph.input], _names(graph)
-    axes = ints(node, "scan_input_axes", count)
-    backwards = ints(node, "scan_input_directions", count)
+    body = _Body.of(outer, position, "body")
+    states, formal, results = node.input[:first], body.inputs, body.results
+    axes = _ints(node, "scan_input_axes", count)
+    backwards = _ints(node, "scan_input_directions", count)
     arrays = [_array(outer, name) for name in node.input[first:]]
     slices = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
-    body = _bodies(outer, position, "body", graph)
     stacks: list[list[Array]] = [[] for _ in results[first:]]
     inner = None
     for done in range(len(slices[0])):
-        before, inner = inner, body(done)
-        for name, items, reverse in zip(formal[first:], slices, backwards, strict=True):
+        before, inner = inner, body.enter(done)
+        for name, items, reverse in zip(formal[first:], slices, backwards, strict=False):
             _give(inner, name, np.array(items[-1 - done if reverse else done]))
         source, names = (before, results) if before is not None else (outer, states)
         inner.take(dict(zip(formal[:first], names, strict=False)), source)
         if before is not None:
+            inner.touched = before.touched
             before.forget()
         yield inner
         for stack, name in zip(stacks, results[first:], strict=True):
@@ -129,27 +164,10 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     if inner is None:
         return
     _return(outer, node.output, inner, results[:first])
-    output_axes = ints(node, "scan_output_axes", len(stacks))
-    reversed_ = ints(node, "scan_output_directions", len(stacks))
+    output_axes = _ints(node, "scan_output_axes", len(stacks))
+    reversed_ = _ints(node, "scan_output_directions", len(stacks))
     _stack(outer, node.output[first:], inner, stacks, output_axes, reversed_)
     inner.forget()
-
-
-def _bodies(
-    outer: Frame, position: int, name: str, graph: GraphProto
-) -> Callable[[int | None], Frame]:
-    """What makes the frame of each iteration, with what the body captures."""
-    index, captured = graph_body(outer.index, graph)
-    scope = f"{outer.scope}/@{position}/{name}" if outer.scope else f"@{position}/{name}"
-
-    def enter(iteration: int | None) -> Frame:
-        which = "" if iteration is None else f"[{iteration}]"
-        path = f"{outer.node_id(position)}/{name}{which}"
-        inner = Frame(index, outer.machine, path, scope, position, iteration)
-        inner.take({each: each for each in captured}, outer)
-        return inner
-
-    return enter
 
 
 def _return(outer: Frame, names: Sequence[str], inner: Frame, results: Sequence[str]) -> None:
@@ -201,5 +219,7 @@ def _shape(graph: GraphProto, place: int) -> tuple[int, ...]:
     return (1,) * min(1, len(declared.shape.dim))
 
 
-def _names(graph: GraphProto) -> list[str]:
-    return [value.name for value in graph.output]
+def _ints(node: NodeProto, name: str, count: int) -> Sequence[int]:
+    """A list attribute with a number for each of `count` things, 0 by default."""
+    found = next((list(a.ints) for a in node.attribute if a.name == name), [])
+    return found or [0] * count

@@ -5,22 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from onnxsurgeon_lite.comparing import compare_value
-from onnxsurgeon_lite.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.debugger.breakpoints import Breakpoint, Breakpoints, Condition, expression
 from onnxsurgeon_lite.debugger.execution import Execution
 from onnxsurgeon_lite.debugger.fitting import fitting
 from onnxsurgeon_lite.debugger.frames import Frame, Machine
+from onnxsurgeon_lite.debugger.looking import Looker
 from onnxsurgeon_lite.debugger.places import Scopes
-from onnxsurgeon_lite.debugger.results import Level, Reading, Readings, Stack, Stop
+from onnxsurgeon_lite.debugger.results import Level, Readings, Stack, Stop
 from onnxsurgeon_lite.debugger.stepping import Halt, Stepper
-from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, check_feed
+from onnxsurgeon_lite.frames import at
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.running import statistics
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, Value
 
 BUDGET = 1 << 28  # bytes
@@ -33,8 +32,7 @@ class Debugger:
     and no more; optimisation is off, so that they are what the model as it is written gives.
 
     Attributes:
-        references: what values are compared with, where there is one of that name.
-        breakpoints: to be iterated. watched: values that every stop shows.
+        breakpoints: to be iterated.
     """
 
     def __init__(
@@ -59,13 +57,11 @@ class Debugger:
             FeedsError: a feed that the model does not have, or declares otherwise.
         """
         self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
-        self.references = references
-        self.tolerance = tolerance
-        self.watched: list[str] = []
         index = GraphIndex.of(model)
         self._execution = Execution(index, Machine(self.runtime, budget), recipe)
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
+        self._looker = Looker(self._execution, self.breakpoints, references, tolerance)
         for name, value in (feeds or {}).items():
             self.feed(name, value)
 
@@ -84,6 +80,20 @@ class Debugger:
     def index(self) -> GraphIndex:
         """The main graph."""
         return self._execution.index
+
+    @property
+    def references(self) -> ReferenceSet | None:
+        """What values are compared with, where there is one of that name."""
+        return self._looker.references
+
+    @references.setter
+    def references(self, references: ReferenceSet | None) -> None:
+        self._looker.references = references
+
+    @property
+    def watched(self) -> list[str]:
+        """Values that every stop shows."""
+        return self._looker.watched
 
     @property
     def made(self) -> list[str]:
@@ -114,7 +124,8 @@ class Debugger:
             position = inner.call if inner is not None else _last(frame)
             node = "" if position is None else frame.describe(position)
             origin = "" if position is None else str(frame.index.origins[position])
-            levels.append(Level(frame.path, node, origin, frame.place, len(frame.index.order)))
+            graph = at(frame.path, frame.numbers)
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.order)))
         return levels
 
     def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
@@ -179,19 +190,18 @@ class Debugger:
         return Stop("start")
 
     def __getitem__(self, name: str) -> Value:
-        """A value's numbers: of this frame, else of those around it; as `@3/body[2]/v` of the frame it names."""
+        """A value's numbers: of this frame, else of those around it; `@3/body/v` of the one it names."""
         return self.read(name)[0].value
 
     def read(self, name: str) -> Readings:
         """Values with their numbers, compared where there are references.
 
+        Those of a body that is not being run are computed aside, each time that the body runs.
+
         Raises:
             UnknownNameError: there is none.
         """
-        frame, names = self._find(name)
-        with self._execution.at_work():
-            values = frame.fetch(names)
-        return Readings(replace(self._reading(frame, n, v), value=v) for n, v in values.items())
+        return self._looker.read(name)
 
     def compare(self, name: str) -> Readings:
         """Values against their references.
@@ -201,13 +211,12 @@ class Debugger:
         """
         readings = self.read(name)
         for reading in readings:
-            self._reference(reading.name)
+            self._looker.reference(reading.name)
         return Readings(replace(reading, value=None) for reading in readings)
 
     def watch(self, name: str) -> list[str]:
         """Show a value at every stop; watching it again ends that."""
-        for each in self._find(name)[1]:
-            (self.watched.remove if each in self.watched else self.watched.append)(each)
+        self._looker.watch(name)
         return self.watched
 
     def set(self, name: str, value: object) -> Readings:
@@ -216,7 +225,7 @@ class Debugger:
         Raises:
             FeedsError: another dtype or shape.
         """
-        frame, names = self._find(name)
+        frame, names = self._looker.find(name)
         with self._execution.at_work():
             arrays = {each: fitting(frame, each, value) for each in names}
             return self._set(frame, arrays)
@@ -227,9 +236,11 @@ class Debugger:
         Raises:
             ReferenceSetError: there is none.
         """
-        frame, names = self._find(name)
+        frame, names = self._looker.find(name)
         with self._execution.at_work():
-            return self._set(frame, {each: self._reference(each) for each in names})
+            return self._set(
+                frame, {each: self._looker.reference(frame.name(each)) for each in names}
+            )
 
     def feed(self, name: str, value: object) -> None:
         """Give an input, and start again.
@@ -250,12 +261,12 @@ class Debugger:
     def _set(self, frame: Frame, values: Mapping[str, Stored]) -> Readings:
         for name, value in values.items():
             self._execution.set(frame, name, value)
-        return self._told(frame, values)
+        return self._looker.readings(frame, values)
 
     def _stopped(self, halt: Halt) -> Stop:
-        frame, watched = self.frame, self._watched()
+        frame, watched = self.frame, self._looker.at_stop()
         if halt.reason == "end":
-            readings = self._readings(frame, list(frame.index.outputs))
+            readings = self._looker.readings(frame, frame.fetch(list(frame.index.outputs)))
             unhit = [str(point) for point in self.breakpoints if not point.hits]
             return Stop("end", readings=readings, watched=watched, unhit=unhit)
         position = frame.index.order[frame.place - 1]
@@ -265,56 +276,10 @@ class Debugger:
             halt.reason,
             frame.describe(position),
             str(frame.index.origins[position]),
-            self._readings(frame, frame.made(position)),
+            self._looker.readings(frame, frame.fetch(frame.made(position))),
             watched,
             [point.number for point in halt.hits if not point.temporary],
         )
-
-    def _watched(self) -> Readings:
-        """What is watched and was passed; not what belongs to a body that is not being run."""
-        readings = Readings()
-        for name in self.watched:
-            try:
-                frame, names = self._execution.find(name)
-            except UnknownNameError:
-                continue
-            passed = [n for n in names if frame.index.rank.get(n, -1) < frame.place]
-            readings += self._readings(frame, passed)
-        return readings
-
-    def _readings(self, frame: Frame, names: list[str]) -> Readings:
-        return self._told(frame, frame.fetch(names))
-
-    def _told(self, frame: Frame, values: Mapping[str, Value]) -> Readings:
-        return Readings(self._reading(frame, name, value) for name, value in values.items())
-
-    def _reading(self, frame: Frame, name: str, value: Value) -> Reading:
-        position = frame.index.producer.get(name)
-        constant = name in frame.index.initializers
-        producer = frame.describe(position) if position is not None else ""
-        what = producer or ("an initializer" if constant else "an input")
-        full = f"{frame.path}/{name}" if frame.path else name
-        compared: dict[str, Comparison] = {}
-        if self.references is not None and full in self.references:
-            compared = compare_value(full, value, self.references.read(full), self.tolerance)
-        return Reading(full, what, statistics(full, value), compared)
-
-    def _reference(self, name: str) -> Stored:
-        if self.references is None:
-            raise ReferenceSetError(
-                f"there is no reference for {name!r}: none were given",
-                "start with --reference REFERENCES",
-            )
-        return self.references.read(name)
-
-    def _find(self, name: str) -> tuple[Frame, list[str]]:
-        try:
-            return self._execution.find(name)
-        except UnknownNameError as error:
-            scope = self.breakpoints.scopes.computing(name)
-            if scope is not None:
-                error.hint = f"a body that is not being run computes it: break {scope}/{name}"
-            raise
 
 
 def _last(frame: Frame) -> int | None:

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import (
     UnknownNameError,
 )
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds, required_inputs
+from onnxsurgeon_lite.frames import Inside, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.select import select_values
@@ -64,20 +65,37 @@ class Execution:
         Raises:
             UnknownNameError: no frame has it.
         """
-        for frame in reversed(self.frames):
-            if frame.path and name.startswith(f"{frame.path}/"):
-                own = name.removeprefix(f"{frame.path}/")
-                return frame, select_values(frame.index, [own]).names
+        found = self.running(name)
+        if found is not None:
+            return found
+        if Inside.of(name):
+            raise UnknownNameError(name, "what is being run", [])
         for frame in reversed(self.frames[1:]):
             with contextlib.suppress(UnknownNameError):
-                return frame, select_values(frame.index, [name]).names
+                return _home(frame, select_values(frame.index, [name]).names)
         return self.frames[0], select_values(self.index, [name]).names
 
+    def running(self, name: str) -> tuple[Frame, list[str]] | None:
+        """As `find`, of a value's own or full name; None where the body that it names is not being run."""
+        for frame in reversed(self.frames):
+            if name in frame.index:
+                return _home(frame, [name])
+        for frame in reversed(self.frames[1:]):
+            if name.startswith(f"{frame.path}/"):
+                own, numbers = iterations_in(frame.index, name.removeprefix(f"{frame.path}/"))
+                if numbers == frame.numbers[: len(numbers)] and not Inside.of(own):
+                    return _home(frame, select_values(frame.index, [own]).names)
+        return None
+
     def set(self, frame: Frame, name: str, value: Stored) -> None:
-        """Go on with another value."""
+        """Go on with another value, also in the bodies being run that capture it."""
         frame.set(name, value, type_of(value))
         if frame is self.frames[0]:
             self._set[name] = value
+        for inner in self.frames[self.frames.index(frame) + 1 :]:
+            if name not in inner.captured:
+                break
+            inner.set(name, value, type_of(value))
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -164,3 +182,11 @@ class Execution:
         main.done.clear()
         self.frames = [main]
         self._fed = {}
+
+
+def _home(frame: Frame, names: list[str]) -> tuple[Frame, list[str]]:
+    """The body's own values; those of the frame they come from where all are captured."""
+    own = [name for name in names if name not in frame.captured]
+    if own or frame.outer is None:
+        return frame, own
+    return _home(frame.outer, names)

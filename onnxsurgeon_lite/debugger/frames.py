@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 
 from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.frames import at
 from onnxsurgeon_lite.graph import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, Value
@@ -39,8 +41,10 @@ class Frame:
     runtime while the budget lasts. What is given up first is what no later node reads.
 
     Attributes:
-        path: of the frame: '', `@3/body[2]`. scope: of the graph, as breakpoints name it: `@3/body`.
-        call: the node of the outer frame that runs this body.
+        path: of the body: '', `@3/body`. scope: the same, but a function has one for all its calls; see `places`.
+        numbers: the iteration of each loop that this is in, the outermost first.
+        outer: the frame whose node `call` runs this body.
+        captured: the values that come from outer frames.
         iterations: goes on with what follows the frame; see `control`.
         fixed: values that were not computed: inputs, and what was set.
         done: nodes that run a body and were stepped through.
@@ -51,8 +55,10 @@ class Frame:
     machine: Machine
     path: str = ""
     scope: str = ""
+    numbers: tuple[int, ...] = ()
+    outer: "Frame | None" = None
     call: int = 0
-    iteration: int | None = None
+    captured: frozenset[str] = frozenset()
     iterations: Iterator["Frame"] = iter(())
     place: int = 0
     fixed: set[str] = field(default_factory=set)
@@ -71,7 +77,29 @@ class Frame:
 
     def node_id(self, position: int) -> str:
         """The printable id of a node."""
-        return f"{self.path}/@{position}" if self.path else f"@{position}"
+        return self.inside(f"@{position}")
+
+    def inside(self, name: str) -> str:
+        """What something in the body is called from outside: `@3/body/q[2]`."""
+        return at(f"{self.path}/{name}", self.numbers) if self.path else name
+
+    def name(self, value: str) -> str:
+        """The full name of a value; one that is captured has that of the frame it comes from."""
+        if value in self.captured and self.outer is not None:
+            return self.outer.name(value)
+        return self.inside(value)
+
+    @property
+    def iteration(self) -> int | None:
+        """Which one this is of a loop's, None where the body is no loop's."""
+        before = self.outer.numbers if self.outer is not None else ()
+        return self.numbers[-1] if self.numbers != before else None
+
+    @cached_property
+    def typed(self) -> GraphIndex:
+        """The index, its types inferred at once rather than anew for each body that asks for some."""
+        self.index.learn_types(self.index.producer)
+        return self.index
 
     def describe(self, position: int) -> str:
         """A node as a message shows it."""

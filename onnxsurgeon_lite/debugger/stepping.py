@@ -74,7 +74,7 @@ class Stepper:
             frame.place = place
             if position in self.points.inside.get(frame.scope, ()) and self._enter():
                 return None
-            points = self.points.at(frame.scope, position)
+            points = self.points.at(frame, position)
             if points:
                 self._prefetch(ahead[number:])
             facts = partial(self._facts, position)
@@ -96,7 +96,7 @@ class Stepper:
             if wanted and position in self.points.inside.get(frame.scope, ()):
                 break
             wanted += made
-            if any(point.condition is None for point in self.points.at(frame.scope, position)):
+            if any(point.condition is None for point in self.points.at(frame, position)):
                 break
         frame.need(wanted)
 
