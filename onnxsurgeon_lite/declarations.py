@@ -35,7 +35,7 @@ def retype(result: Model, values: Iterable[str]) -> list[str]:
     Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
     """
     index = GraphIndex.of(result)
-    stale = _downstream(index, values) - index.inputs.keys()
+    stale = downstream(index, values) - index.inputs.keys()
     inferred = infer(index, stale)
     graph = result.proto.graph
     for place in range(len(graph.value_info) - 1, -1, -1):
@@ -94,7 +94,8 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
     )
 
 
-def _downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
+def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
+    """The values, and all that depends on them."""
     found: set[str] = set()
     pending = list(values)
     while pending:

@@ -771,7 +771,9 @@ def write_fixtures(directory: Path) -> None:
 
 
 def files_in(directory: Path) -> dict[str, Path]:
-    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    found = (
+        path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix != ".pyc"
+    )
     named = {path.relative_to(directory).as_posix(): path for path in found}
     return {name: path for name, path in named.items() if name not in NOT_MADE_HERE}
 

@@ -294,6 +294,15 @@ def test_a_runtime_that_takes_too_long_is_ended_and_the_node_is_named(model_of):
         assert (dbg.place, dbg["n"].tolist()) == ("@0", [-1])
 
 
+@pytest.fixture
+def interruptible():
+    """A test run in the background inherits that SIGINT is ignored; a terminal's command does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_a_run_names_the_node_and_keeps_the_values(model_of, shared):
     feeds = {"x": np.ones(1, np.float32), "go": np.array(True)}
     dbg = Debugger(model_of(ENDLESS), feeds, runtime=shared)

@@ -19,7 +19,7 @@ FLOORS = (
     ("frames",),
     ("runtime", "cut", "select", "feeds", "findings", "alignment", "checkpoint"),
     ("surgery", "operators", "declarations", "constants", "completing"),
-    ("resizing", "lifting"),
+    ("resizing", "lifting", "loosening"),
     ("passes", "checking", "observe", "shipped", "running", "inspect"),
     ("float64",),
     (

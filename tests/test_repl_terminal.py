@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,7 @@ class Terminal:
             encoding="utf-8",
             timeout=20,
             dimensions=(40, 300),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # maybe ignored here
         )
         self.wait()
 

@@ -1,10 +1,16 @@
 """Values on their way between the runtime's process and this one."""
 
+import re
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 
+from onnxsurgeon_lite import load
 from onnxsurgeon_lite.runtime import memory
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 EVERY_KIND = """
     kinds (float[N] x, string[2] text) =>
@@ -63,3 +69,41 @@ def test_memory_is_read_where_the_system_gives_it(model_of, monkeypatch):
     monkeypatch.setattr(memory, "read_memory", remember)
     fetched(model_of(EVERY_KIND))
     assert answers == [True] * 5
+
+
+@pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux lets go of mapped pages")
+def test_weights_that_were_passed_do_not_stay_in_memory(tmp_path):
+    side, blocks = 4096, 8
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> deep (float[1,{side}] x0) => (float[1,{side}] x{blocks}) {{'
+        + "\n".join(f"x{i + 1} = MatMul(x{i}, w{i})" for i in range(blocks))
+        + "}"
+    )
+    size = 4 * side * side
+    with (tmp_path / "weights").open("wb") as file:
+        for i in range(blocks):
+            file.seek(i * size)
+            file.write(np.float32(2).tobytes())  # the other elements are a hole in the file: zeros
+        file.truncate(blocks * size)
+    for i in range(blocks):
+        weight = model.graph.initializer.add(name=f"w{i}", dims=[side, side], data_type=1)
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        place = {"location": "weights", "offset": str(i * size), "length": str(size)}
+        for key, value in place.items():
+            weight.external_data.add(key=key, value=value)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+
+    with Child() as process, Runtime(RuntimeOptions(lean=True), process) as runtime:
+        runtime.open(load(tmp_path / "model.onnx"))
+        runtime.put("x0", np.ones((1, side), np.float32))
+        result = runtime.run(["x0"], [f"x{blocks}"]).values[f"x{blocks}"]
+        peak = peak_bytes(process._process.pid)
+
+    assert result[0, 0] == 2**blocks
+    assert not result[0, 1:].any()
+    assert peak < 0.8 * blocks * size
+
+
+def peak_bytes(process):
+    status = Path(f"/proc/{process}/status").read_text()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])

@@ -150,6 +150,22 @@ def test_equal_biases_that_an_exporter_stored_once_are_all_there(tmp_path):
     assert result.only_checkpoint == ["c.weight"]
 
 
+def test_a_constant_that_was_computed_from_parameters_is_none_of_them(tmp_path):
+    token, weight = noise(1, 1, 4), noise(4, 4)
+    nodes = [
+        linear("embeddings/proj", "w", "x", "h"),
+        helper.make_node("Concat", ["onnx::1", "h"], ["y"], axis=1, name="/embeddings/Concat"),
+    ]
+    weights = {"w": weight, "onnx::1": token + 1}
+    checkpoint = {"embeddings.proj.weight": weight.T, "embeddings.token": token}
+
+    result = compared(tmp_path, nodes, weights, checkpoint)
+
+    assert result.match
+    assert result.only_model == ["onnx::1"]
+    assert result.only_checkpoint == ["embeddings.token"]
+
+
 # --- folded BatchNorms ---
 
 

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import NodeProto, TensorProto, ValueInfoProto
+from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.declarations import contradicts, retype
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.loosening import tighten
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.folding import fold
-from onnxsurgeon_lite.passes.origin import Origin, forget, recall, remember
+from onnxsurgeon_lite.passes.origin import Origin, forget, recall, recall_types, remember
 from onnxsurgeon_lite.passes.promote import type_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
@@ -46,6 +47,7 @@ class Freeze:
         result = model.copy()
         changes = []
         frozen = []
+        loosened: dict[str, TypeProto] = {}
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
             if value not in index.inputs:
@@ -55,12 +57,14 @@ class Freeze:
                     f"value {value!r} is no input of the graph",
                     f"its inputs are {', '.join(map(repr, index.inputs))}",
                 )
+            loosened.update(recall_types(index.inputs[value]))
             _freeze(index, result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
         settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(result, frozen)
+        tighten(result, loosened)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded

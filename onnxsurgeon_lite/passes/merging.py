@@ -132,7 +132,7 @@ def make_room(
     """Rename what the guest has so that it fits beside the first model's graph."""
     graph = guest.proto.graph
     names = dict(incoming)
-    taken = value_names(GraphIndex.of(result))
+    taken = value_names(GraphIndex.of(result)).union(incoming.values())
     if prefix:
         names = {n: prefix + n for n in dict.fromkeys(defined(graph)) if n not in incoming} | names
     both = [

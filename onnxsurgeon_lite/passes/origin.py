@@ -1,18 +1,21 @@
 """What a promoted constant or a frozen input was, kept in its metadata so that the inverse edit gives it back.
 
-The entry holds the place it had in its list and the message itself without its payload.
+The entry holds the place it had in its list and the message itself without its payload. Another one holds the types
+that were declared of values whose sizes hung on a promoted constant.
 """
 
 import base64
 import binascii
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
-from onnx import NodeProto, TensorProto, ValueInfoProto
+from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 KEY = "onnxsurgeon_lite.origin"
+_LOOSENED = "onnxsurgeon_lite.loosened"
 _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
 
 
@@ -44,7 +47,7 @@ def remember(
     entry = {
         "kind": type(message).__name__,
         "place": place,
-        "data": base64.b64encode(message.SerializeToString(deterministic=True)).decode(),
+        "data": _encoded(message),
         "typed": typed,
     }
     target.metadata_props.add(key=KEY, value=json.dumps(entry))
@@ -65,9 +68,34 @@ def recall(source: TensorProto | ValueInfoProto) -> Origin | None:
     return None
 
 
+def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
+    """Note what was declared of the values whose sizes hang on `target` from now on."""
+    if types:
+        entry = {name: _encoded(kind) for name, kind in types.items()}
+        target.metadata_props.add(key=_LOOSENED, value=json.dumps(entry))
+
+
+def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
+    """What was declared of the values whose sizes hang on `source`, none where nothing readable is noted."""
+    for entry in source.metadata_props:
+        if entry.key == _LOOSENED:
+            try:
+                noted = json.loads(entry.value)
+                return {
+                    str(name): TypeProto.FromString(base64.b64decode(data, validate=True))
+                    for name, data in noted.items()
+                }
+            except (ValueError, TypeError, AttributeError, DecodeError):
+                return {}
+    return {}
+
+
 def forget(target: TensorProto | ValueInfoProto) -> None:
-    """Remove the note."""
-    for place, entry in enumerate(target.metadata_props):
-        if entry.key == KEY:
+    """Remove the notes."""
+    for place in range(len(target.metadata_props) - 1, -1, -1):
+        if target.metadata_props[place].key in (KEY, _LOOSENED):
             del target.metadata_props[place]
-            return
+
+
+def _encoded(message: Message) -> str:
+    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()

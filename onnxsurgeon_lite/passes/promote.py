@@ -1,5 +1,6 @@
 """Constants as inputs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -8,9 +9,10 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnxsurgeon_lite.constants import is_raw
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.loosening import loosen
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.passes.origin import recall, remember
+from onnxsurgeon_lite.passes.origin import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.select import select_values
@@ -44,15 +46,22 @@ class Promote:
             )
         result = model.copy()
         changes = []
+        promoted: dict[str, TensorProto] = {}
         for value in selection.names:
             tensor = constant_tensor(index, value)
             if value in index.inputs and self.default:
                 continue
             kind = "constant" if value in index.producer else "initializer"
             self._promote(index, result, value, tensor)
+            promoted[value] = tensor
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
+        loosened = loosen(index, result, promoted)
+        for declared in result.proto.graph.input:
+            if declared.name in promoted:
+                remember_types(declared, loosened)
+        notes += _said(loosened)
         if self.default and changes:
             notes.append(
                 "a constant that can be overridden is not folded by runtimes; to make it one again: "
@@ -83,6 +92,15 @@ class Promote:
             del graph.initializer[place]
         if value not in index.inputs:
             graph.input.append(declared)
+
+
+def _said(loosened: Mapping[str, TypeProto]) -> list[str]:
+    if not loosened:
+        return []
+    shown = ", ".join(map(repr, list(loosened)[:6])) + (", ..." if len(loosened) > 6 else "")
+    return [
+        f"sizes that followed from it are declared unknown now, of {len(loosened)} values: {shown}"
+    ]
 
 
 def type_of(tensor: TensorProto) -> TypeProto:

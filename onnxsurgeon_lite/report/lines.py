@@ -20,7 +20,8 @@ def out(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line about the work."""
+    """A line about the work; after what was said before it, also where both streams go to one file."""
+    sys.stdout.flush()
     sys.stderr.write(f"{text}\n")
 
 

@@ -7,6 +7,7 @@ their memory, which works for every dtype, those that numpy lacks and those pack
 It imports nothing of the package, so that it starts as fast as onnxruntime does.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -14,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from io import BufferedRWPair
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,9 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _STRING = 8
+_RESIDENT = 256 << 20  # bytes of mapped files that may stay in memory while a session works
+_LOOK = 0.01  # seconds between two looks at it
+_DONTNEED = 4  # MADV_DONTNEED
 
 
 class Worker:
@@ -40,6 +45,7 @@ class Worker:
     def __init__(self, stream: BufferedRWPair) -> None:
         self.stream = stream
         self.session: ort.InferenceSession | None = None
+        self.folder = ""
         self.store: dict[str, ort.OrtValue] = {}
         self.held: list[tuple[ort.OrtValue, memoryview]] = []
         self.running = ort.RunOptions()
@@ -103,9 +109,11 @@ class Worker:
                 "session.optimized_model_external_initializers_file_name", "weights"
             )
             options.log_severity_level = 1  # it logs which transformers changed the graph
-        self.session = ort.InferenceSession(
-            model, options, providers=providers, disabled_optimizers=disabled or None
-        )
+        self.folder = os.path.realpath(folder)
+        with _few_pages(self.folder):
+            self.session = ort.InferenceSession(
+                model, options, providers=providers, disabled_optimizers=disabled or None
+            )
         return {"providers": self.session.get_providers()}, []
 
     def do_put(
@@ -140,7 +148,8 @@ class Worker:
         names = list(dict.fromkeys((*fetch, *keep)))
         given = {name: self.store[stored] for name, stored in feeds.items()}
         self.running = ort.RunOptions()
-        outputs = self.session.run_with_ort_values(names, given, self.running)
+        with _few_pages(self.folder):
+            outputs = self.session.run_with_ort_values(names, given, self.running)
         results = dict(zip(names, outputs, strict=True))
         self.store.update((stored, results[name]) for name, stored in keep.items())
         return self._hold({name: results[name] for name in names}, fetch)
@@ -264,6 +273,46 @@ def _memory(value: ort.OrtValue) -> memoryview:
     if not size:
         return memoryview(b"")
     return memoryview((ctypes.c_char * size).from_address(value.data_ptr())).cast("B")
+
+
+@contextlib.contextmanager
+def _few_pages(folder: str) -> Iterator[None]:
+    """Let go of weights once they were passed: the page cache has them, this process need not hold all of them, too."""
+    if sys.platform != "linux":
+        yield
+        return
+    done = threading.Event()
+    thread = threading.Thread(target=_let_go, args=(folder, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _let_go(folder: str, done: threading.Event) -> None:
+    libc, page = ctypes.CDLL(None), os.sysconf("SC_PAGE_SIZE")
+    while not done.wait(_LOOK):
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[2]) * page
+        if resident > _RESIDENT:
+            for start, size in _mapped(folder):
+                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED)
+
+
+def _mapped(folder: str) -> Iterator[tuple[int, int]]:
+    """(address, size) of what is mapped from files in a folder and was not written to: dropped, it is read again."""
+    span = (0, 0)
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            first, *rest = line.split(maxsplit=5)
+            if not first.endswith(":"):
+                start, end = (int(part, 16) for part in first.split("-"))
+                inside = len(rest) == 5 and rest[-1].startswith(f"{folder}/")
+                span = (start, end - start) if inside else (0, 0)
+            elif first == "Anonymous:" and rest[0] == "0" and span[1]:
+                yield span
 
 
 def _guard(memory_limit: int) -> None:

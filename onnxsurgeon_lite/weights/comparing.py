@@ -20,6 +20,7 @@ from onnxsurgeon_lite.weights.places import Places
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
 _COUNTER = "num_batches_tracked"  # of training; no model needs it
 _CHANNELS = {"Conv": 0, "ConvTranspose": 1}  # the axis of a weight's output channels
+_MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MAX_AXES = 4
 
 
@@ -173,10 +174,15 @@ class _Search:
         return self._add_folded(name, own, fold, fold.bias(bias))
 
     def _by_place(self, name: str) -> bool:
-        """The parameter that it is called after, else a free one of its module, else of a module beside."""
-        own = self.places.own(name)[:1]
-        near = [p for p in self.places.near(name) if p in own or p not in self.used]
-        return self._take(name, [p for p in near if self._fits(name, p)])
+        """The parameter that it is called after, else a free one of its module, else of a module beside.
+
+        What is only moved, under a name of its own, was computed from parameters when the model was exported.
+        """
+        called = self.places.called(name)
+        users = {self.index.nodes[p].op_type for p in self.index.consumers.get(name, ())}
+        near = [] if users <= _MOVERS else self.places.near(name)
+        free = [parameter for parameter in near if parameter not in self.used]
+        return self._take(name, [p for p in [*called, *free] if self._fits(name, p)])
 
     # --- comparing ---
 

@@ -20,10 +20,14 @@ class Places:
             self._inside[owner.rpartition(".")[0]].append(parameter)
         self._way = self._find_way()
 
-    def own(self, name: str) -> list[str]:
-        """The parameter that an initializer is called after, then those of the modules that use it."""
+    def called(self, name: str) -> list[str]:
+        """The parameter that an initializer is called after, if there is one."""
         called = _moved(name, self._way)
-        found = [called] if called in self._parameters else []
+        return [called] if called in self._parameters else []
+
+    def own(self, name: str) -> list[str]:
+        """That, then those of the modules that use it."""
+        found = self.called(name)
         for scope in self._scopes(name, surely=True):
             found += self._owned.get(scope, ())
         return list(dict.fromkeys(found))

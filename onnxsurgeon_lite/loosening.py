@@ -1,0 +1,181 @@
+"""Declared sizes that hang on the numbers of a constant, found by inference with the constant and without it."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
+
+from onnxsurgeon_lite.declarations import contradicts, downstream, infer
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.model import Model
+
+_Dimension = TensorShapeProto.Dimension
+_UNKNOWN = "unk__"  # how ONNX's inference begins its own symbols
+_BY_SHAPE_ALONE = frozenset(
+    (
+        *("Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Conv", "ConvTranspose", "Gemm", "MatMul"),
+        *("BatchNormalization", "LayerNormalization", "InstanceNormalization"),
+    )
+)
+"""Operators whose results have a shape that follows from the shapes of what they read."""
+
+
+def loosen(
+    before: GraphIndex, result: Model, constants: Mapping[str, TensorProto]
+) -> dict[str, TypeProto]:
+    """After constants became inputs: declare unknown, in place, the sizes that followed from their numbers.
+
+    Ranks stay where inference still finds them, or where an operator reads the input itself, whose own shape is
+    fixed; those of outputs stay in any case, since the format wants one. Bodies keep their declarations.
+
+    Returns:
+        What was declared before, of each value whose declaration changed.
+    """
+    if not _decides_shapes(before, constants):
+        return {}
+    stale = downstream(before, constants) - constants.keys()
+    declared = [info for info in _declared(result.proto) if info.name in stale]
+    known = infer(before, stale) if declared else {}
+    left = _inferred_without(before, result, constants, stale, known) if known else {}
+    outputs = {info.name for info in result.proto.graph.output}
+    changed = {}
+    for info in declared:
+        if info.name in known:
+            found = left.get(info.name, TypeProto())
+            kind = _loosened(info.type, known[info.name], found, info.name in outputs)
+            if kind != info.type:
+                changed[info.name] = TypeProto()
+                changed[info.name].CopyFrom(info.type)
+                info.type.CopyFrom(kind)
+    return changed
+
+
+def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
+    """After inputs became constants: declare again, in place, what was loosened, or the sizes that are true now."""
+    inferred = infer(GraphIndex.of(result), set(loosened)) if loosened else {}
+    for info in _declared(result.proto):
+        if info.name in inferred:
+            info.type.CopyFrom(_tightened(info.type, loosened[info.name], inferred[info.name]))
+
+
+def _decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
+    """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
+    pending = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
+    readers = index.readers(constants)
+    seen = set(constants)
+    while readers:
+        for name, users in readers.items():
+            for node in (index.nodes[user] for user in users):
+                if node.op_type not in _BY_SHAPE_ALONE or node.domain not in ("", "ai.onnx"):
+                    return True
+                if name in pending:
+                    pending.update(node.output)
+        fresh = pending - seen
+        seen |= fresh
+        readers = {name: index.consumers.get(name, []) for name in fresh}
+    return False
+
+
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+
+
+def _inferred_without(
+    before: GraphIndex,
+    result: Model,
+    constants: Collection[str],
+    stale: set[str],
+    known: Mapping[str, TypeProto],
+) -> dict[str, TypeProto]:
+    """The types that do not need the numbers of the constants."""
+    bare = result.copy()
+    initializers = bare.proto.graph.initializer
+    for place in range(len(initializers) - 1, -1, -1):
+        if initializers[place].name in constants:
+            del initializers[place]  # a default
+    left = infer(GraphIndex.of(bare), stale)
+    readers = {user for users in before.readers(constants).values() for user in users}
+    made = {name for user in readers for name in before.nodes[user].output}
+    ranked = {n: _of_rank(known[n]) for n in made & known.keys() - left.keys()}
+    if not ranked:
+        return left
+    for info in _declared(bare.proto):
+        if info.name in ranked:
+            info.type.CopyFrom(ranked[info.name])
+    missing = ranked.keys() - {info.name for info in _declared(bare.proto)}
+    for name in sorted(missing):
+        bare.proto.graph.value_info.add(name=name, type=ranked[name])
+    return infer(GraphIndex.of(bare), stale - ranked.keys()) | ranked
+
+
+def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
+    """A declared type without the sizes that are known, and are not among what is left."""
+    kind = TypeProto()
+    kind.CopyFrom(declared)
+    sizes = known.tensor_type.shape.dim
+    still = left.tensor_type.shape.dim
+    dims = kind.tensor_type.shape.dim
+    if not kind.tensor_type.HasField("shape") or len(dims) != len(sizes):
+        return kind
+    if len(still) != len(sizes):
+        if not is_output:
+            kind.tensor_type.ClearField("shape")
+            return kind
+        still = _of_rank(known).tensor_type.shape.dim
+    for dim, size, other in zip(dims, sizes, still, strict=True):
+        if _is_known(size) and _same(dim, size) and not _same(size, other):
+            _clear(dim)
+    return kind
+
+
+def _tightened(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
+    """The original type where all that was loosened follows again; else what follows now."""
+    sizes = inferred.tensor_type.shape.dim
+    kind = TypeProto()
+    kind.CopyFrom(current)
+    shape = kind.tensor_type.shape
+    if not current.tensor_type.HasField("shape"):
+        if not contradicts(original, inferred):
+            return original
+        for _ in sizes:
+            shape.dim.add()
+    if (
+        len(shape.dim) != len(sizes)
+        or current.tensor_type.elem_type != original.tensor_type.elem_type
+    ):
+        return current
+    for dim, size in zip(shape.dim, sizes, strict=True):
+        if not dim.WhichOneof("value") and _is_known(size):
+            dim.CopyFrom(size)
+    loosened = zip(shape.dim, original.tensor_type.shape.dim, strict=False)
+    same = len(shape.dim) == len(original.tensor_type.shape.dim)
+    return original if same and all(_same(dim, was) for dim, was in loosened) else kind
+
+
+def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
+    yield from model.graph.value_info
+    yield from model.graph.output
+
+
+def _of_rank(kind: TypeProto) -> TypeProto:
+    """The type with its rank alone."""
+    ranked = TypeProto()
+    ranked.CopyFrom(kind)
+    for dim in ranked.tensor_type.shape.dim:
+        _clear(dim)
+    return ranked
+
+
+def _clear(dim: _Dimension) -> None:
+    dim.ClearField("dim_value")
+    dim.ClearField("dim_param")
+
+
+def _is_known(dim: _Dimension) -> bool:
+    return bool(dim.WhichOneof("value")) and not dim.dim_param.startswith(_UNKNOWN)
+
+
+def _same(one: _Dimension, other: _Dimension) -> bool:
+    return (one.WhichOneof("value"), one.dim_value, one.dim_param) == (
+        other.WhichOneof("value"),
+        other.dim_value,
+        other.dim_param,
+    )
