@@ -6,6 +6,7 @@ a tensor for each time that it ran: a branch one, the other branch none; a Loop 
 made a Loop first. Where loops hold loops or branches, a table says at which iterations the tensors were computed.
 """
 
-from onnxsurgeon_lite.lifting.lifted import Lifted, known, lift, liftable
+from onnxsurgeon_lite.lifting.lifted import known, lift, liftable
+from onnxsurgeon_lite.lifting.reading import Lifted
 
 __all__ = ["Lifted", "known", "lift", "liftable"]
