@@ -66,19 +66,17 @@ def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
 
 def _decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
     """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
-    pending = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
-    readers = index.readers(constants)
-    seen = set(constants)
-    while readers:
-        for name, users in readers.items():
-            for node in (index.nodes[user] for user in users):
-                if node.op_type not in _BY_SHAPE_ALONE or node.domain not in ("", "ai.onnx"):
-                    return True
-                if name in pending:
-                    pending.update(node.output)
-        fresh = pending - seen
-        seen |= fresh
-        readers = {name: index.consumers.get(name, []) for name in fresh}
+    carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
+    known = set(constants)
+    for position in index.order if carried else range(len(index.nodes)):
+        node = index.nodes[position]
+        if node.op_type in _BY_SHAPE_ALONE and node.domain in ("", "ai.onnx"):
+            if carried and not carried.isdisjoint(node.input):
+                carried.update(filter(None, node.output))
+        elif not (
+            known.isdisjoint(index.reads[position]) and carried.isdisjoint(index.reads[position])
+        ):
+            return True
     return False
 
 
