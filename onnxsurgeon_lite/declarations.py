@@ -1,6 +1,6 @@
 """Declared types that an edit made untrue: found by inference, put right, and said."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from onnx import ModelProto, TypeProto, ValueInfoProto, shape_inference
 
@@ -36,7 +36,7 @@ def retype(result: Model, values: Iterable[str]) -> list[str]:
     """
     index = GraphIndex.of(result)
     stale = downstream(index, values) - index.inputs.keys()
-    inferred = infer(index, stale)
+    inferred = infer(result, stale)
     graph = result.proto.graph
     for place in range(len(graph.value_info) - 1, -1, -1):
         info = graph.value_info[place]
@@ -54,10 +54,11 @@ def retype(result: Model, values: Iterable[str]) -> list[str]:
     return notes
 
 
-def infer(index: GraphIndex, values: set[str]) -> dict[str, TypeProto]:
-    """The types of values as inference finds them without looking at what is declared of them."""
+def infer(model: Model, values: Set[str], wanted: Set[str] | None = None) -> dict[str, TypeProto]:
+    """The types of values (of those that are wanted), inferred without looking at what is declared of them."""
+    wanted = values if wanted is None else wanted
     part = ModelProto()
-    part.CopyFrom(index.model.structure())
+    part.CopyFrom(model.structure())
     kept = [info for info in part.graph.value_info if info.name not in values]
     del part.graph.value_info[:]
     part.graph.value_info.extend(kept)
@@ -69,7 +70,7 @@ def infer(index: GraphIndex, values: set[str]) -> dict[str, TypeProto]:
     except (shape_inference.InferenceError, RuntimeError, ValueError):
         return {}
     found: Iterable[ValueInfoProto] = (*inferred.value_info, *inferred.output)
-    return {info.name: info.type for info in found if info.name in values and _says(info.type)}
+    return {info.name: info.type for info in found if info.name in wanted and _says(info.type)}
 
 
 def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
@@ -96,14 +97,11 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """The values, and all that depends on them."""
-    found: set[str] = set()
-    pending = list(values)
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            for user in index.consumers.get(name, ()):
-                pending += filter(None, index.nodes[user].output)
+    found = set(values)
+    for position in index.order:
+        node = index.nodes[position]
+        if not found.isdisjoint(index.reads[position] if node.attribute else node.input):
+            found.update(filter(None, node.output))
     return found
 
 

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 
 _Dimension = TensorShapeProto.Dimension
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _UNKNOWN = "unk__"  # how ONNX's inference begins its own symbols
 _BY_SHAPE_ALONE = frozenset(
     (
@@ -34,24 +35,30 @@ def loosen(
         return {}
     stale = downstream(before, constants) - constants.keys()
     declared = [info for info in _declared(result.proto) if info.name in stale]
-    known = infer(before, stale) if declared else {}
-    left = _inferred_without(before, result, constants, stale, known) if known else {}
+    read_here = {user for users in before.readers(constants).values() for user in users}
+    made_here = {name for user in read_here for name in before.nodes[user].output}
+    wanted = made_here.union(info.name for info in declared)
+    known = infer(before.model, stale, wanted) if declared else {}
+    left = _inferred_without(result, constants, stale, known, made_here, wanted) if known else {}
     outputs = {info.name for info in result.proto.graph.output}
+    kinds: dict[tuple[bytes, ...], TypeProto] = {}  # most values are of few types
     changed = {}
     for info in declared:
         if info.name in known:
-            found = left.get(info.name, TypeProto())
-            kind = _loosened(info.type, known[info.name], found, info.name in outputs)
-            if kind != info.type:
+            sides = info.type, known[info.name], left.get(info.name, TypeProto())
+            key = (*(kind.SerializeToString() for kind in sides), bytes([info.name in outputs]))
+            if key not in kinds:
+                kinds[key] = _loosened(*sides, info.name in outputs)
+            if kinds[key] != info.type:
                 changed[info.name] = TypeProto()
                 changed[info.name].CopyFrom(info.type)
-                info.type.CopyFrom(kind)
+                info.type.CopyFrom(kinds[key])
     return changed
 
 
 def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: declare again, in place, what was loosened, or the sizes that are true now."""
-    inferred = infer(GraphIndex.of(result), set(loosened)) if loosened else {}
+    inferred = infer(result, loosened.keys()) if loosened else {}
     for info in _declared(result.proto):
         if info.name in inferred:
             info.type.CopyFrom(_tightened(info.type, loosened[info.name], inferred[info.name]))
@@ -59,51 +66,46 @@ def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
 
 def _decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
     """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
-    pending = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
-    readers = index.readers(constants)
-    seen = set(constants)
-    while readers:
-        for name, users in readers.items():
-            for node in (index.nodes[user] for user in users):
-                if node.op_type not in _BY_SHAPE_ALONE or node.domain not in ("", "ai.onnx"):
-                    return True
-                if name in pending:
-                    pending.update(node.output)
-        fresh = pending - seen
-        seen |= fresh
-        readers = {name: index.consumers.get(name, []) for name in fresh}
+    carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
+    known = set(constants)
+    for position in index.order if carried else range(len(index.nodes)):
+        node = index.nodes[position]
+        if node.op_type in _BY_SHAPE_ALONE and node.domain in ("", "ai.onnx"):
+            if carried and not carried.isdisjoint(node.input):
+                carried.update(filter(None, node.output))
+        elif not (
+            known.isdisjoint(index.reads[position]) and carried.isdisjoint(index.reads[position])
+        ):
+            return True
     return False
 
 
-_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-
-
 def _inferred_without(
-    before: GraphIndex,
     result: Model,
     constants: Collection[str],
     stale: set[str],
     known: Mapping[str, TypeProto],
+    made_here: set[str],
+    wanted: set[str],
 ) -> dict[str, TypeProto]:
-    """The types that do not need the numbers of the constants."""
+    """The types that do not need the numbers of the constants; `made_here` is what their readers make."""
     bare = result.copy()
     initializers = bare.proto.graph.initializer
     for place in range(len(initializers) - 1, -1, -1):
         if initializers[place].name in constants:
             del initializers[place]  # a default
-    left = infer(GraphIndex.of(bare), stale)
-    readers = {user for users in before.readers(constants).values() for user in users}
-    made = {name for user in readers for name in before.nodes[user].output}
-    ranked = {n: _of_rank(known[n]) for n in made & known.keys() - left.keys()}
+    left = infer(bare, stale, wanted)
+    ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - left.keys()}
     if not ranked:
         return left
+    missing = set(ranked)
     for info in _declared(bare.proto):
         if info.name in ranked:
             info.type.CopyFrom(ranked[info.name])
-    missing = ranked.keys() - {info.name for info in _declared(bare.proto)}
+            missing.discard(info.name)
     for name in sorted(missing):
         bare.proto.graph.value_info.add(name=name, type=ranked[name])
-    return infer(GraphIndex.of(bare), stale - ranked.keys()) | ranked
+    return infer(bare, stale - ranked.keys(), wanted) | ranked
 
 
 def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:

@@ -526,3 +526,16 @@ def test_the_version_is_shown():
 )
 def test_every_verb_explains_itself(verb):
     assert invoke(verb, "--help").stdout
+
+
+def test_a_dry_run_of_a_merge_says_what_it_would_make_and_writes_nothing(folder):
+    before = sorted(path.name for path in folder.iterdir())
+    arguments = ["merge", "whole_model.onnx", "whole_model.onnx", "--share", "input.1"]
+
+    dry = CliRunner().invoke(app, [*arguments, "--dry-run"])
+    after = sorted(path.name for path in folder.iterdir())
+    done = CliRunner().invoke(app, [*arguments, "-o", "twice.onnx"])
+
+    assert (dry.exit_code, after) == (0, before)
+    assert "merged 2 models: input.1 -> 31, 31_1 (22 nodes, 40 initializers)" in dry.stdout
+    assert done.stdout == dry.stdout + "wrote 'twice.onnx'\n"

@@ -136,6 +136,19 @@ def test_a_constant_that_no_shape_depends_on_loosens_nothing(model_of, name):
     assert not result.notes
 
 
+def test_an_integer_is_followed_through_arithmetic(model_of):
+    model = model_of("""
+        g (float[4] x) => (float[4] z, float[6] y) <int64[1] a = {2}, int64[1] b = {3}> {
+            z = Relu(x)
+            size = Mul(a, b)
+            y = ConstantOfShape(size)
+        }""")
+
+    promoted = Promote(("a",)).apply(model).model
+
+    assert sizes(promoted, "y") == [None]
+
+
 def test_two_constants_that_decide_together_come_back_together_or_in_turn(model_of, tmp_path):
     model = model_of("""
         g (float[1,6] x) => (float[3,6] y) <int64[1] a = {3}, int64[1] b = {6}> {

@@ -27,6 +27,9 @@ def merge(
     ] = None,
     output: options.Output = None,
     force: options.Force = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be made, no more.")
+    ] = False,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
     from onnxsurgeon_lite.errors import UsageError
@@ -37,7 +40,7 @@ def merge(
 
     if len(models) < 2:
         raise UsageError("one model alone cannot be merged", "name two or more")
-    target = options.default_output(models[0], "merge", output, force)
+    target = None if dry_run else options.default_output(models[0], "merge", output, force)
     prefixes = [*(prefix or ()), *[""] * len(models)]
     pairs = options.pairs("--map", links)
     merged = load(models[0])
@@ -50,6 +53,9 @@ def merge(
         lines.show_notes(result.notes)
         lines.show_changes(result.changes)
         merged = result.model
+    lines.show_merged(len(models), merged.proto.graph)
+    if target is None:
+        return
     with progress(f"writing {target}"):
         written = save(merged, target, movable(merged), force=force)
     lines.show_written(written.path, written.data_files)

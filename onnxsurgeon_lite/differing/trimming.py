@@ -4,6 +4,7 @@ A node of the same bytes on both sides, names of values included, is the same no
 differs are left out; values that they make are inputs of what is left.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,7 +45,9 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(made | leaves | redeclared) > _MOST:
         return None
-    touched = same.keys() & mentioning(one.nodes, made | leaves | redeclared)
+    others = made | redeclared
+    touched = same.keys() & mentioning(one.nodes, others | leaves)
+    touched = _without_crowds(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
     needed = one.needs | two.needs
@@ -63,6 +66,24 @@ def _unequal(mine: Iterable[_Named], theirs: Iterable[_Named]) -> Iterator[_Name
     sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
     for side, other in (sides, reversed(sides)):
         yield from (message for encoded, message in side.items() if encoded not in other)
+
+
+def _without_crowds(
+    side: "_Side", touched: Set[int], leaves: set[str], others: set[str]
+) -> set[int]:
+    """Without most of many readers of a leaf: by that alone, the same node has no difference."""
+    if len(touched) <= _MOST:
+        return set(touched)
+    readers = Counter[str]()
+    kept = set()
+    for position in sorted(touched):
+        node = side.graph.node[position]
+        read = leaves.intersection(node.input)
+        more = node.attribute or not read or not others.isdisjoint((*node.input, *node.output))
+        if more or any(readers[name] < _MOST for name in read):
+            kept.add(position)
+            readers.update(read)
+    return kept
 
 
 class _Side:

@@ -114,7 +114,7 @@ def _stale(result: Model) -> Iterable[str]:
     """Correct the value_info and outputs of the main graph that inference contradicts."""
     index = GraphIndex.of(result)
     graph = result.proto.graph
-    inferred = infer(index, set(index.producer))
+    inferred = infer(result, set(index.producer))
     for info in (*graph.value_info, *graph.output):
         kind = inferred.get(info.name)
         if kind is not None and info.type != kind and contradicts(info.type, kind):

@@ -71,7 +71,9 @@ def recall(source: TensorProto | ValueInfoProto) -> Origin | None:
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
     """Note what was declared of the values whose sizes hang on `target` from now on."""
     if types:
-        entry = {name: _encoded(kind) for name, kind in types.items()}
+        entry: dict[str, list[str]] = {}  # most values are of few types
+        for name, kind in types.items():
+            entry.setdefault(_encoded(kind), []).append(name)
         target.metadata_props.add(key=_LOOSENED, value=json.dumps(entry))
 
 
@@ -82,8 +84,10 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
             try:
                 noted = json.loads(entry.value)
                 return {
-                    str(name): TypeProto.FromString(base64.b64decode(data, validate=True))
-                    for name, data in noted.items()
+                    str(name): kind
+                    for data, names in noted.items()
+                    for kind in [TypeProto.FromString(base64.b64decode(data, validate=True))]
+                    for name in names
                 }
             except (ValueError, TypeError, AttributeError, DecodeError):
                 return {}

@@ -22,7 +22,8 @@ from onnxsurgeon_lite.select import select_values
 class Promote:
     """Make constants (initializers, what Constant nodes make) inputs of the graph, of their dtype and shape.
 
-    With `default` the constant stays as the input's default value. `Freeze` is the inverse.
+    With `default` the constant stays as the input's default value. Declared sizes that followed from its numbers are
+    unknown then. `Freeze` is the inverse.
     """
 
     values: tuple[str, ...]

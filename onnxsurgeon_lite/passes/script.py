@@ -81,7 +81,7 @@ def _guarded(path: str, call: Callable[[], object]) -> object:
 def _complete(after: GraphIndex) -> None:
     """An output that the script declared without a shape gets the type that inference finds."""
     vague = {v.name for v in after.graph.output if not v.type.tensor_type.HasField("shape")}
-    inferred = infer(after, vague) if vague else {}
+    inferred = infer(after.model, vague) if vague else {}
     for value in after.graph.output:
         if value.name in inferred:
             value.type.CopyFrom(inferred[value.name])

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import SurgeonError
 
 if TYPE_CHECKING:
+    from onnx import GraphProto
+
     from onnxsurgeon_lite.checking import CheckResult
 
 _SHOWN = 8  # findings of a kind
@@ -69,6 +71,13 @@ def show_verdict(path: object, result: "CheckResult") -> None:
     for kind, count in shown.items():
         if count > _SHOWN:
             out(f"{kind}: {count - _SHOWN} more (all with --json)")
+
+
+def show_merged(models: int, graph: "GraphProto") -> None:
+    """What several models became: with no single original, no difference could be shown."""
+    ends = ", ".join(value.name for value in graph.input), ", ".join(v.name for v in graph.output)
+    counts = f"{len(graph.node)} nodes, {len(graph.initializer)} initializers"
+    out(_one_line(f"merged {models} models: {' -> '.join(ends)} ({counts})"))
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:
