@@ -69,8 +69,12 @@ class _Body:
         return [value.name for value in self.body.index.graph.output]
 
     def enter(self, number: int | None = None, given: Mapping[str, str] | None = None) -> Frame:
-        """A frame of it; of a loop's, of an iteration. It has what it captures, and what is `given` (its name -> the
-        outer one)."""
+        """A frame of one execution, with what it captures and is given.
+
+        Args:
+            number: of the iteration.
+            given: its name -> the outer one.
+        """
         outer, index = self.outer, self.body.index
         scope = body_scope(outer.index, outer.scope, self.position, self.name)
         numbers = outer.numbers if number is None else (*outer.numbers, number)

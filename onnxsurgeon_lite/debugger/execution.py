@@ -92,10 +92,9 @@ class Execution:
         frame.set(name, value, type_of(value))
         if frame is self.frames[0]:
             self._set[name] = value
-        for inner in self.frames[self.frames.index(frame) + 1 :]:
-            if name not in inner.captured:
-                break
-            inner.set(name, value, type_of(value))
+        for inner in self.frames:
+            if inner.outer is frame and name in inner.captured:
+                self.set(inner, name, value)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
