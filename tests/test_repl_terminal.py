@@ -39,6 +39,7 @@ class Terminal:
             dimensions=(40, 300),
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # maybe ignored here
         )
+        self.child.delaybeforesend = 0.25  # the prompt is there before its keys are read
         self.wait()
 
     def wait(self) -> str:
