@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import islice
 
 from onnxsurgeon_lite.frames import inner_values
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph import FUNCTION_PATH, GraphIndex, function_path
 from onnxsurgeon_lite.names import starting
 from onnxsurgeon_lite.scopes import Origin
 
@@ -30,6 +30,19 @@ class Names:
             self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
         )
         return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
+
+    def inputs(self, typed: str) -> list[str]:
+        """What is fed."""
+        return _starting(sorted(self.index.inputs.keys() - self.index.initializers), typed)
+
+    def outputs(self, typed: str) -> list[str]:
+        """What the model gives."""
+        return _starting(sorted(self.index.outputs), typed)
+
+    def functions(self, typed: str) -> list[str]:
+        """Functions: `domain::name`."""
+        found = map(function_path, self.index.model.proto.functions)
+        return _starting(sorted(path.removeprefix(FUNCTION_PATH) for path in found), typed)
 
     def ops(self, typed: str) -> list[str]:
         """Operators."""

@@ -30,8 +30,7 @@ class Preparation:
 
 def _prepare(index: GraphIndex) -> None:
     try:
-        for first in (index.consumers, index.node_names, index.origins.scopes, index.rank):
-            len(first)
+        _ = index.origins.scopes, index.consumers, index.node_names, index.rank
         index.learn_types(index.producer)
     except GraphError:
         pass  # a look that meets it says so
