@@ -9,7 +9,7 @@ from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, sam
 
 from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.frames import iterations_of
+from onnxsurgeon_lite.inner import iterations_of
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
