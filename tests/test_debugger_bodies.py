@@ -11,6 +11,7 @@ from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.inner import iterations_of
 from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.report.debugging import stop_text
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True, threads=1)
@@ -147,6 +148,27 @@ def test_a_scan_follows_axes_and_directions(model_of, runtime):
     assert len(nodes) == 4 * 4 + 1
 
 
+SEQUENCE_MAP = """mapped (float[2] x) => (float[2] y) {
+    parts = SequenceConstruct(x, x)
+    made = SequenceMap (parts) <body = body (float[2] v) => (float[2] w) { w = Neg(v) }>
+    at = Constant<value_int=1>()
+    y = SequenceAt(made, at)
+}"""
+
+
+def test_a_body_that_cannot_be_stepped_into_is_said_to_be_run_at_once(model_of, runtime):
+    dbg = Debugger(model_of(SEQUENCE_MAP), {"x": X}, runtime=runtime)
+
+    stops = [dbg.step() for _ in range(4)]
+
+    assert [stop.reason for stop in stops] == ["step", "over", "step", "step"]
+    assert "step does not go into its body" in stop_text(stops[1])
+    assert dbg["y"].tolist() == [-1, 1]
+    dbg.restart()
+    dbg.next()
+    assert dbg.next().reason == "step"
+
+
 def test_bodies_in_bodies_are_stepped_into(model_of, runtime):
     feeds = {"x": X, "most": np.array(3), "go": np.array(True)}
 
@@ -276,7 +298,7 @@ def step_case(runtime: Runtime, case, path) -> list[str] | None:
         for name, value in zip(names, values, strict=True)
     }
     dbg = Debugger(model, feeds, runtime=runtime)
-    stepped(dbg)
+    assert len(stepped(dbg)) >= len(model.proto.graph.node)  # at each node
     wrong = [name for name in outputs if not same(dbg.frame.value(name), expected[name])]
     dbg.restart()
     return wrong

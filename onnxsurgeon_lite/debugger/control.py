@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 from onnx import FunctionProto, GraphProto, NodeProto
 
+from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.debugger.places import body_scope
 from onnxsurgeon_lite.graph import GraphIndex
@@ -27,16 +28,25 @@ def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     function = function_of(outer.index, node)
     if function is not None:
         return _call(outer, position, function)
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") or steps_over(outer.index, position):
         return None
     match node.op_type:
         case "If":
             return _branch(outer, position)
         case "Loop":
             return _loop(outer, position)
-        case "Scan" if _opset(outer.index) >= _FIRST_SCAN:
+        case "Scan":
             return _scan(outer, position)
     return None
+
+
+def steps_over(index: GraphIndex, position: int) -> bool:
+    """Whether a node has bodies that cannot be stepped into: SequenceMap, Scan before opset 9, a custom operator's."""
+    node = index.nodes[position]
+    if not node.attribute or not walk.bodies(node):
+        return False
+    known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+    return not known or (node.op_type == "Scan" and _opset(index) < _FIRST_SCAN)
 
 
 def _opset(index: GraphIndex) -> int:

@@ -98,6 +98,8 @@ def _place(stop: Stop) -> str:
         case "breakpoint" if stop.breakpoints:
             numbers = ", ".join(map(str, stop.breakpoints))
             return f"breakpoint {numbers} at {stop.node}{scope}"
+        case "over":
+            return f"at {stop.node}{scope}; step does not go into its body: it was run at once"
         case "returned":
             return f"returned to {stop.node}{scope}"
         case _:
