@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.inner import iterations_of
 from onnxsurgeon_lite.model import load
-from onnxsurgeon_lite.report.debugging import stop_text
+from onnxsurgeon_lite.report.debugging import level_text, stop_text
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True, threads=1)
@@ -218,6 +218,9 @@ def test_values_of_bodies_have_their_iteration_and_captures_are_seen(nested):
         "@1/body[1]",
         "@1/body/@4/then_branch[1]",
     ]
+    shown = level_text(nested.where()).splitlines()
+    assert shown[0] == "main graph: 1 of 2 nodes, in Loop (@1)"
+    assert shown[2].endswith("1 of 1 nodes, after Add (@1/body/@4/then_branch/@0[1])")
     assert nested.continue_().node == "Add (@1/body/@4/then_branch/@0[3])"
 
 

@@ -50,7 +50,9 @@ def do(session: Session, word: str, rest: str) -> None:
 def _break(session: Session, rest: str) -> object:
     if not rest:
         return session.dbg.breakpoints
-    selector, _, condition = rest.partition(" if ")
+    selector, condition_word, condition = f"{rest} ".partition(" if ")
+    if condition_word and not condition.strip():
+        raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
     point = session.dbg.break_(selector.strip(), condition.strip() or None)
     lines.out(f"breakpoint {point}")
     return None

@@ -69,11 +69,12 @@ def reading_text(reading: Reading) -> str:
 def level_text(levels: Sequence[Level]) -> str:
     """The frames, the innermost last."""
     lines = []
-    for level in levels:
+    for depth, level in enumerate(levels, 1):
         place = f"{level.passed} of {level.nodes} nodes"
-        after = f", after {level.node}" if level.node else ""
+        how = "after" if depth == len(levels) else "in"
+        node = f", {how} {level.node}" if level.node else ""
         scope = f"  [{level.origin}]" if level.origin else ""
-        lines.append(f"{level.graph or 'main graph'}: {place}{after}{scope}")
+        lines.append(f"{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
 
 
