@@ -507,7 +507,7 @@ def check_functions(model: ModelProto) -> None:
     """Raise `GraphError` when a function calls itself, directly or not."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
-        key: {k for k in map(call_key, _all_nodes(function.node)) if k in functions}
+        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
         for key, function in functions.items()
     }
     while calls:
@@ -517,15 +517,6 @@ def check_functions(model: ModelProto) -> None:
             raise GraphError(f"functions that call themselves, directly or not: {names}")
         for key in leaves:
             del calls[key]
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for _, graph in walk.bodies(node):
-            pending += graph.node
 
 
 def _defined(body: Body) -> set[str]:
