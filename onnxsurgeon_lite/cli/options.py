@@ -236,7 +236,9 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"attribute {text!r} has no '='", "write pads=[1,1,1,1]")
+            raise UsageError(
+                f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
+            )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
 
