@@ -10,7 +10,7 @@ from onnxsurgeon_lite.comparison import agrees, compare
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.resizing.sizes import Axis, varies
@@ -44,10 +44,14 @@ def prove_step(
         return lines
     if isinstance(step, Rebatch):
         shapes = step.shapes(GraphIndex.of(original))
-        return prove(original, changed, shapes, runtime, recipe, step.axis, step.second)
+        return prove(original, changed, shapes, runtime, recipe, step.axis, _second(step))
     if isinstance(step, SetShape):
-        return prove(original, changed, step.shapes, runtime, recipe, second=step.second)
+        return prove(original, changed, step.shapes, runtime, recipe, second=_second(step))
     return []
+
+
+def _second(step: Rebatch | SetShape) -> Model | None:
+    return None if step.second is None else loaded(step.second)
 
 
 def prove(

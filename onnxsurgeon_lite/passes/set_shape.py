@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.resizing import follow, symbols_for
 from onnxsurgeon_lite.resizing.rewriting import carry_out
@@ -21,11 +21,11 @@ class SetShape:
 
     Attributes:
         shapes: input -> its shape, a number for a fixed size, a name for an open one.
-        second: an export of the same network at other sizes; its constants show what follows, too.
+        second: an export of the same network at other sizes, or its path; its constants show what follows, too.
     """
 
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
-    second: Model | None = None
+    second: Model | str | None = None
     name: ClassVar[str] = "set-shape"
 
     def apply(self, model: Model) -> PassResult:
@@ -40,7 +40,8 @@ class SetShape:
         symbols = symbols_for(index, self.shapes)
         if not any(symbol.changes for symbol in symbols):
             return PassResult(model, changed=False)
-        followed = follow(model.copy(), symbols, self.second)
+        second = None if self.second is None else loaded(self.second)
+        followed = follow(model.copy(), symbols, second)
         result, plan = followed.model, followed.plan
         changes = [f"inlined function {name!r}: it holds what follows" for name in followed.inlined]
         changes += carry_out(result, plan)
