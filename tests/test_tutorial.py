@@ -10,7 +10,7 @@ from conftest import FIXTURES
 from onnx import numpy_helper, parser
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import PASSES
+from onnxsurgeon_lite import PASSES, load
 from onnxsurgeon_lite.cli.app import app
 
 SQUARE = np.random.default_rng(0).normal(size=(10, 10)).astype(np.float32)
@@ -161,6 +161,53 @@ def test_a_detectors_outputs_are_batched_for_three_images_one_of_them_empty(fold
         assert np.array_equal(batched, np.pad(found, [(0, 5 - len(found)), (0, 0)]))
     assert outputs["labels"][0].tolist() == [*ragged["labels"].tolist(), -1, -1, -1]
     assert outputs["labels"][1].tolist() == [-1] * 5
+
+
+def test_edits_and_their_inverses_give_back_the_bytes(folder):
+    original = (FIXTURES / "whole_model.onnx").read_bytes()
+    Path("model.onnx").write_bytes(original)
+    np.save("bias.npy", load("model.onnx").array(initializer("convs1.1.bias")))
+
+    edits = [
+        ["promote", "convs1.1.bias"],
+        ["insert", "23", "Relu", "--name", "new"],
+        ["rename", "24=26", "26=24"],
+        ["freeze", "input.1=0"],
+    ]
+    inverses = [
+        ["promote", "input.1"],
+        ["rename", "24=26", "26=24"],
+        ["remove", "new"],
+        ["freeze", "convs1.1.bias=bias.npy"],
+    ]
+    for verb, *words in edits:
+        before = Path("model.onnx").read_bytes()
+        said("edit", verb, "model.onnx", *words, "--in-place")
+        assert Path("model.onnx").read_bytes() != before
+    for verb, *words in inverses:
+        said("edit", verb, "model.onnx", *words, "--in-place")
+
+    assert Path("model.onnx").read_bytes() == original
+
+
+def initializer(name: str) -> onnx.TensorProto:
+    graph = load("model.onnx").proto.graph
+    return next(tensor for tensor in graph.initializer if tensor.name == name)
+
+
+def test_three_models_share_one_input(folder):
+    names = ["whole_model.onnx", "faulty_attribute.onnx", "faulty_constant.onnx"]
+    image = np.random.default_rng(1).normal(size=(1, 3, 20, 20)).astype(np.float32)
+    apart = [ran(str(FIXTURES / name), **{"input.1": image})["31"] for name in names]
+
+    prefixes = ["--prefix", "second/", "--prefix", "third/"]
+    models = [FIXTURES / name for name in names]
+    told = said("merge", *models, "--share", "input.1", *prefixes, "-o", "merged.onnx")
+    together = ran("merged.onnx", **{"input.1": image})
+
+    assert "merged 3 models: input.1 -> 31, second/31, third/31" in told
+    for name, value in zip(["31", "second/31", "third/31"], apart, strict=True):
+        assert np.array_equal(together[name], value)
 
 
 # --- custom operators ---
