@@ -32,9 +32,7 @@ class Shared:
         False
     )
     force: options.Force = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, no more.")] = (
-        False
-    )
+    dry_run: options.DryRun = False
     copy_data: Annotated[
         bool, typer.Option("--copy-data", help="Give the result a data file of its own.")
     ] = False
