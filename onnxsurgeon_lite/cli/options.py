@@ -27,6 +27,9 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be made or changed, no more.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Feeds = Annotated[
     str | None,

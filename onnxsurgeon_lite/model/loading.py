@@ -43,6 +43,11 @@ def load(path: str | Path) -> Model:
     return model
 
 
+def loaded(model: Model | str) -> Model:
+    """A model that is there, or that of a path, as a pass may be given it."""
+    return load(model) if isinstance(model, str) else model
+
+
 def _parse(data: bytes, path: Path) -> ModelProto:
     try:
         proto: ModelProto = ModelProto.FromString(data)
