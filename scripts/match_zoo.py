@@ -14,9 +14,9 @@ identity for it, so that its values are those of the first version again.
 import argparse
 import contextlib
 import importlib
-import io
 import json
 import logging
+import os
 import sys
 import tempfile
 import warnings
@@ -197,15 +197,31 @@ def export(
 ) -> GraphIndex | None:
     """The exported model; None where the exporter cannot."""
     options = {"opset_version": 18, "external_data": False, "verbose": False}
-    quiet = io.StringIO()
     try:
-        with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        with silence():
             torch.onnx.export(
                 module.eval(), (given,), path, dynamo=exporter == "dynamo", input_names=["given"], **options
             )  # fmt: skip
     except torch.onnx.errors.OnnxExporterError:
         return None
     return index_of(path)
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Exporters print whole graphs, one of them from C++."""
+    sys.stdout.flush()
+    kept = [os.dup(stream) for stream in (1, 2)]
+    with open(os.devnull, "wb") as nowhere:
+        for stream in (1, 2):
+            os.dup2(nowhere.fileno(), stream)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        for stream, own in zip((1, 2), kept, strict=True):
+            os.dup2(own, stream)
+            os.close(own)
 
 
 def exported(
@@ -313,20 +329,26 @@ class Row:
         return f"{share(self.nodes)}   {share(self.values)}   {len(self.wrong):3} of {self.pairs:4}"
 
 
-def judge(
-    result: MatchResult, ones: Iterator[tuple[str, object]], others: Iterator[tuple[str, object]],
-    weighted: Callable[[str], bool], b: GraphIndex, same_module: Callable[[Pair], bool],
-) -> Row:  # fmt: skip
+@dataclass
+class Seen:
+    """A side on feeds that the matching has not seen: its values, which of them count, which come of a weight."""
+
+    values: Iterator[tuple[str, object]]
+    weighted: Callable[[str], bool]
+    counts: Callable[[str], bool] = lambda _: True
+
+
+def judge(result: MatchResult, a: Seen, b: Seen, same_module: Callable[[Pair], bool]) -> Row:
     """Coverage and wrong pairs, by the values that both sides have on feeds that the matching has not seen."""
     classes, pairs = Classes(), result.matching.pairs
     back, partner = {pair.b: pair for pair in pairs}, {pair.a: pair.b for pair in pairs}
-    arrays = {name: v for name, v in ones if isinstance(v, np.ndarray)}
+    arrays = {name: v for name, v in a.values if isinstance(v, np.ndarray)}
     kinds: list[dict[str, int]] = [{}, {}]
     for name, array in arrays.items():
-        if (content := Content.of(array)) is not None:
+        if a.counts(name) and (content := Content.of(array)) is not None:
             kinds[0][name] = classes.number(content)
     wrong = []
-    for name, value in others:
+    for name, value in b.values:
         if not isinstance(value, np.ndarray):
             continue
         if (content := Content.of(value)) is not None:
@@ -335,7 +357,7 @@ def judge(
         if pair is not None and not pair.blocked and not _agree(arrays[pair.a], value, pair):
             wrong.append(pair)
     wrong += [pair for pair in pairs if pair not in wrong and not same_module(pair)]
-    chosen = [{*filter(weighted, kinds[0])}, {*filter(weighted_in(b), kinds[1])}]
+    chosen = [{*filter(side.weighted, kinds[i])} for i, side in enumerate((a, b))]
     nodes, missed = _share(kinds, chosen, partner)
     values, _ = _share(kinds, [{*side} for side in kinds], partner)
     return Row(nodes, values, len(pairs), tuple(wrong), tuple(missed))
@@ -477,13 +499,13 @@ def against_modules(
     stored, truth = osl.open_references(folder / "refs"), osl.open_references(folder / "fresh")
     result = match_references(stored, index, feeds_in_order(index, stored), runtime)
     names = distinct(folder / "fresh", result)
-    ones = ((name, truth.read(name)) for name in names)
-    others = from_feeds(index, fresh, runtime)
     own = {path for path, part in module.named_modules() if [*part.parameters(recurse=False)]}
-    return judge(
-        result, ones, others, lambda name: not own.isdisjoint(names[name]), index,
-        references_agree(stored, index),
-    )  # fmt: skip
+    returned = Seen(
+        ((name, truth.read(name)) for name in truth),
+        lambda name: not own.isdisjoint(names[name]),
+        lambda name: name in names,
+    )
+    return judge(result, returned, seen(index, fresh, runtime), references_agree(stored, index))
 
 
 def distinct(folder: Path, result: MatchResult) -> dict[str, set[str]]:
@@ -502,9 +524,12 @@ def against(
 ) -> Row:  # fmt: skip
     """truth: a model of b's nodes and names whose values are a's."""
     result = match_models(a, b, feeds, runtime)
-    ones = from_feeds(a, fresh, runtime)
-    others = from_feeds(truth or b, feeds_of_other(b, fresh), runtime)
-    return judge(result, ones, others, weighted_in(a), b, models_agree(a, b))
+    others = seen(truth or b, feeds_of_other(b, fresh), runtime)
+    return judge(result, seen(a, fresh, runtime), others, models_agree(a, b))
+
+
+def seen(index: GraphIndex, fresh: Feeds, runtime: Runtime) -> Seen:
+    return Seen(from_feeds(index, fresh, runtime), weighted_in(index))
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 from onnxsurgeon_lite.match.aligning import aligned
 from onnxsurgeon_lite.match.board import Pair
 from onnxsurgeon_lite.match.mapping import feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.match.nodes import same_nodes
 from onnxsurgeon_lite.match.pairing import Matching, match
 from onnxsurgeon_lite.match.sides import Side, side_of_model, side_of_references
 
@@ -14,6 +15,7 @@ __all__ = [
     "feeds_in_order",
     "load_map",
     "match",
+    "same_nodes",
     "save_map",
     "side_of_model",
     "side_of_references",
