@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onnxsurgeon_lite.match.contents import agreeing
 from onnxsurgeon_lite.match.sides import Fact, Side
+from onnxsurgeon_lite.scopes import Origin
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
 """How two modules lie: the same; one in the other, or one not known; in one module; neither."""
@@ -41,12 +42,14 @@ class Board:
 
     Attributes:
         pairs: by the name on side a. taken: name on side b -> name on side a.
+        modules: paths of the modules of side b.
     """
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
+        self.modules = {path for f in b.facts.values() for path in Origin(f.scope).around()}
         self._way = _wrapper(a, b)
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
@@ -81,6 +84,11 @@ class Board:
         """A module path of side a as side b would call it."""
         return _rewrapped(fact.scope, self._way)
 
+    def lost(self, fact: Fact) -> str:
+        """The outermost module around a value of side a that side b has not; '' where it has all."""
+        around = Origin(self.scope_of_a(fact)).around() if self.modules else ()
+        return next((path for path in around if path not in self.modules), "")
+
     def relation(self, a: Fact, b: Fact) -> int:
         """How the modules of two values lie."""
         if not (a.known and b.known):
@@ -98,7 +106,7 @@ class Board:
         if not (a.stated and b.stated):
             return True
         if not self.a.structured:
-            return relation > ELSEWHERE
+            return relation > ELSEWHERE or bool(self.lost(a))
         return relation == SAME or (relation > ELSEWHERE and b.op in FOLD_INTO)
 
     def inputs_agree(self, a: Fact, b: Fact, through: bool = False) -> bool:
