@@ -90,7 +90,7 @@ class GraphIndex:
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
         for position, node in enumerate(index.nodes):
-            for name in node.output:
+            for name in node.output[:]:
                 if name and index.producer.setdefault(name, position) != position:
                     raise index._two_producers(name, position)
         return index
@@ -112,8 +112,8 @@ class GraphIndex:
         """Name -> the nodes that have it."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
-            if node.name:
-                found[node.name].append(position)
+            if name := node.name:
+                found[name].append(position)
         return dict(found)
 
     @cached_property
@@ -126,7 +126,7 @@ class GraphIndex:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
-            names = self.reads[position] if node.attribute else dict.fromkeys(node.input)
+            names = self.reads[position] if node.attribute else dict.fromkeys(node.input[:])
             for name in names:
                 found[name].append(position)
         found.pop("", None)
@@ -136,9 +136,25 @@ class GraphIndex:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
         for position in mentioning(self._encoded, found):
-            for name in found.keys() & self.reads[position]:
-                found[name].append(position)
+            reads = self._read_by(position)
+            if not found.keys().isdisjoint(reads):
+                for name in found.keys() & reads:
+                    found[name].append(position)
         return found
+
+    def unread(self, values: Iterable[str]) -> set[str]:
+        """Of a few values, those that no node needs."""
+        left = set(values)
+        for position in range(len(self.nodes)) if left else ():
+            left.difference_update(self._read_by(position))
+            if not left:
+                break
+        return left
+
+    def _read_by(self, position: int) -> list[str]:
+        """As `reads`, for one question about many nodes: omitted and repeated inputs are left in."""
+        node = self.nodes[position]
+        return self.reads[position] if node.attribute else node.input[:]
 
     @cached_property
     def _encoded(self) -> list[bytes]:
@@ -156,8 +172,8 @@ class GraphIndex:
 
     def _is_sorted(self) -> bool:
         producer = self.producer.get
-        for position, node in enumerate(self.nodes):
-            for name in self.reads[position] if node.attribute else node.input:
+        for position in range(len(self.nodes)):
+            for name in self._read_by(position):
                 if producer(name, -1) >= position:
                     return False
         return True
@@ -410,7 +426,7 @@ class _Reads(Sequence[list[str]]):
         reads = self._known.get(position)
         if reads is None:
             node = self._nodes[position]
-            names = [*node.input, *captured(node)] if node.attribute else node.input
+            names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
 
@@ -516,7 +532,7 @@ def check_functions(model: ModelProto) -> None:
     """Raise `GraphError` when a function calls itself, directly or not."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
-        key: {k for k in map(call_key, _all_nodes(function.node)) if k in functions}
+        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
         for key, function in functions.items()
     }
     while calls:
@@ -526,15 +542,6 @@ def check_functions(model: ModelProto) -> None:
             raise GraphError(f"functions that call themselves, directly or not: {names}")
         for key in leaves:
             del calls[key]
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for _, graph in walk.bodies(node):
-            pending += graph.node
 
 
 def _defined(body: Body) -> set[str]:

@@ -1,5 +1,8 @@
 """Cuts: the tutorial's own, open ones, broken graphs, and random graphs whose parts run as the whole does."""
 
+import importlib
+import inspect
+import pkgutil
 from itertools import combinations
 from pathlib import Path
 
@@ -40,6 +43,7 @@ from onnxsurgeon_lite import (
     Sort,
     check,
     load,
+    passes,
     save,
 )
 from onnxsurgeon_lite.cut import close, missing_inputs
@@ -418,6 +422,15 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
 ONCE = {  # applied again they find another model, or refuse it
     *("rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline"),
 }
+
+
+def test_every_pass_of_the_package_is_listed():
+    found = set()
+    for module in pkgutil.iter_modules(passes.__path__, f"{passes.__name__}."):
+        classes = inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
+        found |= {c for _, c in classes if c.__module__ == module.name and "apply" in vars(c)}
+
+    assert found - {passes.Pass, passes.Pipeline} == set(PASSES.values())
 
 
 @pytest.mark.parametrize("name", PASSES)

@@ -7,29 +7,36 @@ from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from test_cut import FEEDS, random_models, run
+from test_cut import FEEDS, PASS_EXAMPLES, random_models, run
 
 from onnxsurgeon_lite import (
     PASSES,
+    BatchOutputs,
     Clean,
     Extract,
     Fix,
     Freeze,
     Insert,
     Model,
+    PadOutputs,
     Pipeline,
     Promote,
+    Rebatch,
     Remove,
     Rename,
+    Replace,
     Rewire,
+    Script,
     SetAttr,
     SetConstant,
     SetOp,
+    SetShape,
     Sort,
     check,
     load,
     save,
 )
+from onnxsurgeon_lite.editing.writing import write_recipe
 from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
@@ -561,6 +568,41 @@ def test_a_recipe_is_a_pipeline(tmp_path):
             Freeze((("input.1", 0.5),), fold=True),
         )
     )
+
+
+STEPS = [
+    *(step for step, _ in PASS_EXAMPLES.values() if step.name != "script"),
+    Script("patch.py"),
+    SetShape({"x": ("N", 3, "H", 8), "left": (1,)}, "second.onnx"),
+    Rebatch(7, ("x",), 1, "second.onnx"),
+    Replace(("a",), ("b",), model="other.onnx"),
+    Insert("x", "Clip", ("x", "", "most"), (("list", [1, 2]),), "domain", ("@2",), True, "v", "n"),
+    BatchOutputs(4, {"all": ("rows",)}, {"all": -1.0}),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_recipe_can_say_every_step(step, tmp_path):
+    write_recipe([step], tmp_path / "recipe.toml")
+
+    assert read_recipe(tmp_path / "recipe.toml", PASSES) == Pipeline((step,))
+
+
+def test_a_recipe_leaves_out_what_has_a_default_and_takes_names_alone(tmp_path):
+    (tmp_path / "recipe.toml").write_text("""
+        [[step]]
+        verb = "pad-outputs"
+        most = 4
+        fill = {labels = -1}
+
+        [[step]]
+        verb = "freeze"
+        values = ["w"]
+    """)
+
+    read = read_recipe(tmp_path / "recipe.toml", PASSES)
+
+    assert read == Pipeline((PadOutputs(4, fill={"labels": -1.0}), Freeze((("w", None),))))
 
 
 # --- random graphs ---

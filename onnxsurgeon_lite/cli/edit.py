@@ -333,5 +333,10 @@ _VERBS = (
 )
 for verb in _VERBS:
     app.command(verb.__name__.replace("_", "-"))(
-        command(verb, of_a_file=verb in (apply, script), proved=verb in shape.PROVED)
+        command(
+            verb,
+            of_a_file=verb in (apply, script),
+            proved=verb in shape.PROVED,
+            listed=verb is apply,
+        )
     )

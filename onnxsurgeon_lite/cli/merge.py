@@ -33,9 +33,7 @@ def merge(
     ] = None,
     output: options.Output = None,
     force: options.Force = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be made, no more.")
-    ] = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
     from onnxsurgeon_lite.errors import UsageError
@@ -59,7 +57,7 @@ def merge(
         lines.show_notes(result.notes)
         lines.show_changes(result.changes)
         merged = result.model
-    lines.show_merged(len(models), merged.proto.graph)
+    lines.show_graph(f"merged {len(models)} models", merged.proto.graph)
     if target is None:
         return
     with progress(f"writing {target}"):

@@ -28,6 +28,9 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be made or changed, no more.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Feeds = Annotated[
     str | None,
@@ -238,7 +241,9 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"attribute {text!r} has no '='", "write pads=[1,1,1,1]")
+            raise UsageError(
+                f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
+            )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
 

@@ -29,10 +29,9 @@ def set_shape(
     two_exports: _TwoExports = False,
 ) -> "Pass":
     """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running."""
-    from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.passes import SetShape
 
-    second = load(shapes.pop(0)) if two_exports else None
+    second = shapes.pop(0) if two_exports else None
     return SetShape(dict(map(_shape, shapes)), second)
 
 
@@ -58,7 +57,6 @@ def rebatch(
     two_exports: _TwoExports = False,
 ) -> "Pass":
     """Give the batch another size, or open it, all the way through. Proved by running, sample by sample."""
-    from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.passes import Rebatch
 
     if two_exports != (other is not None):
@@ -67,7 +65,7 @@ def rebatch(
             "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
         )
     size = int(to) if to.isdecimal() else to
-    return Rebatch(size, tuple(inputs or ()), axis, None if other is None else load(other))
+    return Rebatch(size, tuple(inputs or ()), axis, None if other is None else str(other))
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.declarations import follow
 from onnxsurgeon_lite.errors import EditError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model, load
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.operators import check_node
 from onnxsurgeon_lite.passes.merging import (
@@ -92,9 +92,8 @@ class Replace:
         outputs: list[str],
         notes: list[str],
     ) -> Model:
-        other = load(self.model) if isinstance(self.model, str) else self.model
-        assert other is not None  # one of the two is given
-        first, guest = one_opset(index.model, other.copy(), notes)
+        assert self.model is not None  # one of the two is given
+        first, guest = one_opset(index.model, loaded(self.model).copy(), notes)
         graph = guest.proto.graph
         defaults = {tensor.name for tensor in graph.initializer}
         theirs = [value.name for value in graph.input if value.name not in defaults]
