@@ -23,7 +23,7 @@ from onnxsurgeon_lite.report import html, lines
 from onnxsurgeon_lite.report.debugging import text_of
 
 _DO, _SESSION = "__onnxdbg__", "__onnxdbg_session__"
-_PATIENCE = 0.2  # seconds until the prompt is there
+_PATIENCE = 0.5  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
 
