@@ -156,6 +156,12 @@ def test_nodes_are_renamed_by_pattern(whole):
     assert nodes[7].name == "Add_7"
 
 
+@pytest.mark.parametrize("nodes", [False, True])
+def test_a_pattern_that_fits_nothing_says_of_what(whole, nodes):
+    with pytest.raises(UnknownNameError, match=f"has no {'node' if nodes else 'value'} 'Con_\\*'"):
+        Rename((("Con_*", "layer*"),), nodes).apply(whole)
+
+
 # --- nodes ---
 
 
