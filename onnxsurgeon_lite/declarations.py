@@ -72,8 +72,7 @@ def _fitting(before: Model, result: Model, values: Set[str]) -> dict[str, TypePr
             infer(before, values, strict=True)
         except _FAILURES:
             return infer(result, values)
-        lines = map(str.strip, str(error).splitlines())
-        reason = next((line for line in lines if line.startswith("(op_type")), str(error).strip())
+        reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
             f"the types do not fit further on: {reason}", "change what reads it in the same edit"
         ) from error

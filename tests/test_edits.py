@@ -458,7 +458,7 @@ def test_types_that_do_not_fit_further_on_are_refused(step, model_of, tmp_path, 
     model = model_of(CONCATENATED)
     model_of("n (float[2,4] a) => (float[2,4] c) { c = Abs(a) }", "narrow.onnx")
 
-    with pytest.raises(EditError, match="the types do not fit further on: .*op_type:"):
+    with pytest.raises(EditError, match=r"the types do not fit further on: \(op_type:(Add|Concat)"):
         step.apply(model)
 
 
