@@ -19,7 +19,9 @@ import difflib
 import fnmatch
 import importlib.util
 import inspect
+import io
 import json
+import logging
 import os
 import sys
 import traceback
@@ -383,8 +385,9 @@ def _record_operators(
 ) -> None:
     """Store what each operator of the exported program returns, under the names the dynamo exporter uses."""
     try:
-        program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
-        program = program.run_decompositions(_decompositions())
+        with _quiet():
+            program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
+            program = program.run_decompositions(_decompositions())
     except Exception as error:
         raise RecordError(
             f"torch.export cannot take the module: {_raised(error)}",
@@ -407,6 +410,18 @@ def _record_operators(
     flat_args = torch.utils._pytree.tree_leaves((sample.args, sample.kwargs))
     with _explained("the exported program"):
         Recorder(graph).run(*flat_args)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is logged or printed: torch dumps whole graphs before it raises."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":

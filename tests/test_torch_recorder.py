@@ -202,6 +202,18 @@ def test_what_cannot_be_recorded_is_told_and_leaves_nothing(
     assert not (tmp_path / "refs").exists()
 
 
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_what_torch_export_dumps_is_not_shown(tmp_path, capfd):
+    with pytest.raises(RecordError, match="data-dependent"):
+        record_module(Branches(), (torch.ones(1),), folder=tmp_path / "refs", operators=True)
+
+    assert capfd.readouterr() == ("", "")
+
+
 FACTORIES = """
 import torch
 def good(): return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)

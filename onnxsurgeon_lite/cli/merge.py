@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli import completion, options
 
 
 def merge(
@@ -15,11 +15,17 @@ def merge(
     links: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", help="A value so far, and the input that it feeds.", metavar="VALUE=INPUT"
+            "--map",
+            help="A value so far, and the input that it feeds.",
+            metavar="VALUE=INPUT",
+            autocompletion=completion.links,
         ),
     ] = None,
     share: Annotated[
-        list[str] | None, typer.Option("--share", help="An input that all have, as one.")
+        list[str] | None,
+        typer.Option(
+            "--share", help="An input that all have, as one.", autocompletion=completion.inputs
+        ),
     ] = None,
     prefix: Annotated[
         list[str] | None,

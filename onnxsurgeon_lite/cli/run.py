@@ -26,7 +26,9 @@ def run(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Store what was returned: .npz, .safetensors or a folder."),
+        typer.Option(
+            "--save", "-o", help="Store what was returned: .npz, .safetensors or a folder."
+        ),
     ] = None,
     opt: options.Opt = "all",
     provider: options.Provider = "cpu",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def set_shape(
         typer.Argument(
             help="Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.",
             show_default=False,
+            autocompletion=completion.of_inputs,
         ),
     ],
     two_exports: _TwoExports = False,
@@ -43,7 +45,11 @@ def rebatch(
     ] = "N",
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--inputs", help="Inputs that have the batch, comma-separated; all."),
+        typer.Option(
+            "--inputs",
+            help="Inputs that have the batch, comma-separated; all.",
+            autocompletion=completion.inputs,
+        ),
     ] = None,
     axis: Annotated[
         int, typer.Option("--axis", min=0, help="Which dimension of the inputs it is.")
@@ -75,7 +81,12 @@ _Max = Annotated[
 ]
 _Fill = Annotated[
     list[str] | None,
-    typer.Option("--fill", help="What an output is padded with; 0.", metavar="NAME=NUMBER"),
+    typer.Option(
+        "--fill",
+        help="What an output is padded with; 0.",
+        metavar="NAME=NUMBER",
+        autocompletion=completion.of_outputs,
+    ),
 ]
 _Count = Annotated[str, typer.Option("--count", help="Output that says how many count.")]
 
@@ -84,7 +95,11 @@ def pad_outputs(
     most: _Max,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--outputs", help="Outputs to pad, comma-separated; the ragged ones."),
+        typer.Option(
+            "--outputs",
+            help="Outputs to pad, comma-separated; the ragged ones.",
+            autocompletion=completion.outputs,
+        ),
     ] = None,
     fill: _Fill = None,
     count: _Count = "num_detections",
@@ -100,7 +115,8 @@ def batch_outputs(
     groups: Annotated[
         list[str] | None,
         typer.Argument(
-            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default."
+            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default.",
+            autocompletion=completion.to_outputs,
         ),
     ] = None,
     fill: _Fill = None,
