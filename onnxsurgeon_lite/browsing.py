@@ -200,7 +200,9 @@ class Graph:
         if not chosen:
             return Nodes(index, range(len(index.nodes)))
         fewest, *others = sorted(chosen, key=len)
-        return Nodes(index, [p for p in fewest if all(_has(other, p) for other in others)])
+        for other in others:
+            fewest = [position for position in fewest if _has(other, position)]
+        return Nodes(index, fewest)
 
     def around(self, name: str, radius: int = 1) -> Nodes:
         """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 
-from onnxsurgeon_lite.frames import inner_values
 from onnxsurgeon_lite.graph import FUNCTION_PATH, GraphIndex, function_path
+from onnxsurgeon_lite.inner import inner_values
 from onnxsurgeon_lite.names import starting
 from onnxsurgeon_lite.scopes import Origin
 

@@ -10,8 +10,8 @@ from onnx.shape_inference import InferenceError
 from onnxsurgeon_lite import names, tensors, walk
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.feeds import shape_text
-from onnxsurgeon_lite.frames import Frame, Inside, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex, function_key
+from onnxsurgeon_lite.inner import InnerGraph, Inside, iterations_in
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import UNKNOWN
 
@@ -149,7 +149,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     """
     path = ""
     while name not in index and (inside := Inside.of(name)):
-        index = Frame.of(index, inside.position, inside.body).index
+        index = InnerGraph.of(index, inside.position, inside.body).index
         path += f"{inside.path}/"
         name = iterations_in(index, inside.rest)[0]
     index.require(name)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
-from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import InnerGraph, Inside, at, iterations_in
 from onnxsurgeon_lite.scopes import Origin
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
@@ -116,18 +116,18 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
 
 def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[str]) -> list[str]:
     """The values in a body that a selector behind the body's path means."""
-    frame = Frame.of(index, inside.position, inside.body)
-    deeper = None if inside.rest in frame.index else Inside.of(inside.rest)
+    inner = InnerGraph.of(index, inside.position, inside.body)
+    deeper = None if inside.rest in inner.index else Inside.of(inside.rest)
     if deeper is not None:
-        found = _inner_values(frame.index, inside.rest, deeper, notes)
+        found = _inner_values(inner.index, inside.rest, deeper, notes)
         return [f"{inside.path}/{name}" for name in found]
-    selector, iterations = iterations_in(frame.index, inside.rest)
+    selector, iterations = iterations_in(inner.index, inside.rest)
     try:
-        names = _values(frame.index, selector, notes)
+        names = _values(inner.index, selector, notes)
     except UnknownNameError as error:
-        known = [f"{inside.path}/{name}" for name in frame.values]
+        known = [f"{inside.path}/{name}" for name in inner.values]
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
-    own = [name for name in names if name not in frame.captured]
+    own = [name for name in names if name not in inner.captured]
     if not own:
         raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
     return [at(f"{inside.path}/{name}", iterations) for name in own]

@@ -227,6 +227,8 @@ def test_python_works_on_the_same_objects(said):
         ("print nothing", "has no value 'nothing'"),
         ("set 25 = np.zeros(3, 'float32')", "value '25' is float32 [1, 3, 20, 20]"),
         ("set 25 = np.zeros((1, 3, 20, 20))", "convert it: .astype('float32')"),
+        ("set 25 = 'abc'", "which 'abc' cannot be: could not convert string to float"),
+        ("break 25 if", "break '25 if' has no condition\n  write break NODE if isnan(out)"),
         ("set 25", "set '25' has no value\n  write set VALUE = ARRAY"),
         ("print", "print of what\n  write print VALUE"),
         ("next many", "'many' is no number"),

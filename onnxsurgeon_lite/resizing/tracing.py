@@ -22,8 +22,8 @@ from onnx import (
 
 from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.frames import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph import GraphIndex, call_key, captured, check_functions, function_key
+from onnxsurgeon_lite.inner import FUNCTION, bound_nodes
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.resizing.bodies import either, grown, sliced, stacked
