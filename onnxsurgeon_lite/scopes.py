@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import takewhile
+from functools import lru_cache
+from itertools import chain, takewhile
 
 from onnx import NodeProto
 
@@ -81,21 +82,33 @@ def place_text(scope: str, class_name: str, source: str) -> str:
 
 def origin_of(node: NodeProto) -> Origin:
     """What a node itself says of its origin."""
-    metadata = {entry.key: entry.value for entry in node.metadata_props}
-    modules = _modules(metadata)
-    trace = metadata.get(f"{_PREFIX}stack_trace", "")
-    frames = tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
+    modules, frames = _noted(node) if node.metadata_props else ((), ())
     if modules:
         return Origin(modules[-1][0], modules, frames, known=True, stated=True)
-    value = next((name for name in node.output if _VALUE.match(name)), None)
-    if value is not None:
-        return Origin(_path_scope(value), (), frames, known=True, stated=True)
-    if not node.name.startswith("/"):
-        return Origin(frames=frames)
+    for value in node.output[:]:
+        if value.startswith("/") and _VALUE.match(value):
+            return _of_path(value.rpartition("/")[0], frames, True)
+    name = node.name
+    if not name.startswith("/"):
+        return Origin(frames=frames) if frames else UNKNOWN
     # tools that fuse and split nodes put something behind the name of one of them
-    name = _FUSION.sub("", node.name)
-    stated = _CALL.sub("", name.rpartition("/")[2]) == node.op_type
-    return Origin(_path_scope(name), (), frames, known=stated, stated=stated)
+    name = _FUSION.sub("", name) if "Fusion" in name else name
+    folder, _, own = name.rpartition("/")
+    return _of_path(folder, frames, own == node.op_type or _CALL.sub("", own) == node.op_type)
+
+
+def _noted(node: NodeProto) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]:
+    """The modules and frames that a node's metadata holds."""
+    metadata = {entry.key: entry.value for entry in node.metadata_props}
+    trace = metadata.get(f"{_PREFIX}stack_trace", "")
+    frames = ((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
+    return _modules(metadata), tuple(frames)
+
+
+@lru_cache
+def _of_path(folder: str, frames: tuple[tuple[str, int], ...], stated: bool) -> Origin:
+    """The origin that TorchScript's name of a value or a node says; the same for all of a module."""
+    return Origin(_path_scope(folder), (), frames, known=stated, stated=stated)
 
 
 def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin]:
@@ -106,18 +119,19 @@ def origins(nodes: Sequence[NodeProto], weights: Collection[str]) -> list[Origin
     """
     found = [origin_of(node) for node in nodes]
     classes = {path: name for origin in found for path, name in origin.modules}
-    uses = Counter(name for node in nodes for name in {*node.input} if name in weights)
-    for position, node in enumerate(nodes):
+    held = [{name for name in node.input[:] if name in weights} for node in nodes]
+    uses = Counter(chain.from_iterable(held))
+    for position, names in enumerate(held):
         said = found[position]
-        if said.modules:
+        if said.modules or not names:
             continue
         # exporters store equal weights once, under one owner's name: what several nodes use is no one's
-        owners = {_owner(name) for name in node.input if uses.get(name) == 1} - {""}
+        owners = {_owner(name) for name in names if uses[name] == 1} - {""}
         scope = owners.pop() if len(owners) == 1 else ""
         # TorchScript numbers the calls of one module: `/fc_1/Gemm` may be the second call of `fc`
         if scope and (not said.known or _CALL.sub("", said.scope) == scope):
             # a fused node has the weights of one of its parts, and the value of another
-            is_whole = node.domain in ("", "ai.onnx")
+            is_whole = nodes[position].domain in ("", "ai.onnx")
             found[position] = Origin(scope, _enclosing(scope, classes), (), known=is_whole)
     return _filled(nodes, found, classes)
 
@@ -158,14 +172,14 @@ def _texts(literal: str) -> list[str]:
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
-def _path_scope(name: str) -> str:
-    """The module path of a TorchScript name.
+def _path_scope(folder: str) -> str:
+    """The module path that a TorchScript name has before its last slash.
 
     A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
     the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.
     """
     path: list[str] = []
-    for segment in filter(None, name.split("/")[:-1]):
+    for segment in filter(None, folder.split("/")):
         if path and _is_numbered(segment, path[-1]):
             path[-1] = segment
         else:

@@ -32,6 +32,8 @@ class Trimmed:
 
 def trim(first: Model, second: Model) -> Trimmed | None:
     """The main graphs without what is the same in both; None where much of them differs."""
+    if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
+        return None
     one, two = sides = _Side(first), _Side(second)
     where = {node: position for position, node in enumerate(two.nodes)}
     same = {i: where[node] for i, node in enumerate(one.nodes) if node in where}
