@@ -65,7 +65,7 @@ def _problem(model: Model, full: bool = False, timeout: float | None = None) -> 
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
-    message = done.stderr.decode(errors="replace").strip()
+    message: str = done.stderr.decode(errors="replace").strip()
     if done.returncode == 0:
         return ""
     if done.returncode == 1 and message.startswith("invalid: "):
