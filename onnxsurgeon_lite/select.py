@@ -141,7 +141,11 @@ def _only_output(index: GraphIndex, argument: str, position: int) -> str:
 
 
 def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
-    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them."""
+    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them.
+
+    Raises:
+        UnknownNameError: the graph has no such operator or place.
+    """
     if re.fullmatch(r"@\d{1,9}", argument):
         position = int(argument[1:])
         return [position] if position < len(index.nodes) else []
@@ -151,6 +155,9 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
     if operator is None:
         return None
     found = index.operators.get(operator["op"], [])
+    if not found:
+        place = f"graph {index.graph.name!r}"
+        raise UnknownNameError(operator["op"], place, sorted(index.operators), kind="operator")
     if operator["number"] is None:
         return found
     return found[int(operator["number"]) :][:1]

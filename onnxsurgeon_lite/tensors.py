@@ -135,7 +135,8 @@ def unordered_digest(raw: bytes, data_type: int) -> str:
     with np.errstate(over="ignore"):
         for start in range(0, elements.size, _BLOCK):
             bits = elements[start : start + _BLOCK].astype(np.uint64)
-            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
-            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
+            for factor in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93):
+                bits *= np.uint64(factor)
+                bits ^= bits >> np.uint64(31)
+            total += bits.sum(dtype=np.uint64)
     return f"{data_type}:{elements.size}:{int(total):x}"

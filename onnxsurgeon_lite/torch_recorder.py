@@ -56,9 +56,6 @@ DTYPES = {
 }
 """What ONNX calls each dtype."""
 
-Stored = tuple[str, Sequence[int], bytes]
-"""(ONNX dtype, shape, little-endian bytes)."""
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -130,9 +127,10 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
         raise RecordError(f"{target!r} names no factory", "write FILE.py:function")
     if not os.path.isfile(path):
         raise RecordError(f"there is no file {path!r}")
-    factory = getattr(_imported(path), name, None)
+    file = _imported(path)
+    factory = getattr(file, name, None)
     if not callable(factory):
-        close = difflib.get_close_matches(name, vars(_imported(path)), n=3)
+        close = difflib.get_close_matches(name, vars(file), n=3)
         hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
         raise RecordError(f"{path!r} has no function {name!r}", hint)
     try:
@@ -153,29 +151,6 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}
 
 
-def bind_feeds(module: torch.nn.Module, feeds: Mapping[str, Stored]) -> Sample:
-    """Stored tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
-    tensors: dict[str, object] = {name: tensor_of(*stored) for name, stored in feeds.items()}
-    parameters = inspect.signature(module.forward).parameters
-    if all(name in parameters for name in tensors):
-        return Sample((), tensors)
-    return Sample(tuple(tensors.values()), {})
-
-
-def tensor_of(dtype: str, shape: Sequence[int], raw: bytes) -> torch.Tensor:
-    """The tensor that raw bytes hold.
-
-    Raises:
-        RecordError: torch has no such dtype.
-    """
-    of_name = {name: own for own, name in DTYPES.items()}
-    if dtype not in of_name:
-        raise RecordError(f"torch has no dtype {dtype!r}")
-    if not raw:
-        return torch.empty(tuple(shape), dtype=of_name[dtype])
-    return torch.frombuffer(bytearray(raw), dtype=of_name[dtype]).reshape(tuple(shape))
-
-
 def _samples(args: object) -> list[tuple[object, ...]]:
     several = args if isinstance(args, list) else [args]
     if not several:
@@ -186,10 +161,6 @@ def _samples(args: object) -> list[tuple[object, ...]]:
 def _imported(path: str) -> object:
     """The file as a module; its own folder is searched for what it imports."""
     name = Path(path).stem
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == os.path.abspath(
-        path
-    ):
-        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     if spec is None or spec.loader is None:
         raise RecordError(f"{path!r} is no Python file")
@@ -212,16 +183,16 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except RecordError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecordError(f"{what} raised {_raised(error)}", trace=_own_lines(error)) from error
 
 
-def _raised(error: Exception) -> str:
+def _raised(error: BaseException) -> str:
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _own_lines(error: Exception) -> str:
+def _own_lines(error: BaseException) -> str:
     """The user's own lines of the traceback."""
     foreign = (__file__, contextlib.__file__, "<", _TORCH)
     frames = traceback.extract_tb(error.__traceback__)
@@ -281,8 +252,9 @@ def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
             return [*map(moved, value)]
         return {k: moved(v) for k, v in value.items()} if type(value) is dict else value
 
-    kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
-    return Sample(tuple(map(moved, sample.args)), kwargs)
+    with _explained(f"moving the arguments to {device}"):
+        kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
+        return Sample(tuple(map(moved, sample.args)), kwargs)
 
 
 def _write_inputs(
@@ -355,8 +327,11 @@ def _record_calls(
 
         return hook
 
-    parts = [(path, part) for path, part in module.named_modules() if _fits(scopes, path)]
-    handles = [part.register_forward_hook(stored(path)) for path, part in parts]
+    names: dict[torch.nn.Module, str] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        if _fits(scopes, path):
+            names.setdefault(part, path)
+    handles = [part.register_forward_hook(stored(path)) for part, path in names.items()]
     try:
         with _explained(f"{type(module).__name__}.forward"):
             module(*sample.args, **sample.kwargs)

@@ -456,6 +456,23 @@ def test_every_pass_keeps_the_contract(name, model_of, runtime):
     assert run(runtime, result.model, inputs)["y"].tolist() == whole["y"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "problem"),
+    [
+        (["y"], ["x"], "'x' lies upstream of the inputs 'y'"),
+        (["y"], ["z"], "'z' is an input of the graph"),
+        (["x"], ["y", "z"], "'z' is an input of the graph"),
+    ],
+)
+def test_an_input_of_the_graph_is_no_output_of_a_cut(model_of, inputs, outputs, problem):
+    model = model_of(
+        "g (float[2] x, float[2] z) => (float[2] y, float[2] w) { y = Abs(x) w = Add(y, z) }"
+    )
+
+    with pytest.raises(CutError, match=problem):
+        close(GraphIndex.of(model), inputs, outputs)
+
+
 def test_a_node_kept_for_its_other_outputs_drops_the_cut_name(model_of):
     model = model_of("""
         two (float[4] x) => (float[2] y) {

@@ -465,6 +465,39 @@ def test_a_slice_of_the_whole_batch_follows_and_its_first_sample_does_not(model_
         changed(runtime, model_of(text.format(size=1)), Rebatch("N"))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("to", ["N", 3])
+def test_equal_parts_of_what_follows_follow(model_of, runtime, size, to):
+    model = model_of(f"""
+        guided (float[{size},4] x) => (float[{size},4] y) <int64[2] halves = {{{size},{size}}}> {{
+            n = Neg(x)
+            both = Concat <axis = 0> (x, n)
+            e = Exp(both)
+            a, b = Split <axis = 0> (e, halves)
+            y = Sub(a, b)
+        }}
+    """)
+
+    result = changed(runtime, model, Rebatch(to))
+
+    assert f"'halves' [{size}, {size}] -> [{to}, {to}] at Split" in result.changes[0]
+
+
+@pytest.mark.parametrize("parts", ["1,1", "1,3"])
+def test_parts_that_hold_samples_are_not_taken_from_another_number_of_them(
+    model_of, runtime, parts
+):
+    size = sum(map(int, parts.split(",")))
+    model = model_of(f"""
+        apart (float[{size},4] x) => (float[n,4] y, float[m,4] z) <int64[2] parts = {{{parts}}}> {{
+            y, z = Split <axis = 0> (x, parts)
+        }}
+    """)
+
+    with pytest.raises(ShapeError, match="not proved|Split @0 is in the way"):
+        changed(runtime, model, Rebatch("N"))
+
+
 def test_an_input_that_must_have_the_batch_too_is_named(model_of):
     model = model_of("""
         masked (float[2,4] x, float[2,4] mask) => (float[2,4] y) { y = Mul(x, mask) }

@@ -42,7 +42,12 @@ def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None)
             told = {} if second is None else differences(model, second, symbols)
             return Followed(model, trace(model, symbols, told), tuple(inlined))
         except Called as called:
-            inlined.append("::".join(filter(None, function_key(called.function)[:2])))
+            name = "::".join(filter(None, function_key(called.function)[:2]))
+            if name in inlined:  # the inliner left a call of it
+                raise ShapeError(
+                    f"what must follow is in function {name!r}, which cannot be inlined"
+                ) from called
+            inlined.append(name)
             model = _inlined(model, called.function)
             second = None if second is None else _inlined(second, called.function)
         except ShapeError as error:
