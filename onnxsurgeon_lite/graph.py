@@ -28,7 +28,7 @@ from onnx import (
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.scopes import Origin, origins
+from onnxsurgeon_lite.scopes import Origins
 from onnxsurgeon_lite.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -60,6 +60,7 @@ class GraphIndex:
         producer: value -> the node it comes from.
         inputs, outputs: the graph's declarations by name.
         initializers: by name, sparse ones included.
+        learning: whether another thread is about to learn every type: whoever only looks need not wait for it.
     """
 
     model: Model
@@ -69,6 +70,7 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    learning: bool = False
     _without_type: set[str] = field(default_factory=set)
 
     @classmethod
@@ -88,7 +90,7 @@ class GraphIndex:
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
         for position, node in enumerate(index.nodes):
-            for name in node.output:
+            for name in node.output[:]:
                 if name and index.producer.setdefault(name, position) != position:
                     raise index._two_producers(name, position)
         return index
@@ -110,26 +112,49 @@ class GraphIndex:
         """Name -> the nodes that have it."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
-            if node.name:
-                found[node.name].append(position)
+            if name := node.name:
+                found[name].append(position)
         return dict(found)
+
+    @cached_property
+    def node_names(self) -> list[str]:
+        """Every node's name, sorted."""
+        return sorted(self.named)
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
-        for position in range(len(self.nodes)):
-            for name in self.reads[position]:
+        for position, node in enumerate(self.nodes):
+            names = self.reads[position] if node.attribute else dict.fromkeys(node.input[:])
+            for name in names:
                 found[name].append(position)
+        found.pop("", None)
         return dict(found)
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
         for position in mentioning(self._encoded, found):
-            for name in found.keys() & self.reads[position]:
-                found[name].append(position)
+            reads = self._read_by(position)
+            if not found.keys().isdisjoint(reads):
+                for name in found.keys() & reads:
+                    found[name].append(position)
         return found
+
+    def unread(self, values: Iterable[str]) -> set[str]:
+        """Of a few values, those that no node needs."""
+        left = set(values)
+        for position in range(len(self.nodes)) if left else ():
+            left.difference_update(self._read_by(position))
+            if not left:
+                break
+        return left
+
+    def _read_by(self, position: int) -> list[str]:
+        """As `reads`, for one question about many nodes: omitted and repeated inputs are left in."""
+        node = self.nodes[position]
+        return self.reads[position] if node.attribute else node.input[:]
 
     @cached_property
     def _encoded(self) -> list[bytes]:
@@ -147,8 +172,8 @@ class GraphIndex:
 
     def _is_sorted(self) -> bool:
         producer = self.producer.get
-        for position, node in enumerate(self.nodes):
-            for name in self.reads[position] if node.attribute else node.input:
+        for position in range(len(self.nodes)):
+            for name in self._read_by(position):
                 if producer(name, -1) >= position:
                     return False
         return True
@@ -171,16 +196,16 @@ class GraphIndex:
         }
 
     @cached_property
-    def origins(self) -> list[Origin]:
+    def origins(self) -> Origins:
         """Where in the source program each node comes from."""
-        return origins(self.nodes, self.initializers)
+        return Origins(self.nodes, self.initializers)
 
     @cached_property
-    def scoped(self) -> dict[str, list[int]]:
-        """Module path -> the nodes that lie directly in it."""
+    def operators(self) -> dict[str, list[int]]:
+        """Operator -> its nodes, whatever their domains."""
         found = defaultdict[str, list[int]](list)
-        for position, origin in enumerate(self.origins):
-            found[origin.scope].append(position)
+        for position, node in enumerate(self.nodes):
+            found[node.op_type].append(position)
         return dict(found)
 
     @cached_property
@@ -401,7 +426,7 @@ class _Reads(Sequence[list[str]]):
         reads = self._known.get(position)
         if reads is None:
             node = self._nodes[position]
-            names = [*node.input, *captured(node)] if node.attribute else node.input
+            names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
 
@@ -507,7 +532,7 @@ def check_functions(model: ModelProto) -> None:
     """Raise `GraphError` when a function calls itself, directly or not."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
-        key: {k for k in map(call_key, _all_nodes(function.node)) if k in functions}
+        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
         for key, function in functions.items()
     }
     while calls:
@@ -517,15 +542,6 @@ def check_functions(model: ModelProto) -> None:
             raise GraphError(f"functions that call themselves, directly or not: {names}")
         for key in leaves:
             del calls[key]
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        yield node
-        for _, graph in walk.bodies(node):
-            pending += graph.node
 
 
 def _defined(body: Body) -> set[str]:

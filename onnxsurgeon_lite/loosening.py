@@ -1,23 +1,16 @@
 """Declared sizes that hang on the numbers of a constant, found by inference with the constant and without it."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.declarations import contradicts, downstream, infer
+from onnxsurgeon_lite.declarations import BY_SHAPE_ALONE, contradicts, downstream, infer
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _UNKNOWN = "unk__"  # how ONNX's inference begins its own symbols
-_BY_SHAPE_ALONE = frozenset(
-    (
-        *("Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Conv", "ConvTranspose", "Gemm", "MatMul"),
-        *("BatchNormalization", "LayerNormalization", "InstanceNormalization"),
-    )
-)
-"""Operators whose results have a shape that follows from the shapes of what they read."""
 
 
 def loosen(
@@ -31,7 +24,7 @@ def loosen(
     Returns:
         What was declared before, of each value whose declaration changed.
     """
-    if not _decides_shapes(before, constants):
+    if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
     declared = [info for info in _declared(result.proto) if info.name in stale]
@@ -39,38 +32,51 @@ def loosen(
     made_here = {name for user in read_here for name in before.nodes[user].output}
     wanted = made_here.union(info.name for info in declared)
     known = infer(before.model, stale, wanted) if declared else {}
-    left = _inferred_without(result, constants, stale, known, made_here, wanted) if known else {}
+    until = 1 + max(read_here, default=-1)
+    left = (
+        _inferred_without(result, constants, stale, known, made_here, until, wanted)
+        if known
+        else {}
+    )
     outputs = {info.name for info in result.proto.graph.output}
-    kinds: dict[tuple[bytes, ...], TypeProto] = {}  # most values are of few types
+    nothing = TypeProto()
+    kinds: dict[tuple[bytes, ...], tuple[TypeProto, TypeProto]] = {}  # most values are of few types
     changed = {}
     for info in declared:
-        if info.name in known:
-            sides = info.type, known[info.name], left.get(info.name, TypeProto())
-            key = (*(kind.SerializeToString() for kind in sides), bytes([info.name in outputs]))
+        name = info.name
+        if name in known:
+            sides = info.type, known[name], left.get(name, nothing)
+            key = (*_encoded(sides), bytes([name in outputs]))
             if key not in kinds:
-                kinds[key] = _loosened(*sides, info.name in outputs)
-            if kinds[key] != info.type:
-                changed[info.name] = TypeProto()
-                changed[info.name].CopyFrom(info.type)
-                info.type.CopyFrom(kinds[key])
+                kinds[key] = _copied(info.type), _loosened(*sides, name in outputs)
+            original, looser = kinds[key]
+            if looser != original:
+                changed[name] = original
+                info.type.CopyFrom(looser)
     return changed
 
 
 def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: declare again, in place, what was loosened, or the sizes that are true now."""
     inferred = infer(result, loosened.keys()) if loosened else {}
+    kinds: dict[tuple[bytes, ...], TypeProto] = {}  # most values are of few types
     for info in _declared(result.proto):
-        if info.name in inferred:
-            info.type.CopyFrom(_tightened(info.type, loosened[info.name], inferred[info.name]))
+        name = info.name
+        if name in inferred:
+            sides = info.type, loosened[name], inferred[name]
+            key = _encoded(sides)
+            if key not in kinds:
+                kinds[key] = _tightened(*sides)
+            info.type.CopyFrom(kinds[key])
 
 
-def _decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
+def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
     """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
     carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
     known = set(constants)
     for position in index.order if carried else range(len(index.nodes)):
         node = index.nodes[position]
-        if node.op_type in _BY_SHAPE_ALONE and node.domain in ("", "ai.onnx"):
+        if node.op_type in BY_SHAPE_ALONE and node.domain in ("", "ai.onnx"):
             if carried and not carried.isdisjoint(node.input):
                 carried.update(filter(None, node.output))
         elif not (
@@ -86,18 +92,21 @@ def _inferred_without(
     stale: set[str],
     known: Mapping[str, TypeProto],
     made_here: set[str],
+    until: int,
     wanted: set[str],
 ) -> dict[str, TypeProto]:
-    """The types that do not need the numbers of the constants; `made_here` is what their readers make."""
+    """The types that do not need the numbers of the constants.
+
+    Args:
+        made_here: what the constants' readers make; they are among the nodes before `until`.
+    """
     bare = result.copy()
     initializers = bare.proto.graph.initializer
     for place in range(len(initializers) - 1, -1, -1):
         if initializers[place].name in constants:
             del initializers[place]  # a default
-    left = infer(bare, stale, wanted)
-    ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - left.keys()}
-    if not ranked:
-        return left
+    here = infer(bare, stale, made_here, until)
+    ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - here.keys()}
     missing = set(ranked)
     for info in _declared(bare.proto):
         if info.name in ranked:
@@ -110,8 +119,7 @@ def _inferred_without(
 
 def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
     """A declared type without the sizes that are known, and are not among what is left."""
-    kind = TypeProto()
-    kind.CopyFrom(declared)
+    kind = _copied(declared)
     sizes = known.tensor_type.shape.dim
     still = left.tensor_type.shape.dim
     dims = kind.tensor_type.shape.dim
@@ -131,8 +139,7 @@ def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output:
 def _tightened(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
     """The original type where all that was loosened follows again; else what follows now."""
     sizes = inferred.tensor_type.shape.dim
-    kind = TypeProto()
-    kind.CopyFrom(current)
+    kind = _copied(current)
     shape = kind.tensor_type.shape
     if not current.tensor_type.HasField("shape"):
         if not contradicts(original, inferred):
@@ -157,10 +164,19 @@ def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
     yield from model.graph.output
 
 
+def _encoded(kinds: Iterable[TypeProto]) -> tuple[bytes, ...]:
+    return tuple(kind.SerializeToString() for kind in kinds)
+
+
+def _copied(kind: TypeProto) -> TypeProto:
+    copied = TypeProto()
+    copied.CopyFrom(kind)
+    return copied
+
+
 def _of_rank(kind: TypeProto) -> TypeProto:
     """The type with its rank alone."""
-    ranked = TypeProto()
-    ranked.CopyFrom(kind)
+    ranked = _copied(kind)
     for dim in ranked.tensor_type.shape.dim:
         _clear(dim)
     return ranked

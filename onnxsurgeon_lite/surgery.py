@@ -19,12 +19,13 @@ Nodes = MutableSequence[NodeProto]
 
 def defined(graph: GraphProto) -> Iterator[str]:
     """The names that a graph itself gives: inputs, initializers, what its nodes produce."""
-    yield from _declared(graph)
+    yield from sources(graph)
     for node in graph.node:
-        yield from filter(None, node.output)
+        yield from filter(None, node.output[:])
 
 
-def _declared(graph: GraphProto) -> Iterator[str]:
+def sources(graph: GraphProto) -> Iterator[str]:
+    """The names that a graph gives without a node: inputs, initializers."""
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
@@ -36,9 +37,9 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     pending = list(graphs)
     while pending:
         graph = pending.pop()
-        found.update(_declared(graph), (value.name for value in graph.output))
+        found.update(sources(graph), (value.name for value in graph.output))
         for node in graph.node:
-            found.update(node.input, node.output)
+            found.update(node.input[:], node.output[:])
             if node.attribute:
                 pending.extend(body for _, body in walk.bodies(node))
     return found
@@ -152,9 +153,10 @@ def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> 
 
 
 def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
-    if names.keys().isdisjoint(slots):
+    held = slots[:]
+    if names.keys().isdisjoint(held):
         return
-    for slot, name in enumerate(slots):
+    for slot, name in enumerate(held):
         if name in names and name:
             slots[slot] = names[name]
 

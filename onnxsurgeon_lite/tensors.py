@@ -106,8 +106,15 @@ def encode(array: Array) -> bytes:
 
 
 def to_array(tensor: TensorProto) -> Array:
-    """The numbers of a tensor whose payload is in memory."""
-    return np.asarray(numpy_helper.to_array(tensor))
+    """The numbers of a tensor whose payload is in memory.
+
+    Raises:
+        SurgeonError: its dtype, shape and payload do not fit together.
+    """
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SurgeonError(f"tensor {tensor.name!r} is malformed: {error}") from error
 
 
 def from_array(array: Array, name: str = "") -> TensorProto:

@@ -69,6 +69,16 @@ def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
     return found
 
 
+def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """These nodes, and those of the subgraphs that they hold, of any depth."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        for _, graph in bodies(node):
+            pending += graph.node
+
+
 def _of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
     for node in nodes:
         if node.attribute:

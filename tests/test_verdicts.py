@@ -209,6 +209,36 @@ def test_random_operators_are_replayed_and_the_fault_behind_them_named(tmp_path,
         assert any("'noise' is replayed" in note for note in result.notes)
 
 
+def test_what_draws_within_a_function_that_a_function_calls_is_replayed_too(tmp_path, runtime):
+    right = parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21, "local": 1]>
+        net (float[8] x) => (float[8] y) { n = local.Noisy (x) y = Add (x, n) }
+        <domain: "local", opset_import: ["local": 1]> Noisy (x) => (n) { n = local.Draw (x) }
+        <domain: "local", opset_import: ["": 21]> Draw (x) => (n) { n = RandomNormalLike (x) }"""
+    )
+    case = Case(tmp_path, right, runtime)
+
+    result = case.bisect(right)
+
+    assert result.verdict == "agrees"
+    assert any("'n' is replayed" in note for note in result.notes)
+
+
+def test_a_value_that_comes_out_otherwise_the_second_time_is_random():
+    ones = np.ones(4, np.float32)
+    evidence = Evidence(
+        nodes=[helper.make_node("Draw", ["x"], ["y"], domain="custom")],
+        actual=2 * ones,
+        reference=ones,
+        tolerance=None,
+        inputs={"x": (ones, ones)},
+        local=3 * ones,
+        varies=True,
+    )
+
+    assert judge(evidence)[0].verdict == "random"
+
+
 def test_random_operators_without_a_recording_are_refused(tmp_path, runtime):
     right = parsed("net (float[8] x) => (float[8] y) { n = RandomNormalLike (x) y = Add (x, n) }")
     case = Case(tmp_path, right, runtime)

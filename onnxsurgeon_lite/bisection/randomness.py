@@ -1,13 +1,13 @@
 """Operators that draw random numbers: another run draws others, so what they gave is replayed from the references."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
-from onnx import NodeProto, TensorProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph import GraphIndex, reached_functions
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.references import ReferenceSet
 
@@ -21,13 +21,10 @@ _RANDOM = frozenset(
 
 def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
     """The nodes that the values depend on and that draw random numbers, themselves or in a body or function."""
-    drawing = {f.name for f in index.model.proto.functions if any(map(_draws, f.node))}
     return [
         position
         for position in sorted(index.ancestors(values))
-        if any(
-            _draws(node) or node.op_type in drawing for node in _with_bodies(index.nodes[position])
-        )
+        if _draws_inside(index.model.proto, index.nodes[position])
         or _trains(index, index.nodes[position])
     ]
 
@@ -54,12 +51,10 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
     return needed
 
 
-def _with_bodies(node: NodeProto) -> Iterator[NodeProto]:
-    pending = [node]
-    while pending:
-        node = pending.pop()
-        yield node
-        pending += (inner for _, graph in walk.bodies(node) for inner in graph.node)
+def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
+    """Whether the node draws, or one in its bodies or in a function that it calls, directly or not."""
+    called = (inner for function in reached_functions(model, [node]) for inner in function.node)
+    return any(map(_draws, walk.with_inner([node, *called])))
 
 
 def _draws(node: NodeProto) -> bool:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds
-from onnxsurgeon_lite.frames import Inside
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import Inside
 from onnxsurgeon_lite.match.mapping import load_map, renamed, static_shapes
 from onnxsurgeon_lite.match.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.match.sides import side_of_model, side_of_references

@@ -9,11 +9,10 @@ from onnx import GraphProto, ValueInfoProto
 
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.declarations import contradicts, infer
-from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
-from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses
+from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses, sources
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,10 @@ class Fix:
         result = model.copy()
         changes: list[str] = []
         for graph in walk.graphs(result.proto):
-            place = f"graph {graph.name!r}"
-            changes += (f"{text} in {place}" for text in _single_producers(graph))
-            changes += (f"{text} in {place}" for text in _unique_nodes(graph))
-            changes += (f"{text} in {place}" for text in _declared_once(graph))
-            changes += (f"{text} in {place}" for text in _unshadowed(graph))
+            found = [*_single_producers(graph), *_unique_nodes(graph)]
+            known = set(defined(graph))
+            found += (*_declared_once(graph, known), *_unshadowed(graph, known))
+            changes += (f"{text} in graph {graph.name!r}" for text in found)
         changes += sort_nodes(result)
         changes += _stale(result)
         return PassResult.of(model, result, changes)
@@ -47,7 +45,7 @@ class Fix:
 
 def _single_producers(graph: GraphProto) -> Iterable[str]:
     """Give each definition of a value but the last a name of its own."""
-    times = Counter(name for node in graph.node for name in node.output if name)
+    times = Counter([name for node in graph.node for name in node.output[:] if name])
     outer = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     left = {n: count + (n in outer) for n, count in times.items() if count + (n in outer) > 1}
     if not left:
@@ -71,15 +69,18 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
         value.name = current.get(value.name, value.name)
 
 
-def _unshadowed(graph: GraphProto) -> Iterable[str]:
+def _unshadowed(graph: GraphProto, known: set[str]) -> Iterable[str]:
     """A body that gives a name of an outer scope to a value of its own is refused by the checker and by runtimes."""
-    renamed = clear_bodies(graph.node, set(defined(graph)))
+    renamed = clear_bodies(graph.node, known)
     if renamed:
         yield f"renamed values in bodies that were called as outer ones: {', '.join(map(repr, renamed[:6]))}"
 
 
 def _unique_nodes(graph: GraphProto) -> Iterable[str]:
-    taken = {node.name for node in graph.node}
+    names = [name for node in graph.node if (name := node.name)]
+    taken = set(names)
+    if len(taken) == len(names):
+        return
     seen: set[str] = set()
     renamed = 0
     for node in graph.node:
@@ -87,12 +88,10 @@ def _unique_nodes(graph: GraphProto) -> Iterable[str]:
             node.name = fresh(node.name, taken)
             renamed += 1
         seen.add(node.name)
-    if renamed:
-        yield f"renamed {renamed} nodes that had another's name"
+    yield f"renamed {renamed} nodes that had another's name"
 
 
-def _declared_once(graph: GraphProto) -> Iterable[str]:
-    known = set(defined(graph))
+def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
     seen = {value.name for values in (graph.input, graph.output) for value in values}
     dropped = _drop(graph.value_info, known, seen)
     if dropped:
@@ -112,10 +111,11 @@ def _drop(infos: MutableSequence[ValueInfoProto], known: set[str], seen: set[str
 
 def _stale(result: Model) -> Iterable[str]:
     """Correct the value_info and outputs of the main graph that inference contradicts."""
-    index = GraphIndex.of(result)
     graph = result.proto.graph
-    inferred = infer(result, set(index.producer))
-    for info in (*graph.value_info, *graph.output):
+    given = set(sources(graph))
+    declared = [info for info in (*graph.value_info, *graph.output) if info.name not in given]
+    inferred = infer(result, {info.name for info in declared})
+    for info in declared:
         kind = inferred.get(info.name)
         if kind is not None and info.type != kind and contradicts(info.type, kind):
             info.type.CopyFrom(kind)

@@ -71,9 +71,10 @@ def recall(source: TensorProto | ValueInfoProto) -> Origin | None:
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
     """Note what was declared of the values whose sizes hang on `target` from now on."""
     if types:
-        entry: dict[str, list[str]] = {}  # most values are of few types
+        same: dict[bytes, list[str]] = {}  # most values are of few types
         for name, kind in types.items():
-            entry.setdefault(_encoded(kind), []).append(name)
+            same.setdefault(kind.SerializeToString(deterministic=True), []).append(name)
+        entry = {base64.b64encode(kind).decode(): names for kind, names in same.items()}
         target.metadata_props.add(key=_LOOSENED, value=json.dumps(entry))
 
 

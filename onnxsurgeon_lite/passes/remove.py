@@ -123,9 +123,9 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
 
 def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
     read = dict.fromkeys(name for position in removed for name in index.reads[position])
-    users = after.readers(read)
     ends = after.outputs.keys() | after.inputs.keys()
-    idle = [name for name in read if name in after and not users[name] and name not in ends]
+    left = after.unread(name for name in read if name in after and name not in ends)
+    idle = [name for name in read if name in left]
     if not idle:
         return []
     shown = ", ".join(map(repr, idle[:6]))

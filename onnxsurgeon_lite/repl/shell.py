@@ -1,7 +1,6 @@
 """The prompt: an IPython shell that knows the commands. The only importer of IPython."""
 
 import re
-import threading
 from collections.abc import Callable
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -16,6 +15,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.repl.commands import COMMANDS, do
 from onnxsurgeon_lite.repl.completion import complete, words
+from onnxsurgeon_lite.repl.preparing import Preparation
 from onnxsurgeon_lite.repl.script import show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
@@ -23,7 +23,7 @@ from onnxsurgeon_lite.report import html, lines
 from onnxsurgeon_lite.report.debugging import text_of
 
 _DO = "__onnxdbg__"
-_PATIENCE = 0.5  # seconds until the prompt is there
+_PATIENCE = 0.2  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
 
@@ -36,24 +36,13 @@ def run_shell(session: Session) -> None:
     config.Completer.use_jedi = False  # a second of imports; the objects know more
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _Place(shell, session)
-    install(shell, session)
-    preparing = threading.Timer(_PATIENCE, _prepare, [session])
-    preparing.daemon = True
-    preparing.start()
+    install(shell, session).begin(_PATIENCE)
     lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
     shell.mainloop()
     shell.atexit_operations()
 
 
-def _prepare(session: Session) -> None:
-    """Index what the first look around would wait for, while the user reads and types."""
-    index = session.dbg.index
-    for first in (index.consumers, index.named, index.scoped, index.rank):
-        len(first)
-    index.learn_types(index.producer)
-
-
-def install(shell: InteractiveShell, session: Session) -> None:
+def install(shell: InteractiveShell, session: Session) -> Preparation:
     """Give a shell the commands, the names, their completion and how results look."""
     shell.push({**session.namespace, _DO: _doer(session)}, interactive=False)
     session.namespace = shell.user_ns
@@ -63,6 +52,9 @@ def install(shell: InteractiveShell, session: Session) -> None:
     session.show = _shower(shell)
     for kind in html.KINDS:
         _format(shell, kind)
+    preparation = Preparation(session)
+    shell.events.register("post_run_cell", lambda _: preparation.begin())
+    return preparation
 
 
 def transformed(cell: list[str]) -> list[str]:
