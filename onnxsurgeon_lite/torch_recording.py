@@ -1,11 +1,9 @@
 """Reference tensors of a PyTorch module, for a model that was exported from it."""
 
-import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
@@ -13,11 +11,11 @@ from onnxsurgeon_lite.feeds import required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.references import ReferenceSet, open_references
-from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.torch_recorder import (
-    DTYPES,
     Recorded,
     RecordError,
+    Stored,
+    bind_feeds,
     load_factory,
     record_module,
 )
@@ -44,7 +42,8 @@ def record_factory(
     try:
         module, args, kwargs = load_factory(target)
         if feeds is not None:
-            args, kwargs = _bound(module, _tensors(open_references(feeds, inputs)))
+            sample = bind_feeds(module, _arrays(open_references(feeds, inputs)))
+            args, kwargs = sample.args, sample.kwargs
         return record_module(
             module,
             args,
@@ -61,32 +60,13 @@ def record_factory(
         raise told from error
 
 
-def _bound(
-    module: torch.nn.Module, feeds: dict[str, torch.Tensor]
-) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
-    """(args, kwargs): by name where `forward` has parameters of that name, else in their order."""
-    parameters = inspect.signature(module.forward).parameters
-    if all(name in parameters for name in feeds):
-        return (), feeds
-    return tuple(feeds.values()), {}
-
-
-def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
+def _arrays(feeds: ReferenceSet) -> dict[str, Stored]:
     names = [name for name in feeds if feeds.entries[name].is_input] or list(feeds)
-    of_name = {name: dtype for dtype, name in DTYPES.items()}
-    found: dict[str, torch.Tensor] = {}
+    arrays: dict[str, Stored] = {}
     for name in names:
         array = feeds.read(name)
-        dtype = _dtype_name(array)
-        if not isinstance(array, np.ndarray) or dtype not in of_name:
+        if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
             raise UsageError(f"feed {name!r} is no tensor that torch has", "leave it out")
-        raw = bytearray(tensors.encode(array))
-        flat = torch.frombuffer(raw, dtype=of_name[dtype]) if raw else torch.empty(0)
-        found[name] = flat.to(of_name[dtype]).reshape(array.shape)
-    return found
-
-
-def _dtype_name(array: Stored | None) -> str:
-    if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
-        return ""
-    return tensors.dtype_name(tensors.data_type_of_numpy(array.dtype))
+        dtype = tensors.dtype_name(tensors.data_type_of_numpy(array.dtype))
+        arrays[name] = (dtype, array.shape, tensors.encode(array))
+    return arrays
