@@ -1,17 +1,20 @@
 """A graph to walk around in: values, their producers and consumers, what lies around and between."""
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from itertools import chain
+from typing import overload
 
 from onnxsurgeon_lite import inspect
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.select import select_nodes, select_values
+from onnxsurgeon_lite.names import fitting, glob, shown
+from onnxsurgeon_lite.select import select_node, select_nodes
 
 _SHOWN = 4  # consumers in a line
+_LISTED = 40  # nodes below each other
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,13 @@ class Value:
     @property
     def type(self) -> str:
         """Its type, as `float [1, 3]`."""
-        if self.name not in self.index.types:
-            self.index.learn_types(self.index.producer)  # at once: one by one would take long
-        kind = self.index.types.get(self.name)
-        return inspect.type_text(kind) if kind is not None else "unknown type"
+        index = self.index
+        if self.name not in index.types and not index.learning:
+            index.learn_types(index.producer)  # at once: one by one would take long
+        kind = index.types.get(self.name)
+        if kind is None:
+            return "type not inferred yet" if index.learning else "unknown type"
+        return inspect.type_text(kind)
 
     @property
     def kind(self) -> str:
@@ -48,9 +54,9 @@ class Value:
         return None if position is None else Node(self.index, position)
 
     @property
-    def consumers(self) -> "list[Node]":
+    def consumers(self) -> "Nodes":
         """The nodes that read it."""
-        return [Node(self.index, user) for user in self.index.consumers.get(self.name, ())]
+        return Nodes(self.index, self.index.consumers.get(self.name, ()))
 
     @property
     def scope(self) -> str:
@@ -120,6 +126,31 @@ class Node:
         return shown(f"{self.title}: {reads} -> {made}{scope}")
 
 
+class Nodes(Sequence[Node]):
+    """Nodes of the main graph: a line each, of many those at the beginning."""
+
+    def __init__(self, graph: GraphIndex, positions: Sequence[int]) -> None:
+        self._graph = graph
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @overload
+    def __getitem__(self, place: int) -> Node: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Nodes": ...
+    def __getitem__(self, place: int | slice) -> "Node | Nodes":
+        if isinstance(place, slice):
+            return Nodes(self._graph, self.positions[place])
+        return Node(self._graph, self.positions[place])
+
+    def __repr__(self) -> str:
+        lines = [repr(node) for node in self[:_LISTED]]
+        more = len(self) - _LISTED
+        return "\n".join([*lines, *([f"and {more:,} more"] if more > 0 else [])]) or "no nodes"
+
+
 class Graph:
     """The main graph of a model: `graph["22"]`, `graph.find(op="Conv")`, `graph.around("22")`, `graph.path(a, b)`."""
 
@@ -139,10 +170,7 @@ class Graph:
         index = self.index
         if name.removeprefix("name:") in index:
             return Value(index, name.removeprefix("name:"))
-        nodes = select_nodes(index, name)
-        if len(nodes) == 1:
-            return Node(index, nodes[0])
-        return Value(index, select_values(index, [name]).names[0])
+        return Node(index, select_node(index, name))
 
     def __repr__(self) -> str:
         index = self.index
@@ -155,25 +183,28 @@ class Graph:
 
     def find(
         self, op: str = "*", scope: str = "", name: str = "*", cls: str = "", src: str = ""
-    ) -> list[Node]:
+    ) -> Nodes:
         """The nodes of an operator, in a module, of a name; patterns all of them.
 
         Raises:
             UnknownNameError: there is no such module, class or source line.
         """
-        index, nodes = self.index, self.index.nodes
+        index = self.index
         places = (("scope", scope), ("class", cls), ("src", src))
-        chosen = [set(select_nodes(index, f"{kind}:{text}")) for kind, text in places if text]
-        found: Sequence[int] = sorted(set.intersection(*chosen)) if chosen else range(len(nodes))
-        if name != "*":
-            found = [p for p in found if fnmatchcase(nodes[p].name, name)]
+        chosen = [select_nodes(index, f"{kind}:{text}") for kind, text in places if text]
         if op != "*":
-            ops = [(p, nodes[p].op_type) for p in found]
-            fits = {each for each in {each for _, each in ops} if fnmatchcase(each, op)}
-            found = [p for p, each in ops if each in fits]
-        return [Node(index, position) for position in found]
+            ops = filter(glob(op), index.operators)
+            chosen.append(_merged(index.operators[each] for each in ops))
+        if name != "*":
+            chosen.append(_merged(index.named[each] for each in fitting(index.node_names, name)))
+        if not chosen:
+            return Nodes(index, range(len(index.nodes)))
+        fewest, *others = sorted(chosen, key=len)
+        for other in others:
+            fewest = [position for position in fewest if _has(other, position)]
+        return Nodes(index, fewest)
 
-    def around(self, name: str, radius: int = 1) -> list[Node]:
+    def around(self, name: str, radius: int = 1) -> Nodes:
         """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
@@ -183,9 +214,9 @@ class Graph:
             values -= index.initializers.keys()
             edge = {p for n in values for p in self._neighbours(n)} - near
             near |= edge
-        return [Node(index, position) for position in sorted(near, key=index.places.__getitem__)]
+        return Nodes(index, sorted(near, key=index.places.__getitem__))
 
-    def path(self, start: str, end: str) -> list[Node]:
+    def path(self, start: str, end: str) -> Nodes:
         """The nodes of a shortest way from one value or node to another, along the edges.
 
         Raises:
@@ -198,11 +229,11 @@ class Graph:
         while pending:
             position: int | None = pending.popleft()
             if position in goals:
-                way = []
+                way = list[int]()
                 while position is not None:
-                    way.append(Node(index, position))
+                    way.append(position)
                     position = came_from[position]
-                return way[::-1]
+                return Nodes(index, way[::-1])
             made = index.nodes[position or 0].output
             for user in (user for name in made if name for user in index.consumers.get(name, ())):
                 if user not in came_from:
@@ -224,3 +255,13 @@ class Graph:
         producer = self.index.producer.get(name)
         users = self.index.consumers.get(name, [])
         return users if producer is None else [producer, *users]
+
+
+def _merged(lists: Iterable[list[int]]) -> list[int]:
+    several = list(lists)
+    return several[0] if len(several) == 1 else sorted(chain.from_iterable(several))
+
+
+def _has(ordered: Sequence[int], position: int) -> bool:
+    place = bisect_left(ordered, position)
+    return place < len(ordered) and ordered[place] == position

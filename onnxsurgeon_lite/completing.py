@@ -1,13 +1,13 @@
 """Names that begin with what was typed: values, nodes, selectors. Quick for any number of them."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import islice
 
-from onnxsurgeon_lite.frames import inner_values
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph import FUNCTION_PATH, GraphIndex, function_path
+from onnxsurgeon_lite.inner import inner_values
+from onnxsurgeon_lite.names import starting
 from onnxsurgeon_lite.scopes import Origin
 
 _MOST = 200  # that are offered at once
@@ -26,8 +26,23 @@ class Names:
 
     def nodes(self, typed: str) -> list[str]:
         """Nodes, selectors of them, values that stand for their producers."""
-        found = self._selectors(typed) or self._inside(typed) or _starting(self._nodes, typed)
+        found = (
+            self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
+        )
         return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
+
+    def inputs(self, typed: str) -> list[str]:
+        """What is fed."""
+        return _starting(sorted(self.index.inputs.keys() - self.index.initializers), typed)
+
+    def outputs(self, typed: str) -> list[str]:
+        """What the model gives."""
+        return _starting(sorted(self.index.outputs), typed)
+
+    def functions(self, typed: str) -> list[str]:
+        """Functions: `domain::name`."""
+        found = map(function_path, self.index.model.proto.functions)
+        return _starting(sorted(path.removeprefix(FUNCTION_PATH) for path in found), typed)
 
     def ops(self, typed: str) -> list[str]:
         """Operators."""
@@ -74,21 +89,18 @@ class Names:
         return sorted(self.index.values())
 
     @cached_property
-    def _nodes(self) -> list[str]:
-        return _sorted(node.name for node in self.index.nodes)
-
-    @cached_property
     def _ops(self) -> list[str]:
-        return _sorted(node.op_type for node in self.index.nodes)
+        return sorted(self.index.operators)
 
     @cached_property
     def _scopes(self) -> list[str]:
-        return _sorted(path for scope in self.index.scoped for path in Origin(scope).around())
+        return _sorted(
+            path for scope in self.index.origins.scopes for path in Origin(scope).around()
+        )
 
     @cached_property
     def _classes(self) -> list[str]:
-        classes = {name for origin in self.index.origins for _, name in origin.modules}
-        return _sorted(name.rpartition(".")[2] for name in classes)
+        return _sorted(name.rpartition(".")[2] for name in self.index.origins.classes)
 
     @cached_property
     def _sources(self) -> list[str]:
@@ -100,5 +112,4 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 
 def _starting(names: list[str], typed: str) -> list[str]:
-    place = bisect_left(names, typed)
-    return list(islice(takewhile(lambda n: n.startswith(typed), islice(names, place, None)), _MOST))
+    return list(islice(starting(names, typed), _MOST))

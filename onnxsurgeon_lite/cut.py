@@ -51,6 +51,9 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
     if leaves:
         if len(unused) == len(inputs) and inputs:
             _refuse_upstream(index, inputs, outputs)
+        for name in outputs:
+            if name in leaves:
+                raise CutError(f"output {name!r} is an input of the graph: no node computes it")
         raise _open_cut(index, inputs, outputs, needed_by)
     return Cut(tuple(inputs), tuple(outputs), tuple(sorted(nodes)), unused)
 
@@ -129,7 +132,7 @@ def _walk_back(
 
 
 def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    before = {name for p in index.ancestors(inputs) for name in index.nodes[p].output}
+    before = _upstream(index, inputs).difference(index.initializers)
     for name in outputs:
         if name in before:
             raise CutError(

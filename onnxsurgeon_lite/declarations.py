@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Set
 
 from onnx import GraphProto, ModelProto, TypeProto, shape_inference
 
+from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+
+_FAILURES = (shape_inference.InferenceError, RuntimeError, ValueError)
 
 BY_SHAPE_ALONE = frozenset(
     (
@@ -50,22 +53,28 @@ def follow(
 
     Returns:
         A note for each output whose declaration changed.
+
+    Raises:
+        EditError: what depends on them does not take the new types.
     """
     places = {name: (stands_for or {}).get(name, name) for name in types}
     before.learn_types(place for place in places.values() if place in before)
     known = before.types
     changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
-    return retype(result, changed) if changed else []
+    return retype(before.model, result, changed) if changed else []
 
 
-def retype(result: Model, values: Iterable[str]) -> list[str]:
+def retype(before: Model, result: Model, values: Iterable[str]) -> list[str]:
     """Declare anew, as inferred, the types of some values and of all that depends on them.
 
     Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
+
+    Raises:
+        EditError: what depends on them does not take the new types.
     """
     index = GraphIndex.of(result)
     stale = downstream(index, values) - index.inputs.keys()
-    inferred = infer(result, stale)
+    inferred = _fitting(before, result, stale)
     graph = result.proto.graph
     for place in range(len(graph.value_info) - 1, -1, -1):
         info = graph.value_info[place]
@@ -83,13 +92,34 @@ def retype(result: Model, values: Iterable[str]) -> list[str]:
     return notes
 
 
+def _fitting(before: Model, result: Model, values: Set[str]) -> dict[str, TypeProto]:
+    """The types of values, of a model in which all types fit together if they did before."""
+    try:
+        return infer(result, values, strict=True)
+    except _FAILURES as error:
+        try:
+            infer(before, values, strict=True)
+        except _FAILURES:
+            return infer(result, values)
+        reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
+        raise EditError(
+            f"the types do not fit further on: {reason}", "change what reads it in the same edit"
+        ) from error
+
+
 def infer(
-    model: Model, values: Set[str], wanted: Set[str] | None = None, count: int | None = None
+    model: Model,
+    values: Set[str],
+    wanted: Set[str] | None = None,
+    count: int | None = None,
+    *,
+    strict: bool = False,
 ) -> dict[str, TypeProto]:
     """The types of values (of those that are wanted), inferred without looking at what is declared of them.
 
     Args:
         count: look at the first nodes alone.
+        strict: have inference raise what it finds wrong, instead of leaving types out.
 
     Returns:
         Equal types as one object, to be read and not changed.
@@ -106,8 +136,12 @@ def infer(
         if info.name in values:
             info.ClearField("type")
     try:
-        inferred = shape_inference.infer_shapes(part, data_prop=_computes_sizes(part.graph)).graph
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        inferred = shape_inference.infer_shapes(
+            part, strict_mode=strict, data_prop=_computes_sizes(part.graph)
+        ).graph
+    except _FAILURES:
+        if strict:
+            raise
         return {}
     kinds: dict[bytes, TypeProto | None] = {}  # most values are of few types
     found = {}

@@ -28,7 +28,7 @@ from onnx import (
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.scopes import Origin, origins
+from onnxsurgeon_lite.scopes import Origins
 from onnxsurgeon_lite.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -60,6 +60,7 @@ class GraphIndex:
         producer: value -> the node it comes from.
         inputs, outputs: the graph's declarations by name.
         initializers: by name, sparse ones included.
+        learning: whether another thread is about to learn every type: whoever only looks need not wait for it.
     """
 
     model: Model
@@ -69,6 +70,7 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    learning: bool = False
     _without_type: set[str] = field(default_factory=set)
 
     @classmethod
@@ -115,11 +117,17 @@ class GraphIndex:
         return dict(found)
 
     @cached_property
+    def node_names(self) -> list[str]:
+        """Every node's name, sorted."""
+        return sorted(self.named)
+
+    @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
-            for name in self.reads[position] if node.attribute else dict.fromkeys(node.input[:]):
+            names = self.reads[position] if node.attribute else dict.fromkeys(node.input[:])
+            for name in names:
                 found[name].append(position)
         found.pop("", None)
         return dict(found)
@@ -188,16 +196,16 @@ class GraphIndex:
         }
 
     @cached_property
-    def origins(self) -> list[Origin]:
+    def origins(self) -> Origins:
         """Where in the source program each node comes from."""
-        return origins(self.nodes, self.initializers)
+        return Origins(self.nodes, self.initializers)
 
     @cached_property
-    def scoped(self) -> dict[str, list[int]]:
-        """Module path -> the nodes that lie directly in it."""
+    def operators(self) -> dict[str, list[int]]:
+        """Operator -> its nodes, whatever their domains."""
         found = defaultdict[str, list[int]](list)
-        for position, origin in enumerate(self.origins):
-            found[origin.scope].append(position)
+        for position, node in enumerate(self.nodes):
+            found[node.op_type].append(position)
         return dict(found)
 
     @cached_property

@@ -5,12 +5,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
+from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names, tensors, walk
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.feeds import shape_text
-from onnxsurgeon_lite.frames import Frame, Inside, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex, function_key
+from onnxsurgeon_lite.inner import InnerGraph, Inside, iterations_in
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.scopes import UNKNOWN
 
@@ -148,7 +149,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     """
     path = ""
     while name not in index and (inside := Inside.of(name)):
-        index = Frame.of(index, inside.position, inside.body).index
+        index = InnerGraph.of(index, inside.position, inside.body).index
         path += f"{inside.path}/"
         name = iterations_in(index, inside.rest)[0]
     index.require(name)
@@ -193,7 +194,12 @@ def model_text(model: Model) -> str:
     for tensor in walk.tensors(proto):
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)
-    return names.shown_text(str(printer.to_text(proto)))
+    try:
+        return names.shown_text(str(printer.to_text(proto)))
+    except (InferenceError, RuntimeError) as error:
+        raise GraphError(
+            f"the model cannot be printed: {error}", "see what is wrong with it: onnxdbg check"
+        ) from error
 
 
 def type_text(kind: TypeProto) -> str:

@@ -24,7 +24,7 @@ def loosen(
     Returns:
         What was declared before, of each value whose declaration changed.
     """
-    if not _decides_shapes(before, constants):
+    if not decides_shapes(before, constants):
         return {}
     stale = downstream(before, constants) - constants.keys()
     declared = [info for info in _declared(result.proto) if info.name in stale]
@@ -70,7 +70,7 @@ def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
             info.type.CopyFrom(kinds[key])
 
 
-def _decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
+def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
     """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
     carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
     known = set(constants)

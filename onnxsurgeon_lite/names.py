@@ -1,8 +1,11 @@
 """Names as people write and read them: lists on a command line, safe display, shell quoting."""
 
+import fnmatch
 import re
 import shlex
-from collections.abc import Container, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 
 
 def shown(name: str) -> str:
@@ -12,6 +15,7 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
+_WILD = re.compile(r"[*?\[]")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -67,3 +71,29 @@ def _split_one(argument: str) -> list[str]:
         else:
             part += character
     return [*parts, part + ("\\" if escaped else "")]
+
+
+def starting(ordered: Sequence[str], begins: str) -> Iterator[str]:
+    """Those of sorted names that begin so, found without looking at the others."""
+    there = islice(ordered, bisect_left(ordered, begins), None)
+    return takewhile(lambda name: name.startswith(begins), there)
+
+
+def is_glob(text: str) -> bool:
+    """Whether a text is a pattern rather than a name."""
+    return _WILD.search(text) is not None
+
+
+def beginning(pattern: str) -> str:
+    """What all that fits a pattern begins with."""
+    return _WILD.split(pattern)[0]
+
+
+def glob(pattern: str) -> Callable[[str], object]:
+    """What says whether a name fits a pattern."""
+    return re.compile(fnmatch.translate(pattern)).match
+
+
+def fitting(ordered: Sequence[str], pattern: str) -> Iterator[str]:
+    """Those of sorted names that fit a pattern; only those that begin as it does are looked at."""
+    return filter(glob(pattern), starting(ordered, beginning(pattern)))

@@ -10,10 +10,9 @@ from onnxsurgeon_lite.comparison import agrees, compare
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
-from onnxsurgeon_lite.resizing import Plan, ShapeRequest, Symbol, symbols_for, trace
-from onnxsurgeon_lite.resizing.exports import differences
+from onnxsurgeon_lite.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import Array
@@ -45,10 +44,14 @@ def prove_step(
         return lines
     if isinstance(step, Rebatch):
         shapes = step.shapes(GraphIndex.of(original))
-        return prove(original, changed, shapes, runtime, recipe, step.axis, step.second)
+        return prove(original, changed, shapes, runtime, recipe, step.axis, _second(step))
     if isinstance(step, SetShape):
-        return prove(original, changed, step.shapes, runtime, recipe, second=step.second)
+        return prove(original, changed, step.shapes, runtime, recipe, second=_second(step))
     return []
+
+
+def _second(step: Rebatch | SetShape) -> Model | None:
+    return None if step.second is None else loaded(step.second)
 
 
 def prove(
@@ -79,8 +82,7 @@ def prove(
         RuntimeFailure: the original does not run.
     """
     symbols = symbols_for(GraphIndex.of(original), shapes)
-    told = {} if second is None else differences(original, second, symbols)
-    plan = trace(original, symbols, told)
+    plan = follow(original, symbols, second).plan
     proof = _Proof(original, changed, plan, runtime, recipe, axis)
     lines = proof.run([symbol for symbol in symbols if symbol.changes])
     return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))

@@ -10,13 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
-from onnxsurgeon_lite.frames import Frame, Inside, at, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.scopes import Origin, fits_scope, fits_source
+from onnxsurgeon_lite.inner import InnerGraph, Inside, at, iterations_in
+from onnxsurgeon_lite.scopes import Origin
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -69,7 +68,8 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
         return [index.producer[exact]]
     found = _by_kind(index, argument)
     if found is None and exact == argument:
-        found = [i for i, node in enumerate(index.nodes) if _glob(node.name, argument)]
+        fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
+        found = sorted(position for name in fits for position in index.named[name])
     if not found:
         known = [node.name for node in index.nodes]
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node")
@@ -108,7 +108,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         return [str(name) for position in nodes for name in index.nodes[position].output if name]
     if nodes:
         return [_only_output(index, argument, position) for position in nodes]
-    found = [] if nodes == [] else [name for name in index.values() if _glob(name, argument)]
+    found = [] if nodes == [] else _globbed(index, argument)
     if not found:
         index.require(argument)
     return found
@@ -116,18 +116,18 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
 
 def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[str]) -> list[str]:
     """The values in a body that a selector behind the body's path means."""
-    frame = Frame.of(index, inside.position, inside.body)
-    deeper = None if inside.rest in frame.index else Inside.of(inside.rest)
+    inner = InnerGraph.of(index, inside.position, inside.body)
+    deeper = None if inside.rest in inner.index else Inside.of(inside.rest)
     if deeper is not None:
-        found = _inner_values(frame.index, inside.rest, deeper, notes)
+        found = _inner_values(inner.index, inside.rest, deeper, notes)
         return [f"{inside.path}/{name}" for name in found]
-    selector, iterations = iterations_in(frame.index, inside.rest)
+    selector, iterations = iterations_in(inner.index, inside.rest)
     try:
-        names = _values(frame.index, selector, notes)
+        names = _values(inner.index, selector, notes)
     except UnknownNameError as error:
-        known = [f"{inside.path}/{name}" for name in frame.values]
+        known = [f"{inside.path}/{name}" for name in inner.values]
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
-    own = [name for name in names if name not in frame.captured]
+    own = [name for name in names if name not in inner.captured]
     if not own:
         raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
     return [at(f"{inside.path}/{name}", iterations) for name in own]
@@ -141,7 +141,11 @@ def _only_output(index: GraphIndex, argument: str, position: int) -> str:
 
 
 def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
-    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them."""
+    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them.
+
+    Raises:
+        UnknownNameError: the graph has no such operator or place.
+    """
     if re.fullmatch(r"@\d{1,9}", argument):
         position = int(argument[1:])
         return [position] if position < len(index.nodes) else []
@@ -150,7 +154,10 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
     operator = _OP.fullmatch(argument)
     if operator is None:
         return None
-    found = [i for i, node in enumerate(index.nodes) if node.op_type == operator["op"]]
+    found = index.operators.get(operator["op"], [])
+    if not found:
+        place = f"graph {index.graph.name!r}"
+        raise UnknownNameError(operator["op"], place, sorted(index.operators), kind="operator")
     if operator["number"] is None:
         return found
     return found[int(operator["number"]) :][:1]
@@ -163,28 +170,24 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
         UnknownNameError: the model has no such place.
     """
     kind, _, pattern = argument.partition(":")
+    origins, known = index.origins, set[str]()
     match kind:
         case "scope":
-            found, what = _in_scope(index, pattern), "scope"
-            known = set() if found else {p for s in index.scoped for p in Origin(s).around()}
+            found, what = origins.in_scope(pattern), "scope"
+            known = set() if found else {p for s in origins.scopes for p in Origin(s).around()}
         case "class":
-            found = [i for i, o in enumerate(index.origins) if o.has_class(pattern)]
-            known = {name.rpartition(".")[2] for o in index.origins for _, name in o.modules}
-            what = "class"
+            found, what = origins.of_class(pattern), "class"
+            known = set() if found else {name.rpartition(".")[2] for name in origins.classes}
         case _:
-            found = [i for i, o in enumerate(index.origins) if fits_source(pattern, o)]
-            known, what = {o.source for o in index.origins}, "source line"
+            found, what = origins.from_source(pattern), "source line"
+            known = set() if found else {origin.source for origin in origins}
     if not found:
         raise UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
     return found
 
 
-def _in_scope(index: GraphIndex, pattern: str) -> list[int]:
-    begins = re.split(r"[*?\[]", pattern)[0]  # few modules of many begin so
-    near = (scope for scope in index.scoped if f"{scope}.".startswith(begins))
-    fits = (scope for scope in near if fits_scope(pattern, scope))
-    return sorted(position for scope in fits for position in index.scoped[scope])
-
-
-def _glob(name: str, pattern: str) -> bool:
-    return any(c in pattern for c in "*?[") and bool(name) and fnmatchcase(name, pattern)
+def _globbed(index: GraphIndex, pattern: str) -> list[str]:
+    """The values that a glob means, in the graph's order."""
+    if not names.is_glob(pattern):
+        return []
+    return [*filter(names.glob(pattern), index.values())]

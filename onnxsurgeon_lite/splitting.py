@@ -11,7 +11,7 @@ from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import CutError
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model, movable, save
+from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.references import make_folder
 from onnxsurgeon_lite.running import run
@@ -95,7 +95,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
 
 
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
-    """The split, with how the outputs of its parts, run one after another, compare with those of the whole.
+    """The split, with how the outputs of its parts (as written), run one after another, compare with the whole's.
 
     Raises:
         RuntimeFailure: the runtime refuses a model, fails, dies or takes too long.
@@ -105,7 +105,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     values = {name: value for name, value in feeds.items() if name not in index.producer}
     actual: dict[str, Value] = {}
     for part in found.parts:
-        own = GraphIndex.of(model_of(index, part))
+        own = GraphIndex.of(load(part.path) if part.path else model_of(index, part))
         results = run(own, {name: values[name] for name in own.inputs if name in values}, runtime)
         actual.update((name, value) for name, value in results.items() if name in index.outputs)
         waiting.subtract(part.inputs)

@@ -106,8 +106,15 @@ def encode(array: Array) -> bytes:
 
 
 def to_array(tensor: TensorProto) -> Array:
-    """The numbers of a tensor whose payload is in memory."""
-    return np.asarray(numpy_helper.to_array(tensor))
+    """The numbers of a tensor whose payload is in memory.
+
+    Raises:
+        SurgeonError: its dtype, shape and payload do not fit together.
+    """
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SurgeonError(f"tensor {tensor.name!r} is malformed: {error}") from error
 
 
 def from_array(array: Array, name: str = "") -> TensorProto:
@@ -128,7 +135,8 @@ def unordered_digest(raw: bytes, data_type: int) -> str:
     with np.errstate(over="ignore"):
         for start in range(0, elements.size, _BLOCK):
             bits = elements[start : start + _BLOCK].astype(np.uint64)
-            bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0x9E3779B97F4A7C15)
-            bits = (bits ^ (bits >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-            total += (bits ^ (bits >> np.uint64(29))).sum(dtype=np.uint64)
+            for factor in (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93):
+                bits *= np.uint64(factor)
+                bits ^= bits >> np.uint64(31)
+            total += bits.sum(dtype=np.uint64)
     return f"{data_type}:{elements.size}:{int(total):x}"

@@ -19,7 +19,9 @@ import difflib
 import fnmatch
 import importlib.util
 import inspect
+import io
 import json
+import logging
 import os
 import sys
 import traceback
@@ -128,9 +130,10 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
         raise RecordError(f"{target!r} names no factory", "write FILE.py:function")
     if not os.path.isfile(path):
         raise RecordError(f"there is no file {path!r}")
-    factory = getattr(_imported(path), name, None)
+    file = _imported(path)
+    factory = getattr(file, name, None)
     if not callable(factory):
-        close = difflib.get_close_matches(name, vars(_imported(path)), n=3)
+        close = difflib.get_close_matches(name, vars(file), n=3)
         hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
         raise RecordError(f"{path!r} has no function {name!r}", hint)
     try:
@@ -184,10 +187,6 @@ def _samples(args: object) -> list[tuple[object, ...]]:
 def _imported(path: str) -> object:
     """The file as a module; its own folder is searched for what it imports."""
     name = Path(path).stem
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == os.path.abspath(
-        path
-    ):
-        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     if spec is None or spec.loader is None:
         raise RecordError(f"{path!r} is no Python file")
@@ -210,16 +209,16 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except RecordError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RecordError(f"{what} raised {_raised(error)}", trace=_own_lines(error)) from error
 
 
-def _raised(error: Exception) -> str:
+def _raised(error: BaseException) -> str:
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def _own_lines(error: Exception) -> str:
+def _own_lines(error: BaseException) -> str:
     """The user's own lines of the traceback."""
     foreign = (__file__, contextlib.__file__, "<", _TORCH)
     frames = traceback.extract_tb(error.__traceback__)
@@ -279,8 +278,9 @@ def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
             return [*map(moved, value)]
         return {k: moved(v) for k, v in value.items()} if type(value) is dict else value
 
-    kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
-    return Sample(tuple(map(moved, sample.args)), kwargs)
+    with _explained(f"moving the arguments to {device}"):
+        kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
+        return Sample(tuple(map(moved, sample.args)), kwargs)
 
 
 def _write_inputs(
@@ -353,8 +353,11 @@ def _record_calls(
 
         return hook
 
-    parts = [(path, part) for path, part in module.named_modules() if _fits(scopes, path)]
-    handles = [part.register_forward_hook(stored(path)) for path, part in parts]
+    names: dict[torch.nn.Module, str] = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        if _fits(scopes, path):
+            names.setdefault(part, path)
+    handles = [part.register_forward_hook(stored(path)) for part, path in names.items()]
     try:
         with _explained(f"{type(module).__name__}.forward"):
             module(*sample.args, **sample.kwargs)
@@ -383,8 +386,9 @@ def _record_operators(
 ) -> None:
     """Store what each operator of the exported program returns, under the names the dynamo exporter uses."""
     try:
-        program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
-        program = program.run_decompositions(_decompositions())
+        with _quiet():
+            program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
+            program = program.run_decompositions(_decompositions())
     except Exception as error:
         raise RecordError(
             f"torch.export cannot take the module: {_raised(error)}",
@@ -407,6 +411,18 @@ def _record_operators(
     flat_args = torch.utils._pytree.tree_leaves((sample.args, sample.kwargs))
     with _explained("the exported program"):
         Recorder(graph).run(*flat_args)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is logged or printed: torch dumps whole graphs before it raises."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":

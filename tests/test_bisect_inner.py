@@ -122,7 +122,7 @@ def test_a_planted_fault_is_named_inside(runtime, tmp_path, case, against):
 
 
 def test_the_reproducer_is_of_the_innermost_culprit(runtime, tmp_path):
-    text, node, operator, culprit_id, _ = PLANTED["second branch"]
+    text, node, operator, culprit_id, value = PLANTED["second branch"]
     good, feeds = loaded(text, tmp_path), {"x": X, "c": np.array(True)}
     faulty = SetOp((node,), operator).apply(good).model
     result = bisect(faulty, recorded(good, feeds, runtime, tmp_path), feeds, runtime)
@@ -130,7 +130,9 @@ def test_the_reproducer_is_of_the_innermost_culprit(runtime, tmp_path):
     made = write_reproducer(faulty, result, tmp_path / "out")
 
     assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
-    assert "@1/body[2]/@3/else_branch" in (made.folder / "report.md").read_text()
+    report = (made.folder / "report.md").read_text()
+    assert report.startswith(f"# Mismatch at `{value}`\n")
+    assert f"`{culprit_id}`" in report
     done = subprocess.run([sys.executable, "repro.py"], cwd=made.folder, capture_output=True)
     assert done.returncode == 1
 

@@ -1,5 +1,6 @@
 """The command line: what it prints where, what it writes where, how names are given and shown."""
 
+import inspect
 import json
 import os
 import shutil
@@ -526,6 +527,41 @@ def test_the_version_is_shown():
 )
 def test_every_verb_explains_itself(verb):
     assert invoke(verb, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["extract", "whole_model.onnx", "--inputs", "22", "--outputs", "28"], "22 -> 28 (6 nodes"),
+        (["expose", "whole_model.onnx", "23"], "input.1 -> 31, 23 (11 nodes, 20 initializers)"),
+        (["split", "whole_model.onnx", "--at", "23"], "part 2: 23 -> 31 (8 nodes)"),
+        (["build", "linear.txt"], "graph 'g': x -> y (1 nodes, 0 initializers)"),
+        (["edit", "sort", "whole_model.onnx"], "nothing to change"),
+    ],
+)
+def test_a_dry_run_says_what_it_would_make_and_writes_nothing(words, told, folder):
+    (folder / "linear.txt").write_text("g (float[2] x) => (float[2] y) { y = Add(x, x) }")
+    before = sorted(path.name for path in folder.iterdir())
+
+    dry = CliRunner().invoke(app, [*words, "--dry-run"])
+
+    assert dry.exit_code == 0, dry.output
+    assert told in dry.stdout
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_every_command_that_cuts_or_changes_has_a_dry_run():
+    edits = next(group.typer_instance for group in app.registered_groups if group.name == "edit")
+    chosen = [c for c in app.registered_commands if c.rich_help_panel in ("Cut", "Change")]
+
+    without = [
+        command.callback.__name__
+        for command in (*chosen, *edits.registered_commands)
+        if "dry_run" not in inspect.signature(command.callback).parameters
+    ]
+
+    assert len(chosen) == 5
+    assert without == []
 
 
 def test_a_dry_run_of_a_merge_says_what_it_would_make_and_writes_nothing(folder):

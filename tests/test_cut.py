@@ -1,5 +1,8 @@
 """Cuts: the tutorial's own, open ones, broken graphs, and random graphs whose parts run as the whole does."""
 
+import importlib
+import inspect
+import pkgutil
 from itertools import combinations
 from pathlib import Path
 
@@ -40,6 +43,7 @@ from onnxsurgeon_lite import (
     Sort,
     check,
     load,
+    passes,
     save,
 )
 from onnxsurgeon_lite.cut import close, missing_inputs
@@ -420,6 +424,15 @@ ONCE = {  # applied again they find another model, or refuse it
 }
 
 
+def test_every_pass_of_the_package_is_listed():
+    found = set()
+    for module in pkgutil.iter_modules(passes.__path__, f"{passes.__name__}."):
+        classes = inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
+        found |= {c for _, c in classes if c.__module__ == module.name and "apply" in vars(c)}
+
+    assert found - {passes.Pass, passes.Pipeline} == set(PASSES.values())
+
+
 @pytest.mark.parametrize("name", PASSES)
 def test_every_pass_keeps_the_contract(name, model_of, runtime):
     step, text = PASS_EXAMPLES[name]
@@ -441,6 +454,23 @@ def test_every_pass_keeps_the_contract(name, model_of, runtime):
     known = {**feeds, **whole}
     inputs = {v.name: known[v.name] for v in result.model.proto.graph.input if v.name in known}
     assert run(runtime, result.model, inputs)["y"].tolist() == whole["y"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "problem"),
+    [
+        (["y"], ["x"], "'x' lies upstream of the inputs 'y'"),
+        (["y"], ["z"], "'z' is an input of the graph"),
+        (["x"], ["y", "z"], "'z' is an input of the graph"),
+    ],
+)
+def test_an_input_of_the_graph_is_no_output_of_a_cut(model_of, inputs, outputs, problem):
+    model = model_of(
+        "g (float[2] x, float[2] z) => (float[2] y, float[2] w) { y = Abs(x) w = Add(y, z) }"
+    )
+
+    with pytest.raises(CutError, match=problem):
+        close(GraphIndex.of(model), inputs, outputs)
 
 
 def test_a_node_kept_for_its_other_outputs_drops_the_cut_name(model_of):

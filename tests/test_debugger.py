@@ -316,6 +316,29 @@ def test_ctrl_c_ends_a_run_names_the_node_and_keeps_the_values(model_of, shared)
     assert dbg["n"].tolist() == [-1]
 
 
+LONG = """long (float[1] x) => (float[n, n] z) <int64[2] sizes = {6000, 6000}> {
+    a = Neg(x)
+    wide = Expand(a, sizes)
+    y = MatMul(wide, wide)
+    z = Abs(y)
+}"""
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_ends_a_long_kernel_and_the_session_lives(model_of):
+    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
+        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
+        dbg.read("a")
+        dbg.frame.need(["wide"])
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            dbg.read("y")
+
+        assert caught.value.__notes__ == ["while computing MatMul (@2)"]
+        assert dbg["a"].tolist() == [-1]
+
+
 def test_a_runtime_that_dies_is_started_again(model_of):
     feeds = {"x": np.ones(1, np.float32), "go": np.array(True)}
     with Runtime(AS_WRITTEN) as runtime:

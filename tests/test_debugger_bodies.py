@@ -9,8 +9,9 @@ from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, sam
 
 from onnxsurgeon_lite.debugger import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.frames import iterations_of
+from onnxsurgeon_lite.inner import iterations_of
 from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.report.debugging import level_text, stop_text
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True, threads=1)
@@ -147,6 +148,27 @@ def test_a_scan_follows_axes_and_directions(model_of, runtime):
     assert len(nodes) == 4 * 4 + 1
 
 
+SEQUENCE_MAP = """mapped (float[2] x) => (float[2] y) {
+    parts = SequenceConstruct(x, x)
+    made = SequenceMap (parts) <body = body (float[2] v) => (float[2] w) { w = Neg(v) }>
+    at = Constant<value_int=1>()
+    y = SequenceAt(made, at)
+}"""
+
+
+def test_a_body_that_cannot_be_stepped_into_is_said_to_be_run_at_once(model_of, runtime):
+    dbg = Debugger(model_of(SEQUENCE_MAP), {"x": X}, runtime=runtime)
+
+    stops = [dbg.step() for _ in range(4)]
+
+    assert [stop.reason for stop in stops] == ["step", "over", "step", "step"]
+    assert "step does not go into its body" in stop_text(stops[1])
+    assert dbg["y"].tolist() == [-1, 1]
+    dbg.restart()
+    dbg.next()
+    assert dbg.next().reason == "step"
+
+
 def test_bodies_in_bodies_are_stepped_into(model_of, runtime):
     feeds = {"x": X, "most": np.array(3), "go": np.array(True)}
 
@@ -196,6 +218,9 @@ def test_values_of_bodies_have_their_iteration_and_captures_are_seen(nested):
         "@1/body[1]",
         "@1/body/@4/then_branch[1]",
     ]
+    shown = level_text(nested.where()).splitlines()
+    assert shown[0] == "main graph: 1 of 2 nodes, in Loop (@1)"
+    assert shown[2].endswith("1 of 1 nodes, after Add (@1/body/@4/then_branch/@0[1])")
     assert nested.continue_().node == "Add (@1/body/@4/then_branch/@0[3])"
 
 
@@ -276,7 +301,7 @@ def step_case(runtime: Runtime, case, path) -> list[str] | None:
         for name, value in zip(names, values, strict=True)
     }
     dbg = Debugger(model, feeds, runtime=runtime)
-    stepped(dbg)
+    assert len(stepped(dbg)) >= len(model.proto.graph.node)  # at each node
     wrong = [name for name in outputs if not same(dbg.frame.value(name), expected[name])]
     dbg.restart()
     return wrong

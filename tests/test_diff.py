@@ -509,3 +509,47 @@ def test_a_run_feeds_renamed_inputs_by_what_they_are():
 
     assert found.same
     assert found.outputs["31"].max_abs == 0
+
+
+def scaled_twice(nodes: str) -> str:
+    """Two products whose other factors only their numbers tell apart, and their sum."""
+    w, v = (", ".join(str(i * step % 11 - 5.3) for i in range(64)) for step in (37, 29))
+    return f"g (float[8,8] x) => (float[8,8] y) <float[8,8] w = {{{w}}}, float[8,8] v = {{{v}}}> {{ {nodes} }}"
+
+
+@pytest.fixture
+def swapped(tmp_path) -> list[str]:
+    """One sum; of the second model the products come in the other order, and their factors too."""
+    texts = (
+        "p = Mul(x, w) q = Mul(x, v) y = Add(p, q)",
+        "i = Mul(v, x) j = Mul(w, x) y = Add(i, j)",
+    )
+    paths = [tmp_path / "first.onnx", tmp_path / "second.onnx"]
+    for path, nodes in zip(paths, texts, strict=True):
+        onnx.save(onnx.parser.parse_model(HEADER + scaled_twice(nodes)), path)
+    return list(map(str, paths))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_nodes_may_be_paired_by_their_values(saved, swapped, tmp_path):
+    mapping = str(tmp_path / "map.json") if saved else "auto"
+    if saved:
+        CliRunner().invoke(app, ["match", *swapped, "--save", mapping])
+
+    done = CliRunner().invoke(app, ["diff", *swapped, "--map", mapping])
+
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        "changed node Mul @0: input 0 'x' -> 'w'; input 1 'w' -> 'x'",
+        "changed node Mul @1: input 0 'x' -> 'v'; input 1 'v' -> 'x'",
+        "changed node Add @2: input 0 'p' -> 'i'; input 1 'q' -> 'j'",
+    ]
+
+
+def test_a_map_of_other_models_is_told(swapped, tmp_path):
+    (tmp_path / "map.json").write_text('{"pairs": [{"a": "nowhere", "b": "nothing"}]}')
+
+    done = CliRunner().invoke(app, ["diff", *swapped, "--map", str(tmp_path / "map.json")])
+
+    assert done.exit_code == 2
+    assert "'nowhere'" in done.output

@@ -7,29 +7,36 @@ from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from test_cut import FEEDS, random_models, run
+from test_cut import FEEDS, PASS_EXAMPLES, random_models, run
 
 from onnxsurgeon_lite import (
     PASSES,
+    BatchOutputs,
     Clean,
     Extract,
     Fix,
     Freeze,
     Insert,
     Model,
+    PadOutputs,
     Pipeline,
     Promote,
+    Rebatch,
     Remove,
     Rename,
+    Replace,
     Rewire,
+    Script,
     SetAttr,
     SetConstant,
     SetOp,
+    SetShape,
     Sort,
     check,
     load,
     save,
 )
+from onnxsurgeon_lite.editing.writing import write_recipe
 from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
@@ -147,6 +154,12 @@ def test_nodes_are_renamed_by_pattern(whole):
 
     assert [node.name for node in nodes][:2] == ["layer0", "layer1"]
     assert nodes[7].name == "Add_7"
+
+
+@pytest.mark.parametrize("nodes", [False, True])
+def test_a_pattern_that_fits_nothing_says_of_what(whole, nodes):
+    with pytest.raises(UnknownNameError, match=f"has no {'node' if nodes else 'value'} 'Con_\\*'"):
+        Rename((("Con_*", "layer*"),), nodes).apply(whole)
 
 
 # --- nodes ---
@@ -420,6 +433,69 @@ def test_a_promoted_constant_node_comes_back_as_it_was(model_of, payload, tmp_pa
     assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
 
 
+# --- types ---
+
+CONCATENATED = """
+    g (float[2,4] x) => (float[2,7] y) <float[1] token = {1}, int64[2] shape = {2,3}, float[3] b = {1,2,3}> {
+        t = Expand(token, shape)
+        s = Add(t, b)
+        y = Concat <axis = 1> (x, s)
+    }"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        SetConstant("shape", [3, 3]),
+        SetConstant("shape", [2, 5]),
+        Replace(("x",), ("t",), "Identity"),
+        Replace(("x",), ("t",), model="narrow.onnx"),
+    ],
+    ids=["rows", "columns", "operator", "model"],
+)
+def test_types_that_do_not_fit_further_on_are_refused(step, model_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = model_of(CONCATENATED)
+    model_of("n (float[2,4] a) => (float[2,4] c) { c = Abs(a) }", "narrow.onnx")
+
+    with pytest.raises(EditError, match=r"the types do not fit further on: \(op_type:(Add|Concat)"):
+        step.apply(model)
+
+
+def test_shapes_that_a_constants_numbers_decide_are_declared_anew(model_of, runtime):
+    model = model_of("""
+        g (float[2,6] x) => (float[2,2,3] y)
+        <int64[1] two = {2}, int64[1] rest = {-1}, int64[1] three = {3}, float[2,2,3] h> {
+            shape = Concat <axis = 0> (two, rest, three)
+            h = Reshape(x, shape)
+            y = Neg(h)
+        }""")
+
+    result = SetConstant("three", [2]).apply(model)
+
+    graph = result.model.proto.graph
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in (*graph.value_info, *graph.output)}
+    assert [dim.dim_value for dim in shapes["h"]] == [2, 3, 2]
+    assert [dim.dim_value for dim in shapes["y"]] == [2, 3, 2]
+    assert result.notes == ("output 'y' has another type now",)
+    assert run(runtime, result.model, {"x": np.ones((2, 6), np.float32)})["y"].shape == (2, 3, 2)
+
+
+def test_what_did_not_fit_before_is_no_reason_to_refuse(model_of):
+    model = model_of(CONCATENATED)
+    model.proto.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.array([7, 3]), "shape"))
+
+    assert SetConstant("shape", [8, 3]).apply(model).changed
+
+
+@pytest.mark.parametrize("kind", ["int64[2,4]", "float[2,5]"])
+def test_a_model_that_takes_other_inputs_does_not_replace_a_region(model_of, kind):
+    other = model_of(f"n ({kind} a) => ({kind} c) {{ c = Abs(a) }}", "other.onnx")
+
+    with pytest.raises(EditError, match=r"'x' float \[2, 4\] does not fit input 'a'"):
+        Replace(("x",), ("t",), model=other).apply(model_of(CONCATENATED))
+
+
 # --- the whole graph ---
 
 
@@ -561,6 +637,41 @@ def test_a_recipe_is_a_pipeline(tmp_path):
             Freeze((("input.1", 0.5),), fold=True),
         )
     )
+
+
+STEPS = [
+    *(step for step, _ in PASS_EXAMPLES.values() if step.name != "script"),
+    Script("patch.py"),
+    SetShape({"x": ("N", 3, "H", 8), "left": (1,)}, "second.onnx"),
+    Rebatch(7, ("x",), 1, "second.onnx"),
+    Replace(("a",), ("b",), model="other.onnx"),
+    Insert("x", "Clip", ("x", "", "most"), (("list", [1, 2]),), "domain", ("@2",), True, "v", "n"),
+    BatchOutputs(4, {"all": ("rows",)}, {"all": -1.0}),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_a_recipe_can_say_every_step(step, tmp_path):
+    write_recipe([step], tmp_path / "recipe.toml")
+
+    assert read_recipe(tmp_path / "recipe.toml", PASSES) == Pipeline((step,))
+
+
+def test_a_recipe_leaves_out_what_has_a_default_and_takes_names_alone(tmp_path):
+    (tmp_path / "recipe.toml").write_text("""
+        [[step]]
+        verb = "pad-outputs"
+        most = 4
+        fill = {labels = -1}
+
+        [[step]]
+        verb = "freeze"
+        values = ["w"]
+    """)
+
+    read = read_recipe(tmp_path / "recipe.toml", PASSES)
+
+    assert read == Pipeline((PadOutputs(4, fill={"labels": -1.0}), Freeze((("w", None),))))
 
 
 # --- random graphs ---

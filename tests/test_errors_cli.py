@@ -104,6 +104,8 @@ def damage(kind: str) -> str:
             Path("bad.onnx").write_bytes(good[: len(good) // 2])
         case "without its end":
             Path("bad.onnx").write_bytes(good[:-1])
+        case "in Latin-1":
+            Path("bad.onnx").write_bytes(good.replace(b"make_fixtures", b"make_fix\xfctres"))
         case other:
             Path("bad.onnx").write_bytes(
                 {"empty": b"", "text": b"hello\n", "noise": b"\xff" * 99}[other]
@@ -123,6 +125,7 @@ def damage(kind: str) -> str:
         ("cut short", "bad.onnx' is not"),
         ("without its end", "bad.onnx' is not"),
         ("of another kind", "bad.onnx' is not an ONNX model"),
+        ("in Latin-1", "producer_name is not UTF-8: b'make_fix\\xfctres'"),
     ],
 )
 def test_what_is_no_model_is_told(kind, message, verb, folder):

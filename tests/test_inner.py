@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, parser
 
 from onnxsurgeon_lite import Expose, Model, load, tensors
 from onnxsurgeon_lite.errors import EditError, UnknownNameError, UsageError
-from onnxsurgeon_lite.frames import Frame, at, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import InnerGraph, at, iterations_of
 from onnxsurgeon_lite.lifting import liftable
 from onnxsurgeon_lite.running import run
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -214,8 +214,8 @@ def test_each_call_of_a_function_has_its_own_values_and_attributes(runtime, load
     assert np.array_equal(found[names[1]], h)
     assert np.allclose(found[names[2]], 2 * second)
     sound(runtime, model, feeds, *names)
-    frame = Frame.of(GraphIndex.of(model), 0, "function").index
-    assert frame.nodes[0].attribute[0].f == 0.5
+    body = InnerGraph.of(GraphIndex.of(model), 0, "function").index
+    assert body.nodes[0].attribute[0].f == 0.5
 
 
 def test_overloads_and_omitted_inputs_of_functions(runtime, loaded):

@@ -16,7 +16,7 @@ FLOORS = (
     ("wire", "tensors", "walk"),
     ("comparison", "model", "scopes"),
     ("graph", "references", "storage"),
-    ("frames",),
+    ("inner",),
     ("runtime", "cut", "select", "feeds", "findings", "alignment", "checkpoint"),
     ("surgery", "operators", "declarations", "constants", "completing"),
     ("resizing", "lifting", "loosening"),

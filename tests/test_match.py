@@ -1,6 +1,7 @@
 """Values of two sides side by side: what is the same is paired, what is not is left, whatever it is called."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,38 @@ def test_what_modules_returned_is_matched_with_each_export(exporter, models, ref
         np.testing.assert_allclose(references.read(one).reshape(actual.shape), actual, atol=1e-4)
 
 
+def called_otherwise(references: ReferenceSet, old: str, new: str) -> ReferenceSet:
+    """The references as if their modules had another name."""
+    entries = {
+        name: replace(entry, scope=entry.scope.replace(old, new))
+        for name, entry in references.entries.items()
+    }
+    return replace(references, entries=entries)
+
+
+def test_what_a_module_of_another_name_returned_is_found_by_its_content(
+    models, references, runtime
+):
+    index = models["dynamo"]
+    renamed = called_otherwise(references, "blocks", "block")
+    feeds = feeds_in_order(index, references)
+
+    results = [match_references(r, index, feeds, runtime) for r in (references, renamed)]
+
+    first, second = ({(p.a, p.b) for p in result.matching.pairs} for result in results)
+    assert first == second
+    assert results[1].matching.lost.keys() == {"stem.0"}  # folded into stem.1
+
+
+def test_a_module_that_the_model_has_not_is_said_with_the_closest(torch_refs, runtime):
+    index = index_of(FIXTURES / "faulty_attribute.onnx")
+    renamed = called_otherwise(torch_refs, "convs3", "conv3")
+
+    fitted = aligned(renamed, index, feeds_in_order(index, renamed), runtime)
+
+    assert any("'conv3' (closest names: 'convs3'" in note for note in fitted.notes)
+
+
 def test_an_inserted_layer_is_listed_and_the_rest_is_matched_around_it(models, runtime):
     a, b = models["dynamo"], models["tanh"]
 
@@ -276,6 +309,59 @@ def test_nothing_is_invented_for_models_that_have_nothing_in_common(model_of, ru
     result = match_models(one, other, made(one), runtime)
 
     assert [(pair.a, pair.b) for pair in result.matching.pairs] == [("x", "x")]
+
+
+KNOWN_SIZE = """g (float[4,8] x) => (float[8,4] y) {
+    n = Constant<value = int64[2] {8, 4}>()
+    s = Exp(x) t = Tanh(x) r = Reshape(s, n) q = Reshape(t, n) y = Sub(r, q)
+}"""
+MEASURED_SIZE = """g (float[4,8] x) => (float[8,4] y) {
+    d = Transpose(x) k = Shape(d) e = Sqrt(x)
+    s = Exp(e) t = Tanh(e) r = Reshape(s, k) q = Reshape(t, k) y = Sub(r, q)
+}"""
+
+
+def test_a_size_that_only_one_side_computes_is_no_difference(model_of, runtime):
+    one, other = (
+        GraphIndex.of(model_of(in_modules(text), f"{i}.onnx"))
+        for i, text in enumerate((KNOWN_SIZE, MEASURED_SIZE))
+    )
+
+    result = match_models(one, other, made(one), runtime)
+
+    assert {(pair.a, pair.b) for pair in result.matching.pairs} == {(v, v) for v in "xstrqy"}
+
+
+HALVED_LAST = """g (float[4,8] x) => (float[4,8] y) {
+    half = Constant<value = float {0.5}>()
+    s = Exp(x) p = Mul(x, s) m = Mul(p, half) y = Tanh(m)
+}"""
+HALVED_FIRST = """g (float[4,8] x) => (float[4,8] y) {
+    half = Constant<value = float {0.5}>()
+    e = Sqrt(x) s = Exp(e) h = Mul(s, half) m = Mul(e, h) y = Tanh(m)
+}"""
+
+
+def test_a_node_that_may_have_a_counterpart_is_not_taken_for_inserted(model_of, runtime):
+    one, other = (
+        GraphIndex.of(model_of(in_modules(text), f"{i}.onnx"))
+        for i, text in enumerate((HALVED_LAST, HALVED_FIRST))
+    )
+
+    result = match_models(one, other, made(one), runtime)
+
+    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    assert pairs["s"] == "s"
+    assert pairs.get("p") != "m"  # which is half of it
+
+
+def in_modules(text: str) -> onnx.ModelProto:
+    """A graph whose nodes lie in module `layer`, and Sqrt in one that was inserted."""
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    for node in proto.graph.node:
+        scopes = ["", "extra" if node.op_type == "Sqrt" else "layer", node.output[0]]
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=str(scopes))
+    return proto
 
 
 def test_a_transposed_value_is_found_with_its_order_of_axes(model_of, runtime):

@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(model_of, links, share, error, problem):
 def test_types_that_do_not_fit_are_refused(model_of):
     wide = model_of(DOUBLE.replace("[4]", "[5]"), "b.onnx")
 
-    with pytest.raises(EditError, match=r"'y' \[4\] does not fit input 'x' \[5\]"):
+    with pytest.raises(EditError, match=r"'y' float \[4\] does not fit input 'x' float \[5\]"):
         merge(model_of(NEGATE, "a.onnx"), wide, [("y", "x")])
 
 

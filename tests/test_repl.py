@@ -211,10 +211,10 @@ def test_python_works_on_the_same_objects(said):
         "np.True_",
         "value '22' float [1, 3, 20, 20]: Conv 'Conv_1' (@1) -> Conv 'Conv_2' (@2)",
         "value '21' float [1, 3, 20, 20]: Conv 'Conv_0' (@0) -> Conv 'Conv_1' (@1)",
-        "[Conv 'Conv_2' (@2): 22, convs1.2.weight, convs1.2.bias -> 23  [convs1.2], "
-        "Conv 'Conv_3' (@3): 23, convs2.0.weight, convs2.0.bias -> 24  [convs2.0], "
-        "Conv 'Conv_4' (@4): 24, convs2.1.weight, convs2.1.bias -> 25  [convs2.1], "
-        "Add 'Add_7' (@7): 25, 27 -> 28]",
+        "Conv 'Conv_2' (@2): 22, convs1.2.weight, convs1.2.bias -> 23  [convs1.2]",
+        "Conv 'Conv_3' (@3): 23, convs2.0.weight, convs2.0.bias -> 24  [convs2.0]",
+        "Conv 'Conv_4' (@4): 24, convs2.1.weight, convs2.1.bias -> 25  [convs2.1]",
+        "Add 'Add_7' (@7): 25, 27 -> 28",
         "['Add_7', 'Conv_8']",
         "[value '24' float [1, 3, 20, 20]: Conv 'Conv_3' (@3) -> Conv 'Conv_4' (@4)]",
     ]
@@ -227,6 +227,8 @@ def test_python_works_on_the_same_objects(said):
         ("print nothing", "has no value 'nothing'"),
         ("set 25 = np.zeros(3, 'float32')", "value '25' is float32 [1, 3, 20, 20]"),
         ("set 25 = np.zeros((1, 3, 20, 20))", "convert it: .astype('float32')"),
+        ("set 25 = 'abc'", "which 'abc' cannot be: could not convert string to float"),
+        ("break 25 if", "break '25 if' has no condition\n  write break NODE if isnan(out)"),
         ("set 25", "set '25' has no value\n  write set VALUE = ARRAY"),
         ("print", "print of what\n  write print VALUE"),
         ("next many", "'many' is no number"),
@@ -237,6 +239,7 @@ def test_python_works_on_the_same_objects(said):
         ("model.set_op('Add_7')", "needs 'op_type'"),
         ("model.set_op('Add_7', 'Sub', '', 1)", "set-op takes nodes, op_type, domain"),
         ("graph['nope']", "has no node 'nope'"),
+        ("graph['Conv_*']", "'Conv_*' fits 10 places"),
         ("graph.path('28', '22')", "no way '28 -> 22'"),
         ("break 25 if isnan(", "    isnan(\n         ^\nSyntaxError: '(' was never closed"),
         ("set 25 = np.zeros(", "    np.zeros(\n            ^\nSyntaxError"),

@@ -126,3 +126,12 @@ def test_one_node_is_not_chosen_of_several(index):
         select_node(index, "twin")
     with pytest.raises(UnknownNameError, match="has no node 'nothing'"):
         select_node(index, "nothing")
+
+
+def test_the_closest_operators_are_offered(model_of):
+    index = GraphIndex.of(model_of("g (float[2] x) => (float[2] y) { h = Softmax(x) y = Relu(h) }"))
+
+    for select in (lambda a: select_values(index, [a]), lambda a: select_nodes(index, a)):
+        with pytest.raises(UnknownNameError, match="no operator 'Sofmax'") as caught:
+            select("op:Sofmax")
+        assert caught.value.closest == ["Softmax"]

@@ -1,6 +1,7 @@
 """The shape edits from the command line: what they print, what they write, and that a refusal writes nothing."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -65,6 +66,29 @@ def test_two_exports_stand_before_or_after_their_option(edit):
         assert "agrees with '3.onnx'" in done.stdout
     assert edit("rebatch", "2.onnx", "3.onnx").exit_code == 2
     assert edit("rebatch", "2.onnx", "--two-exports").exit_code == 2
+
+
+def test_a_recipe_takes_a_second_export_and_another_model(edit, tmp_path):
+    for size in (2, 3):
+        save(f"e (float[{size},4] x) => (float[{size},2,2] y) <int64[3] s = {{{size},2,2}}> "
+             "{ h = Relu(x) y = Reshape(h, s) }", f"{size}.onnx")  # fmt: skip
+    save("r (float[2,4] a) => (float[2,4] b) { b = Abs(a) }", "abs.onnx")
+    step = '[[step]]\nverb = "{}"\n{}\n'
+    replace = step.format("replace", 'inputs = "x"\noutputs = "h"\nmodel = "abs.onnx"')
+    rebatch = step.format("rebatch", 'to = "N"\nsecond = "{}.onnx"')
+    Path("wrong.toml").write_text(replace + rebatch.format("gone"))
+    Path("recipe.toml").write_text(rebatch.format("3") + replace)
+
+    wrong = edit("apply", "wrong.toml", "2.onnx", "-o", "out.onnx")
+    done = edit("apply", "recipe.toml", "2.onnx", "-o", "out.onnx")
+
+    assert wrong.exit_code == 2
+    assert "cannot read 'gone.onnx'" in wrong.stderr
+    assert "in pass 'rebatch', step 2 of 2, after 'replace'" in wrong.stderr
+    assert done.exit_code == 0, done.output
+    assert "agrees with '3.onnx'" in done.stdout
+    outputs = run_model(load("out.onnx"), {"x": -np.ones((5, 4), np.float32)})
+    assert outputs["y"].tolist() == np.ones((5, 2, 2)).tolist()
 
 
 def test_an_open_batch_is_fixed_and_opened_again(edit):

@@ -1,12 +1,16 @@
 """Static exports of real architectures, given another batch and compared sample by sample with the export."""
 
 import warnings
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
 from onnxsurgeon_lite import load, prove
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.feeds import Recipe
 from onnxsurgeon_lite.graph import GraphIndex
@@ -101,6 +105,20 @@ def folded_heads():
 
 
 @pytest.fixture(scope="module")
+def export(tmp_path_factory):
+    """The file of an export; each is made once."""
+    folder = tmp_path_factory.mktemp("exports")
+
+    @cache
+    def export(make, dynamo: bool, batch: int) -> Path:
+        path = folder / f"{make.__name__}_{'dynamo' if dynamo else 'torchscript'}_{batch}.onnx"
+        exported(make, dynamo, batch, path)
+        return path
+
+    return export
+
+
+@pytest.fixture(scope="module")
 def runtime():
     with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
         yield runtime
@@ -136,8 +154,8 @@ def exported(make, dynamo: bool, batch: int, path):
     ids=lambda value: value.__name__ if callable(value) else "dynamo" if value else "torchscript",
 )  # fmt: skip
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_static_export_gets_any_batch(runtime, make, dynamo, batch, tmp_path):
-    model = exported(make, dynamo, batch, tmp_path / "model.onnx")
+def test_a_static_export_gets_any_batch(runtime, export, make, dynamo, batch):
+    model = load(export(make, dynamo, batch))
     index = GraphIndex.of(model)
 
     for to in ("N", 3 - batch):
@@ -152,21 +170,34 @@ def test_a_static_export_gets_any_batch(runtime, make, dynamo, batch, tmp_path):
         )
 
 
-def test_an_export_at_another_size_agrees(runtime, tmp_path):
-    one = exported(dpt, True, 1, tmp_path / "one.onnx")
-    two = exported(dpt, True, 2, tmp_path / "two.onnx")
+@pytest.mark.parametrize(
+    ("make", "dynamo"),
+    [(vit, False), (gpt2, True), (dpt, True)],
+    ids=lambda value: value.__name__ if callable(value) else "dynamo" if value else "torchscript",
+)
+def test_two_exports_at_different_batches_become_one_at_any(export, make, dynamo, tmp_path):
+    one, two = (str(export(make, dynamo, batch)) for batch in (1, 2))
+    words = ["edit", "rebatch", "--two-exports", one, two, "-o", str(tmp_path / "any.onnx")]
 
-    step = Rebatch("N", second=two)
-    lines = prove(
-        one,
-        step.apply(one).model,
-        step.shapes(GraphIndex.of(one)),
-        runtime,
-        Recipe(),
-        second=two,
-    )
+    done = CliRunner().invoke(app, words)
 
-    assert lines[-1] == f"agrees with {str(tmp_path / 'two.onnx')!r}"
+    assert done.exit_code == 0, done.output
+    assert "agrees with the original at N = 1; N = 2; N = 3; N = 7\n" in done.stdout
+    assert f"agrees with {two!r}" in done.stdout
+
+
+def test_a_sequence_length_that_the_exporter_wrote_into_a_mask_is_refused(export, tmp_path):
+    def longer():
+        return gpt2()[0], (24,)
+
+    one, two = str(export(gpt2, True, 1)), str(export(longer, True, 1))
+    words = ["set-shape", "--two-exports", one, two, "x=1,S", "-o", str(tmp_path / "any.onnx")]
+
+    done = CliRunner().invoke(app, ["edit", *words])
+
+    assert done.exit_code == 2
+    assert "is in the way: constant" in done.stderr
+    assert not (tmp_path / "any.onnx").exists()
 
 
 def test_an_image_size_that_position_embeddings_fix_is_refused(runtime, tmp_path):

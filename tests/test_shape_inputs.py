@@ -465,6 +465,39 @@ def test_a_slice_of_the_whole_batch_follows_and_its_first_sample_does_not(model_
         changed(runtime, model_of(text.format(size=1)), Rebatch("N"))
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("to", ["N", 3])
+def test_equal_parts_of_what_follows_follow(model_of, runtime, size, to):
+    model = model_of(f"""
+        guided (float[{size},4] x) => (float[{size},4] y) <int64[2] halves = {{{size},{size}}}> {{
+            n = Neg(x)
+            both = Concat <axis = 0> (x, n)
+            e = Exp(both)
+            a, b = Split <axis = 0> (e, halves)
+            y = Sub(a, b)
+        }}
+    """)
+
+    result = changed(runtime, model, Rebatch(to))
+
+    assert f"'halves' [{size}, {size}] -> [{to}, {to}] at Split" in result.changes[0]
+
+
+@pytest.mark.parametrize("parts", ["1,1", "1,3"])
+def test_parts_that_hold_samples_are_not_taken_from_another_number_of_them(
+    model_of, runtime, parts
+):
+    size = sum(map(int, parts.split(",")))
+    model = model_of(f"""
+        apart (float[{size},4] x) => (float[n,4] y, float[m,4] z) <int64[2] parts = {{{parts}}}> {{
+            y, z = Split <axis = 0> (x, parts)
+        }}
+    """)
+
+    with pytest.raises(ShapeError, match="not proved|Split @0 is in the way"):
+        changed(runtime, model, Rebatch("N"))
+
+
 def test_an_input_that_must_have_the_batch_too_is_named(model_of):
     model = model_of("""
         masked (float[2,4] x, float[2,4] mask) => (float[2,4] y) { y = Mul(x, mask) }
@@ -474,13 +507,104 @@ def test_an_input_that_must_have_the_batch_too_is_named(model_of):
         Rebatch("N", ("x",)).apply(model)
 
 
-def test_a_constant_inside_a_function_is_not_reached_and_that_is_seen(model_of, runtime):
+FUNCTIONS = """
+    <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+    calls (float[2,6] x) => (float[2,2,3] y) {
+        a = local.halves (x)
+        h = local.scaled <by = 2.0> (a)
+        y = local.halves (h)
+    }
+    <domain: "local", opset_import: ["" : 17]>
+    scaled <by> (p) => (q) { c = Constant <value_float: float = @by> () q = Mul(p, c) }
+    <domain: "local", opset_import: ["" : 17, "local" : 1]>
+    halves (p) => (q) { q = local.split(p) }
+    <domain: "local", opset_import: ["" : 17]>
+    split (a) => (b) { s = Constant <value = int64[3] {2,2,3}> () b = Reshape(a, s) }
+"""
+
+
+@pytest.mark.parametrize("to", ["N", 5])
+def test_a_function_that_holds_what_follows_is_inlined_and_no_other(model_of, runtime, to):
+    result = changed(runtime, model_of(FUNCTIONS), Rebatch(to))
+
+    assert [function.name for function in result.model.proto.functions] == ["scaled"]
+    assert result.changes[:2] == (
+        "inlined function 'local::split': it holds what follows",
+        "inlined function 'local::halves': it holds what follows",
+    )
+
+
+def test_what_is_in_the_way_inside_a_function_is_told(model_of):
     model = model_of("""
         <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
-        calls (float[2,6] x) => (float[2,2,3] y) { y = local.split(x) }
+        calls (float[2,2] x) => (float[2,2] y) { y = local.add(x) }
         <domain: "local", opset_import: ["" : 17]>
-        split (a) => (b) { s = Constant <value = int64[3] {2,2,3}> () b = Reshape(a, s) }
+        add (a) => (b) { s = Constant <value = float[2,2] {1,2,3,4}> () b = Add(a, s) }
     """)
 
-    with pytest.raises(ShapeError, match="not proved: .*does not run"):
-        changed(runtime, model, Rebatch("N"))
+    with pytest.raises(ShapeError, match="Add .* is in the way") as caught:
+        Rebatch("N").apply(model)
+
+    assert "edit inline, of local::add" in caught.value.__notes__[-1]
+
+
+SCAN = """
+    scanned (float[2,5,6] x) => (float[2,6] last, float[2,5,2,3] y) <float[2,6] zero = {0,0,0,0,0,0,0,0,0,0,0,0}> {
+        last, y = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [1],
+            body = step (float[2,6] state, float[2,6] e) => (float[2,6] next, float[2,2,3] part) {
+                split = Constant <value = int64[3] {2,2,3}> ()
+                flat = Constant <value = int64[2] {2,6}> ()
+                sum = Add(state, e)
+                part = Reshape(sum, split)
+                soft = Softmax(part)
+                next = Reshape(soft, flat)
+            }> (zero, x)
+    }
+"""
+
+
+@pytest.mark.parametrize("to", ["N", 3])
+def test_the_body_of_a_scan_is_reached(model_of, runtime, to):
+    result = changed(runtime, model_of(SCAN), Rebatch(to))
+
+    assert any("@0/body/@" in line for line in result.changes)
+    shapes = [o.type.tensor_type.shape for o in result.model.proto.graph.output]
+    first = [[d.dim_param or d.dim_value for d in shape.dim] for shape in shapes]
+    assert first == [[to, 6], [to, 5, 2, 3]]
+
+
+def test_a_state_that_begins_with_zeros_of_the_batch_follows(model_of, runtime):
+    zeros = """zeros = Constant <value = int64[2] {2,6}> ()
+        zero = ConstantOfShape(zeros)
+        last, y = Scan"""
+    text = SCAN.replace("last, y = Scan", zeros, 1)
+    head, _, rest = text.partition("<float[2,6] zero")
+    model = model_of(head + rest.partition(">")[2])
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("at ConstantOfShape" in line for line in result.changes)
+    assert not any("expanded" in line for line in result.changes)
+
+
+def test_a_value_that_a_loop_captures_follows_in_its_body(model_of, runtime):
+    model = model_of("""
+        looped (float[2,6] x) => (float[2,6] y, float[t,2,2,3] all) <int64 times = {3}, bool always = {1}> {
+            zero = Sub(x, x)
+            y, all = Loop(times, always, zero) <
+                body = b (int64 i, bool c, float[2,6] s) => (bool c2, float[2,6] t, float[2,2,3] p) {
+                    c2 = Identity(c)
+                    split = Constant <value = int64[3] {2,2,3}> ()
+                    flat = Constant <value = int64[2] {2,6}> ()
+                    p = Reshape(x, split)
+                    g = Softmax(p)
+                    h = Reshape(g, flat)
+                    t = Add(s, h)
+                }>
+        }
+    """)
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    dims = result.model.proto.graph.output[1].type.tensor_type.shape.dim
+    assert [d.dim_param or d.dim_value for d in dims] == ["t", "N", 2, 3]

@@ -171,6 +171,18 @@ def test_collected_data_holds_what_is_referred_to_and_no_more(path):
     assert same_as_the_original(path)
 
 
+def test_a_dry_collection_says_what_a_real_one_does(path):
+    before = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+
+    dry = CliRunner().invoke(app, ["data", "gc", str(path), "--dry-run"])
+    after = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+    done = CliRunner().invoke(app, ["data", "gc", str(path)])
+
+    assert after == before
+    assert not dry.stdout.startswith("0 bytes")
+    assert dry.stdout == done.stdout.splitlines(keepends=True)[-1]
+
+
 def test_data_without_gaps_is_not_rewritten(path):
     collect(load(path))
     before = {p: p.stat().st_mtime_ns for p in path.parent.iterdir()}

@@ -133,6 +133,15 @@ def test_chosen_scopes_alone_are_stored(net, tmp_path):
     assert list(stored) == ["x", "block.0", "block.1", "block"]
 
 
+def test_a_shared_module_is_stored_under_the_path_that_was_chosen(tmp_path):
+    layer = torch.nn.Linear(4, 4)
+    twice = torch.nn.Sequential(layer, torch.nn.Sequential(layer))
+
+    stored = recorded(twice, (torch.randn(2, 4),), tmp_path / "refs", scopes=["1.0"])
+
+    assert list(stored) == ["input", "1.0", "1.0#2"]
+
+
 def test_a_value_that_several_modules_return_is_written_once(tmp_path):
     chain = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)))
 
@@ -186,6 +195,7 @@ class Fails(torch.nn.Module):
         (Fails(), [], {}, "no sample"),
         (torch.relu, (torch.randn(1),), {}, "is no torch.nn.Module"),
         (torch.nn.Linear(1, 1, device="meta"), (torch.randn(1),), {}, "meta device"),
+        (torch.nn.Linear(1, 1), (torch.ones(1, device="meta"),), {}, "moving the arguments to cpu"),
         (Net(), (torch.randn(2, 4),), {"scopes": ["block.9"]}, "no submodule 'block.9'"),
         (Net(), (torch.randn(2, 4),), {"input_names": ["a", "b"]}, "the model has 2 inputs"),
         (Fails(), (torch.randn(1),), {"operators": True}, "torch.export cannot take the module"),
@@ -202,6 +212,18 @@ def test_what_cannot_be_recorded_is_told_and_leaves_nothing(
     assert not (tmp_path / "refs").exists()
 
 
+class Branches(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() > 0 else x
+
+
+def test_what_torch_export_dumps_is_not_shown(tmp_path, capfd):
+    with pytest.raises(RecordError, match="data-dependent"):
+        record_module(Branches(), (torch.ones(1),), folder=tmp_path / "refs", operators=True)
+
+    assert capfd.readouterr() == ("", "")
+
+
 FACTORIES = """
 import torch
 def good(): return torch.nn.Linear(2, 2), (torch.zeros(1, 2),)
@@ -210,6 +232,7 @@ def raises(): return helper()
 def helper(): raise ValueError("no weights")
 def needs(a): return a
 def nothing(): return None
+def exits(): raise SystemExit(3)
 """
 
 
@@ -227,6 +250,7 @@ def factories(tmp_path):
         ("raises", "factory 'raises' raised ValueError: no weights"),
         ("needs", "needs arguments"),
         ("nothing", "returned None, not a module"),
+        ("exits", "factory 'exits' raised SystemExit: 3"),
         ("god", "has no function 'god'"),
     ],
 )

@@ -1,6 +1,5 @@
 """From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
 
-import hashlib
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,9 +8,10 @@ import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.bisection.crashing import crashing_node
+from onnxsurgeon_lite.bisection.effect import effect_of
 from onnxsurgeon_lite.bisection.examining import Examiner, cast_like, culprit_at
 from onnxsurgeon_lite.bisection.inside import Inside
-from onnxsurgeon_lite.bisection.journal import Journal
+from onnxsurgeon_lite.bisection.journal import Journal, digest
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.randomness import replayed
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit, Finding, Look
@@ -20,7 +20,7 @@ from onnxsurgeon_lite.bisection.space import Space
 from onnxsurgeon_lite.bisection.targets import targets_of
 from onnxsurgeon_lite.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.bisection.walking import Progress, Walk
-from onnxsurgeon_lite.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.comparison import Tolerance
 from onnxsurgeon_lite.errors import (
     RuntimeCrash,
     RuntimeFailure,
@@ -369,30 +369,8 @@ class _Bisection:
         if len(origins) == 1:
             origins[0].healed = 1.0
         for culprit in origins[:_RANKED] if len(origins) > 1 else ():
-            culprit.healed = self._effect(walk, culprit)
+            culprit.healed = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
         self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
-
-    def _effect(self, walk: Walk, culprit: Culprit) -> float:
-        """The share of the outputs' error that goes when the culprit alone is healed."""
-        alone = Observer(walk.space.index, self.runtime, walk.observer.by_node)
-        alone.feed(self.feeds)
-        for name in walk.healed[: walk.replayed]:
-            alone.kept[name] = walk.observer.kept[name]
-        for name in culprit.outputs:
-            stored, actual = self.result.tensors[name]
-            if stored is not None:
-                value = cast_like(actual, stored)
-                alone.put(name, value, type_of(value))
-        after = alone.fetch(self.targets)
-        before = sum(map(output_error, filter(None, self.judge.outputs.values())))
-        left = sum(
-            output_error(comparison)
-            for name, value in after.items()
-            if (comparison := self.judge.compared(value, self.judge.references.read(name)))
-        )
-        if not np.isfinite(before):
-            return float(np.isfinite(left))
-        return max(0.0, 1 - left / before) if before else 0.0
 
     def _look_as_shipped(self, unobserved: Unobserved) -> None:
         """Search the optimised graph; what it names is tried as written, and the optimiser looked for."""
@@ -455,17 +433,9 @@ class _Bisection:
     def _journal(self) -> Journal:
         if self.search.journal is None:
             return Journal()
-        question = hashlib.blake2b(digest_size=16)
-        question.update(self.index.model.fingerprint())
-        question.update(repr((self.judge.references.place, self.search.tolerance)).encode())
-        for name, value in self.feeds.items():
-            arrays = value if isinstance(value, list) else [value]
-            question.update(repr((name, [a.shape for a in arrays])).encode())
-            for array in arrays:
-                question.update(
-                    array.astype(str).tobytes() if array.dtype == object else array.tobytes()
-                )
-        return Journal.at(self.search.journal, question.hexdigest(), self.search.resume)
+        asked = self.judge.references.place, self.search.tolerance
+        question = digest(self.index.model.fingerprint(), asked, self.feeds)
+        return Journal.at(self.search.journal, question, self.search.resume)
 
 
 def _overflows(cast: Stored, reference: Stored) -> bool:
@@ -475,10 +445,3 @@ def _overflows(cast: Stored, reference: Stored) -> bool:
     if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":
         return False
     return bool((np.isinf(cast) & ~np.isinf(reference)).any())
-
-
-def output_error(comparison: Comparison) -> float:
-    """How far two tensors are apart, whatever their unit: the share of the signal's power that is error."""
-    if comparison.reason in ("shape", "dtype", "non-finite"):
-        return float("inf")
-    return float(10 ** (-comparison.sqnr_db / 20))

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.bisection.unobserved import same
 from onnxsurgeon_lite.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.float64 import Float64
-from onnxsurgeon_lite.frames import Inside
+from onnxsurgeon_lite.inner import Inside
 from onnxsurgeon_lite.inspect import attribute_texts
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references.sets import Stored

@@ -8,8 +8,8 @@ from onnxsurgeon_lite.bisection.judging import AgainstReferences, Finds
 from onnxsurgeon_lite.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.feeds import Feeds
-from onnxsurgeon_lite.frames import Frame, at, bodies, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import InnerGraph, at, bodies, iterations_of
 from onnxsurgeon_lite.lifting import known, liftable
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.observe import Observer
@@ -34,7 +34,7 @@ class Place:
     """
 
     path: str
-    frame: Frame
+    graph: InnerGraph
     iteration: int | None = None
 
     @property
@@ -56,9 +56,9 @@ class Place:
 
     def outside(self, name: str) -> str:
         """What a value in the body is called from outside."""
-        if name in self.frame.captured:
+        if name in self.graph.captured:
             return name
-        value, iterations = (name, ()) if name in self.frame.index else iterations_of(name)
+        value, iterations = (name, ()) if name in self.graph.index else iterations_of(name)
         return at(f"{self.path}/{value}", (*self.iterations, *iterations))
 
     def seen_from_outside(self, culprit: Culprit) -> Culprit:
@@ -178,8 +178,8 @@ class Inside:
         self, body: str, names: Iterable[str], wrong: Callable[[str, Value], bool]
     ) -> tuple[Place | None, dict[str, Value]]:
         """The first run of a body that has a wrong value, and all that was computed in the body."""
-        frame = Frame.of(self._alone, 0, body)
-        own = [f"@0/{body}/{n}" for n in frame.index.inputs if n not in frame.captured]
+        graph = InnerGraph.of(self._alone, 0, body)
+        own = [f"@0/{body}/{n}" for n in graph.index.inputs if n not in graph.captured]
         inner = [name for name in names if name.startswith(f"@0/{body}/")]
         given = ((name, self.given[name]) for name in self._alone.inputs)
         feeds: Feeds = {name: value for name, value in given if value is not None}
@@ -192,16 +192,16 @@ class Inside:
             return None, actual
         loop = self._alone.nodes[0].op_type in _LOOPS
         first = min(iterations_of(name)[1][0] for name in bad) if loop else None
-        return Place(f"{self.culprit.id}/{body}", frame, first), actual
+        return Place(f"{self.culprit.id}/{body}", graph, first), actual
 
     def _opened(self, place: Place, actual: Mapping[str, Value]) -> tuple[Model, Feeds]:
         """One run of a body as a model, and what it is given."""
-        model = place.frame.index.model.copy()
+        model = place.graph.index.model.copy()
         feeds: Feeds = {}
         for declared in model.proto.graph.input:
             name = declared.name
             inner = place.outside(name).replace(self.culprit.id, "@0", 1)
-            value = self.given[name] if name in place.frame.captured else actual[inner]
+            value = self.given[name] if name in place.graph.captured else actual[inner]
             if value is not None:
                 feeds[name] = value
                 if not isinstance(value, list):  # which may be empty

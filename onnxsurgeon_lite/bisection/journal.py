@@ -1,6 +1,7 @@
 """What a search was told so far, on disk: a search that was cut short goes on from there."""
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.feeds import Feeds
 
 State = Sequence[str]
 """The look, and the values that were healed when an answer was given; answers hold for that state alone."""
@@ -88,6 +90,20 @@ class Journal:
         except OSError as error:
             self.lost = f"the journal ends early, the search does not: {error.strerror}"
             self._file = None
+
+
+def digest(model: bytes, asked: object, feeds: Feeds) -> str:
+    """What a search is about: the model's fingerprint, what else was asked, the numbers it is fed with."""
+    question = hashlib.blake2b(model, digest_size=16)
+    question.update(repr(asked).encode())
+    for name, value in feeds.items():
+        arrays = value if isinstance(value, list) else [value]
+        question.update(repr((name, [a.shape for a in arrays])).encode())
+        for array in arrays:
+            question.update(
+                array.astype(str).tobytes() if array.dtype == object else array.tobytes()
+            )
+    return question.hexdigest()
 
 
 def _entries(lines: Iterable[str]) -> Iterable[dict[str, object]]:

@@ -20,6 +20,7 @@ from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.float64 import Float64
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import at, iterations_of
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.files import write_text
 from onnxsurgeon_lite.names import command, shown
@@ -211,11 +212,14 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         place: the body that the culprit is in, and its iteration; '' for the main graph.
     """
     versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
+    path, iterations = iterations_of(place)
+    wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
+    node_id = f"{path}/{culprit.id}" if place else culprit.id
     lines = [
-        f"# Mismatch at {_code(culprit.value)}",
+        f"# Mismatch at {_code(wrong)}",
         "",
-        f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {culprit.id}",
-        *([f"- inside: {_code(place)}"] if place else []),
+        f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {_code(node_id)}",
+        *(["- names below are those of the body alone, as in `model.onnx`"] if place else []),
         *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
         *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),

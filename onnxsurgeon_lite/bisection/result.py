@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from onnxsurgeon_lite.comparison import Comparison
+from onnxsurgeon_lite.inner import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Value
@@ -173,11 +174,13 @@ class BisectResult:
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """(the search that named the first culprit as closely as it could be, where that is: '' for the main graph)."""
-        result, places = self, list[str]()
+        result, paths, numbers = self, list[str](), list[int]()
         while result.inner is not None and result.inner.culprits:
             result = result.inner
-            places.append(result.place)
-        return result, "/".join(places)
+            path, iterations = iterations_of(result.place)
+            paths.append(path)
+            numbers += iterations
+        return result, at("/".join(paths), numbers)
 
     def input_of(self, culprit: Culprit, name: str) -> Value:
         """What a culprit fails on: the reference where it is of the model's dtype, unless it is right on that."""

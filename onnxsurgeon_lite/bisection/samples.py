@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onnxsurgeon_lite.bisection.bisecting import Search, bisect, output_error
+from onnxsurgeon_lite.bisection.bisecting import Search, bisect
+from onnxsurgeon_lite.bisection.effect import output_error
 from onnxsurgeon_lite.bisection.judging import AgainstReferences
 from onnxsurgeon_lite.bisection.result import BisectResult, Samples
 from onnxsurgeon_lite.bisection.walking import Progress

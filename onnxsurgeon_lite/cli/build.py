@@ -16,6 +16,7 @@ def build(
         typer.Option("--initializer", help="Array for a name.", metavar="NAME=FILE.npy"),
     ] = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Build a model from ONNX text syntax, and check it."""
     from onnxsurgeon_lite import building
@@ -23,9 +24,12 @@ def build(
     from onnxsurgeon_lite.model import save
     from onnxsurgeon_lite.report import lines
 
-    target = options.default_output(text, "build", output, force)
+    target = None if dry_run else options.default_output(text, "build", output, force)
     model = building.parse_text(options.text_of(text))
     model = building.add_initializers(model, options.files(initializer))
     require_valid(model)
+    if target is None:
+        lines.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
+        return
     written = save(model, target, force=force)
     lines.show_written(written.path, written.data_files)

@@ -2,57 +2,100 @@
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from onnxsurgeon_lite.errors import SurgeonError
 
-_BEFORE = "ONNXDBG_BEFORE"  # the word up to its last colon, which bash does not want to hear again
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.completing import Names
+
+_BEFORE = (
+    "ONNXDBG_BEFORE"  # the word up to its last ':' or '=', which bash does not want to hear again
+)
+_BREAKS = (":", "=")
+
+Ask = Callable[["Names", str], list[str]]
+"""What of a model begins with what was typed."""
 
 
 def rejoin_words() -> None:
-    """bash splits words at ':', so that `op:Co` is three; have one, and complete what follows the colon."""
+    """bash splits words at ':' and '=', so that `op:Co` is three; have one, and complete what follows the last."""
     words, place = os.environ.get("COMP_WORDS", "").split("\n"), os.environ.get("COMP_CWORD", "")
     if not place.isdecimal() or not os.environ.get("_ONNXDBG_COMPLETE", "").endswith("bash"):
         return
     joined: list[str] = []
+    is_value = False
     for word in [*words[: int(place)], words[int(place)] if int(place) < len(words) else ""]:
-        glued = joined and (word == ":" or joined[-1].endswith(":"))
+        if word == "=" and joined and joined[-1].startswith("-"):
+            joined.append("")  # --option=value: two words
+            is_value = True
+            continue
+        glued = is_value or (joined and (word in _BREAKS or joined[-1].endswith(_BREAKS)))
         joined[-1:] = [joined[-1] + word] if glued else [*joined[-1:], word]
-    before, colon, joined[-1] = joined[-1].rpartition(":")
+        is_value = False
+    end = max(joined[-1].rfind(each) for each in _BREAKS) + 1
+    os.environ[_BEFORE], joined[-1] = joined[-1][:end], joined[-1][end:]
     os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
-    os.environ[_BEFORE] = before + colon
 
 
-def values(context: typer.Context, incomplete: str) -> list[str]:
-    """Values, and the selectors of nodes; of a list the last."""
-    return _complete(context, incomplete, nodes=False)
+def _listed(ask: Ask) -> Callable[[typer.Context, str], list[str]]:
+    """Completes the last of a comma-separated list."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        return _complete(context, incomplete, "", ask)
+
+    return complete
 
 
-def nodes(context: typer.Context, incomplete: str) -> list[str]:
-    """Nodes and their selectors."""
-    return _complete(context, incomplete, nodes=True)
+def _paired(
+    left: Ask | None, right: Ask | None = None
+) -> Callable[[typer.Context, str], list[str]]:
+    """Completes what stands on one side of '=', or on both."""
+
+    def complete(context: typer.Context, incomplete: str) -> list[str]:
+        whole = f"{os.environ.get(_BEFORE, '')}{incomplete}"
+        name, equals, _ = whole.rpartition("=")
+        ask = right if equals else left
+        return [] if ask is None else _complete(context, incomplete, name + equals, ask)
+
+    return complete
 
 
-def _complete(context: typer.Context, incomplete: str, nodes: bool) -> list[str]:
+def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:
     from onnxsurgeon_lite.completing import Names
     from onnxsurgeon_lite.graph import GraphIndex
     from onnxsurgeon_lite.model import load
 
-    line = os.environ.get(_BEFORE, "")
-    before, comma, typed = f"{line}{incomplete}".rpartition(",")
-    try:
-        names = Names(GraphIndex.of(load(_model(context))))
-    except (SurgeonError, OSError, ValueError):
-        return []
-    found = (names.nodes if nodes else names.values)(typed)
-    return [f"{before}{comma}{name}".removeprefix(line) for name in found]
+    heard = os.environ.get(_BEFORE, "")
+    before, comma, typed = f"{heard}{incomplete}".removeprefix(done).rpartition(",")
+    found: dict[str, None] = {}
+    for path in _models(context):
+        try:
+            found |= dict.fromkeys(ask(Names(GraphIndex.of(load(path))), typed))
+        except (SurgeonError, OSError, ValueError):
+            continue
+    return [f"{done}{before}{comma}{name}".removeprefix(heard) for name in found]
 
 
-def _model(context: typer.Context) -> Path:
-    """The model on the line; an option that still lacks its value keeps the line from being parsed."""
+def _models(context: typer.Context) -> list[Path]:
+    """The model on the line, or several; an option that still lacks its value keeps the line from being parsed."""
     line = os.environ.get("COMP_WORDS", "") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     words = [str(context.params.get("model")), *shlex.split(line)]
-    files = (Path(word) for word in words if word.endswith(".onnx"))
-    return next((path for path in files if path.is_file()), Path(words[0]))
+    files = [Path(word) for word in words if word.endswith(".onnx") and Path(word).is_file()]
+    return files if context.command.name == "merge" else files[:1] or [Path(words[0])]
+
+
+values = _listed(lambda names, typed: names.values(typed))
+nodes = _listed(lambda names, typed: names.nodes(typed))
+inputs = _listed(lambda names, typed: names.inputs(typed))
+outputs = _listed(lambda names, typed: names.outputs(typed))
+scopes = _listed(lambda names, typed: names.scopes(typed))
+functions = _listed(lambda names, typed: names.functions(typed))
+of_inputs = _paired(lambda names, typed: names.inputs(typed))
+of_outputs = _paired(lambda names, typed: names.outputs(typed))
+to_outputs = _paired(None, lambda names, typed: names.outputs(typed))
+links = _paired(lambda names, typed: names.values(typed), lambda names, typed: names.inputs(typed))

@@ -36,12 +36,13 @@ def extract(
         bool, typer.Option("--auto-inputs", help="Add the inputs that close the cut.")
     ] = False,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`."""
     from onnxsurgeon_lite.passes import Extract
 
     step = Extract(tuple(inputs or ()), tuple(outputs or ()), auto_inputs)
-    _apply(step, model, output, force, complete=True)
+    _apply(step, model, output, force, dry_run, complete=True)
 
 
 def expose(
@@ -55,6 +56,7 @@ def expose(
     every: Annotated[bool, typer.Option("--all", help="Expose every value.")] = False,
     output: options.Output = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Declare intermediate values as graph outputs."""
     from onnxsurgeon_lite.errors import UsageError
@@ -62,7 +64,7 @@ def expose(
 
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
-    _apply(Expose(tuple(values or ()), every), model, output, force)
+    _apply(Expose(tuple(values or ()), every), model, output, force, dry_run)
 
 
 def split(
@@ -82,6 +84,7 @@ def split(
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
     json: options.Json = False,
 ) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole."""
@@ -94,32 +97,45 @@ def split(
     from onnxsurgeon_lite.report.progress import progress
     from onnxsurgeon_lite.runtime.session import Runtime
 
-    folder = options.default_output(model, "split", output, force, suffix="")
-    require_free(folder, force)
     index = GraphIndex.of(load(model))
     found = splitting.split(index, at)
+    show = data.show_json if json else parts.show_split
+    if dry_run:
+        lines.show_notes(found.notes)
+        show(found)
+        return
+    folder = options.default_output(model, "split", output, force, suffix="")
+    require_free(folder, force)
     given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
     lines.show_notes([*found.notes, *(f"made {line}" for line in made)])
     how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
     with progress(f"writing {folder}"), Runtime(how) as runtime:
         found = splitting.write_parts(index, found, folder)
         found = splitting.compare_chain(index, found, given, runtime)
-    (data.show_json if json else parts.show_split)(found)
+    show(found)
     if not found.match:
         raise typer.Exit(MISMATCH)
 
 
 def _apply(
-    step: "Pass", source: "Path", output: "Path | None", force: bool, complete: bool = False
+    step: "Pass",
+    source: "Path",
+    output: "Path | None",
+    force: bool,
+    dry_run: bool,
+    complete: bool = False,
 ) -> None:
     """Load, apply, save, say so; `complete` writes files that need none of the source's."""
     from onnxsurgeon_lite.model import load, movable, save
     from onnxsurgeon_lite.report import lines
     from onnxsurgeon_lite.report.progress import progress
 
-    target = options.default_output(source, step.name, output, force)
+    target = None if dry_run else options.default_output(source, step.name, output, force)
     result = step.apply(load(source))
     lines.show_notes(result.notes)
+    if target is None:
+        lines.show_graph(step.name, result.model.proto.graph)
+        return
     with progress(f"writing {target}"):
         external = movable(result.model) if complete else None
         written = save(result.model, target, external, force=force)

@@ -88,7 +88,7 @@ def move(
 
 
 @data.command()
-def gc(model: options.Model) -> None:
+def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
     from onnxsurgeon_lite import storage
     from onnxsurgeon_lite.model import load
@@ -96,8 +96,8 @@ def gc(model: options.Model) -> None:
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"collecting the data of {model}"):
-        found = storage.collect(load(model))
-    for file in found.files:
+        found = storage.collect(load(model), dry_run=dry_run)
+    for file in () if dry_run else found.files:
         lines.show_written(file)
     lines.out(f"{found.before - found.after} bytes less")
 

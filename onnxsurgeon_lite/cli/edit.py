@@ -75,7 +75,9 @@ def insert(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", help="All inputs in order, VALUE among them; '' is an omitted one."
+            "--input",
+            help="All inputs in order, VALUE among them; '' is an omitted one.",
+            autocompletion=completion.values,
         ),
     ] = None,
     to: To = None,
@@ -272,7 +274,10 @@ def dedupe() -> "Pass":
 
 def inline(
     functions: Annotated[
-        list[str] | None, typer.Argument(help="Functions: domain::name; all by default.")
+        list[str] | None,
+        typer.Argument(
+            help="Functions: domain::name; all by default.", autocompletion=completion.functions
+        ),
     ] = None,
 ) -> "Pass":
     """Replace calls of model-local functions by their nodes."""
@@ -282,7 +287,10 @@ def inline(
 
 
 def outline(
-    scope: Annotated[str, typer.Argument(help="A module path: encoder.layer.4.")],
+    scope: Annotated[
+        str,
+        typer.Argument(help="A module path: encoder.layer.4.", autocompletion=completion.scopes),
+    ],
     domain: Annotated[str, typer.Option("--domain", help="The function's domain.")] = "local",
 ) -> "Pass":
     """Make the nodes of a module a function."""
@@ -325,5 +333,10 @@ _VERBS = (
 )
 for verb in _VERBS:
     app.command(verb.__name__.replace("_", "-"))(
-        command(verb, of_a_file=verb in (apply, script), proved=verb in shape.PROVED)
+        command(
+            verb,
+            of_a_file=verb in (apply, script),
+            proved=verb in shape.PROVED,
+            listed=verb is apply,
+        )
     )

@@ -32,9 +32,7 @@ class Shared:
         False
     )
     force: options.Force = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, no more.")] = (
-        False
-    )
+    dry_run: options.DryRun = False
     copy_data: Annotated[
         bool, typer.Option("--copy-data", help="Give the result a data file of its own.")
     ] = False
@@ -42,6 +40,13 @@ class Shared:
         bool,
         typer.Option(
             "--verify", help="Run both; write nothing when their outputs differ (exit code 1)."
+        ),
+    ] = False
+    unproved: Annotated[
+        bool,
+        typer.Option(
+            "--unproved",
+            help="Write new sizes although they were not run: nothing says that they hold.",
         ),
     ] = False
     feeds: options.Feeds = None
@@ -53,17 +58,19 @@ class Shared:
 
 
 def command(
-    make: Callable[..., "Pass"], of_a_file: bool = False, proved: bool = False
+    make: Callable[..., "Pass"], of_a_file: bool = False, proved: bool = False, listed: bool = False
 ) -> Callable[..., None]:
     """A command that applies the pass which `make` gives: its own parameters, and those of every edit.
 
     Args:
         of_a_file: its own file is the first argument, the model the second.
         proved: the runtime is needed in any case.
+        listed: its steps may be such that are proved.
     """
     make_shared: Callable[..., Shared] = Shared
     own = inspect.signature(make).parameters
-    shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in own}
+    foreign = {*own} if proved or listed else {*own, "unproved"}
+    shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
     model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
 
     def command(**given: object) -> None:
@@ -98,7 +105,10 @@ def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> No
     lines.show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:
         differences.show_edit(edit_diff(original, result.model))
-    if result.changed and (shared.verify or _is_proved(step)):
+    proved = _is_proved(step)
+    if proved and shared.unproved:
+        lines.show_notes(["the new sizes were not proved: neither model was run"])
+    if result.changed and (shared.verify or (proved and not shared.unproved)):
         _run(step, original, result.model, child, shared)
     if not shared.dry_run and (result.changed or not shared.in_place):
         _save(result.model, source, target, shared)
@@ -129,7 +139,7 @@ def _run(
     recipe = options.recipe(shared.seed, shared.dim, shared.fill)
     with Runtime(how, child) as runtime:
         with progress("proving by running"):
-            proof = prove_step(step, original, edited, runtime, recipe)
+            proof = [] if shared.unproved else prove_step(step, original, edited, runtime, recipe)
         for line in proof:
             lines.out(line)
         if shared.verify and not _agrees(original, edited, runtime, recipe, shared.feeds):

@@ -1,12 +1,18 @@
 """Look: inspect, print, check, diff."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.feeds import Feeds, Recipe
+    from onnxsurgeon_lite.model import Model as Loaded
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 
 def inspect(
@@ -98,6 +104,15 @@ def diff(
     first: options.Model,
     second: Annotated[Path, typer.Argument(help="Model to compare it with.", show_default=False)],
     run: Annotated[bool, typer.Option("--run", help="Run both on the same feeds, too.")] = False,
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="auto|FILE",
+            help="Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.",
+            show_default=False,
+        ),
+    ] = None,
     feeds: options.Feeds = None,
     seed: options.Seed = 0,
     dim: options.Dims = None,
@@ -117,20 +132,48 @@ def diff(
 
     allowed = options.tolerance(rtol, atol)
     models = load(first), load(second)
-    with progress(f"comparing {first} with {second}"):
-        found = differing.diff(*models, allowed)
+    recipe = options.recipe(seed, dim, fill)
+    given = _feeds(models[0], feeds, recipe) if run or mapping == "auto" else {}
+    how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
+    with progress(f"comparing {first} with {second}") as tell:
+        known = _same_nodes(models, mapping, given, options.as_written(how), tell)
+        found = differing.diff(*models, allowed, known)
     if run:
-        from onnxsurgeon_lite.feeds import given_or_made
-        from onnxsurgeon_lite.graph import GraphIndex
-        from onnxsurgeon_lite.report import lines
         from onnxsurgeon_lite.runtime.session import Runtime
 
-        recipe = options.recipe(seed, dim, fill)
-        given, made = given_or_made(GraphIndex.of(models[0]), feeds, recipe)
-        lines.show_notes(f"made {line}" for line in made)
-        how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
         with Runtime(how) as runtime:
             found = differing.with_outputs(models, found, given, runtime, allowed)
     (data.show_json if json else differences.show_diff)(found)
     if not found.same:
         raise typer.Exit(MISMATCH)
+
+
+def _feeds(model: "Loaded", feeds: str | None, recipe: "Recipe") -> "Feeds":
+    from onnxsurgeon_lite.feeds import given_or_made
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.report import lines
+
+    given, made = given_or_made(GraphIndex.of(model), feeds, recipe)
+    lines.show_notes(f"made {line}" for line in made)
+    return given
+
+
+def _same_nodes(
+    models: "tuple[Loaded, Loaded]",
+    mapping: str | None,
+    feeds: "Feeds",
+    how: "RuntimeOptions",
+    tell: Callable[[str], None],
+) -> list[tuple[int, int]]:
+    if mapping is None:
+        return []
+    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.match import load_map, same_nodes
+    from onnxsurgeon_lite.match.models import match_models
+    from onnxsurgeon_lite.runtime.session import Runtime
+
+    a, b = map(GraphIndex.of, models)
+    if mapping != "auto":
+        return same_nodes(a, b, load_map(Path(mapping)))
+    with Runtime(how) as runtime:
+        return same_nodes(a, b, match_models(a, b, feeds, runtime, tell).matching.pairs)

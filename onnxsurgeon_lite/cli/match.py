@@ -19,7 +19,9 @@ def match(
     fill: options.Fills = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Write the pairs to a file for --map.", show_default=False),
+        typer.Option(
+            "--save", "-o", help="Write the pairs to a file for --map.", show_default=False
+        ),
     ] = None,
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli import completion, options
 
 
 def merge(
@@ -15,11 +15,17 @@ def merge(
     links: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", help="A value so far, and the input that it feeds.", metavar="VALUE=INPUT"
+            "--map",
+            help="A value so far, and the input that it feeds.",
+            metavar="VALUE=INPUT",
+            autocompletion=completion.links,
         ),
     ] = None,
     share: Annotated[
-        list[str] | None, typer.Option("--share", help="An input that all have, as one.")
+        list[str] | None,
+        typer.Option(
+            "--share", help="An input that all have, as one.", autocompletion=completion.inputs
+        ),
     ] = None,
     prefix: Annotated[
         list[str] | None,
@@ -27,9 +33,7 @@ def merge(
     ] = None,
     output: options.Output = None,
     force: options.Force = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be made, no more.")
-    ] = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
     from onnxsurgeon_lite.errors import UsageError
@@ -53,7 +57,7 @@ def merge(
         lines.show_notes(result.notes)
         lines.show_changes(result.changes)
         merged = result.model
-    lines.show_merged(len(models), merged.proto.graph)
+    lines.show_graph(f"merged {len(models)} models", merged.proto.graph)
     if target is None:
         return
     with progress(f"writing {target}"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
+from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ Output = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be made or changed, no more.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Feeds = Annotated[
     str | None,
@@ -47,6 +51,7 @@ Fills = Annotated[
         "--fill",
         help="How an input is made: zeros, ones, normal, uniform:lo,hi or a file.",
         metavar="NAME=HOW",
+        autocompletion=completion.of_inputs,
     ),
 ]
 Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimisation level of the runtime.")]
@@ -236,7 +241,9 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise UsageError(f"attribute {text!r} has no '='", "write pads=[1,1,1,1]")
+            raise UsageError(
+                f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
+            )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
 

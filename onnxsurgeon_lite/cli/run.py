@@ -26,7 +26,9 @@ def run(
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option("--save", help="Store what was returned: .npz, .safetensors or a folder."),
+        typer.Option(
+            "--save", "-o", help="Store what was returned: .npz, .safetensors or a folder."
+        ),
     ] = None,
     opt: options.Opt = "all",
     provider: options.Provider = "cpu",
@@ -40,8 +42,8 @@ def run(
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite import running
         from onnxsurgeon_lite.feeds import given_or_made
-        from onnxsurgeon_lite.frames import Inside
         from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.inner import Inside
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.references import save_tensors
         from onnxsurgeon_lite.report import data, lines

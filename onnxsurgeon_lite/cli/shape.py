@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +23,15 @@ def set_shape(
         typer.Argument(
             help="Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.",
             show_default=False,
+            autocompletion=completion.of_inputs,
         ),
     ],
     two_exports: _TwoExports = False,
 ) -> "Pass":
     """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running."""
-    from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.passes import SetShape
 
-    second = load(shapes.pop(0)) if two_exports else None
+    second = shapes.pop(0) if two_exports else None
     return SetShape(dict(map(_shape, shapes)), second)
 
 
@@ -44,7 +45,11 @@ def rebatch(
     ] = "N",
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--inputs", help="Inputs that have the batch, comma-separated; all."),
+        typer.Option(
+            "--inputs",
+            help="Inputs that have the batch, comma-separated; all.",
+            autocompletion=completion.inputs,
+        ),
     ] = None,
     axis: Annotated[
         int, typer.Option("--axis", min=0, help="Which dimension of the inputs it is.")
@@ -52,7 +57,6 @@ def rebatch(
     two_exports: _TwoExports = False,
 ) -> "Pass":
     """Give the batch another size, or open it, all the way through. Proved by running, sample by sample."""
-    from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.passes import Rebatch
 
     if two_exports != (other is not None):
@@ -61,7 +65,7 @@ def rebatch(
             "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
         )
     size = int(to) if to.isdecimal() else to
-    return Rebatch(size, tuple(inputs or ()), axis, None if other is None else load(other))
+    return Rebatch(size, tuple(inputs or ()), axis, None if other is None else str(other))
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
@@ -77,7 +81,12 @@ _Max = Annotated[
 ]
 _Fill = Annotated[
     list[str] | None,
-    typer.Option("--fill", help="What an output is padded with; 0.", metavar="NAME=NUMBER"),
+    typer.Option(
+        "--fill",
+        help="What an output is padded with; 0.",
+        metavar="NAME=NUMBER",
+        autocompletion=completion.of_outputs,
+    ),
 ]
 _Count = Annotated[str, typer.Option("--count", help="Output that says how many count.")]
 
@@ -86,7 +95,11 @@ def pad_outputs(
     most: _Max,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--outputs", help="Outputs to pad, comma-separated; the ragged ones."),
+        typer.Option(
+            "--outputs",
+            help="Outputs to pad, comma-separated; the ragged ones.",
+            autocompletion=completion.outputs,
+        ),
     ] = None,
     fill: _Fill = None,
     count: _Count = "num_detections",
@@ -102,7 +115,8 @@ def batch_outputs(
     groups: Annotated[
         list[str] | None,
         typer.Argument(
-            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default."
+            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default.",
+            autocompletion=completion.to_outputs,
         ),
     ] = None,
     fill: _Fill = None,

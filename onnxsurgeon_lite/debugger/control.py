@@ -12,10 +12,11 @@ from typing import cast
 import numpy as np
 from onnx import FunctionProto, GraphProto, NodeProto
 
-from onnxsurgeon_lite import frames
+from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.debugger.places import body_scope
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.tensors import Array, type_of
 
 _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
@@ -24,19 +25,28 @@ _FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
 def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
     """The executions of a node's body, None where it has none that can be stepped into."""
     node = outer.index.nodes[position]
-    function = frames.function_of(outer.index, node)
+    function = function_of(outer.index, node)
     if function is not None:
         return _call(outer, position, function)
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain not in ("", "ai.onnx") or steps_over(outer.index, position):
         return None
     match node.op_type:
         case "If":
             return _branch(outer, position)
         case "Loop":
             return _loop(outer, position)
-        case "Scan" if _opset(outer.index) >= _FIRST_SCAN:
+        case "Scan":
             return _scan(outer, position)
     return None
+
+
+def steps_over(index: GraphIndex, position: int) -> bool:
+    """Whether a node has bodies that cannot be stepped into: SequenceMap, Scan before opset 9, a custom operator's."""
+    node = index.nodes[position]
+    if not node.attribute or not walk.bodies(node):
+        return False
+    known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+    return not known or (node.op_type == "Scan" and _opset(index) < _FIRST_SCAN)
 
 
 def _opset(index: GraphIndex) -> int:
@@ -51,12 +61,12 @@ class _Body:
     outer: Frame
     position: int
     name: str
-    body: frames.Frame
+    body: InnerGraph
 
     @classmethod
     def of(cls, outer: Frame, position: int, name: str) -> "_Body":
         """One of a node's bodies."""
-        return cls(outer, position, name, frames.Frame.of(outer.typed, position, name))
+        return cls(outer, position, name, InnerGraph.of(outer.typed, position, name))
 
     @property
     def inputs(self) -> list[str]:
@@ -91,7 +101,7 @@ class _Body:
 
 def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    body = _Body.of(outer, position, frames.FUNCTION)
+    body = _Body.of(outer, position, FUNCTION)
     given = zip(function.input, node.input, strict=False)
     inner = body.enter(given={name: theirs for name, theirs in given if theirs})
     yield inner

@@ -15,8 +15,8 @@ from onnxsurgeon_lite.debugger.places import Scopes
 from onnxsurgeon_lite.debugger.results import Level, Readings, Stack, Stop
 from onnxsurgeon_lite.debugger.stepping import Halt, Stepper
 from onnxsurgeon_lite.feeds import Feeds, Recipe, check_feed
-from onnxsurgeon_lite.frames import at
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import at
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored

@@ -12,8 +12,8 @@ from onnxsurgeon_lite.errors import (
     UnknownNameError,
 )
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds, required_inputs
-from onnxsurgeon_lite.frames import Inside, iterations_in
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import Inside, iterations_in
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.select import select_values
 from onnxsurgeon_lite.tensors import type_of

@@ -24,9 +24,15 @@ def fitting(frame: Frame, name: str, value: object) -> Stored:
             raise FeedsError(f"value {name!r} is a sequence", "give a list of arrays")
         return [np.asarray(item) for item in value]
     dtype, shape = _expected(frame, name, kind)
-    if isinstance(value, (bool, int, float, str)):
-        return np.full(shape, value, dtype)
-    array = np.asarray(value, dtype) if isinstance(value, list) else np.asarray(value)
+    try:
+        if isinstance(value, (bool, int, float, str)):
+            return np.full(shape, value, dtype)
+        array = np.asarray(value, dtype) if isinstance(value, list) else np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise FeedsError(
+            f"value {name!r} is {dtype} {list(shape)}, which {value!r} cannot be: {error}",
+            "give a number for all of it, or an array",
+        ) from error
     if array.dtype == dtype and array.shape == tuple(shape):
         return array
     wrong = f"{array.dtype} {list(array.shape)}"

@@ -8,8 +8,8 @@ from itertools import count
 from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.frames import at
 from onnxsurgeon_lite.graph import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.inner import at
 from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import type_of

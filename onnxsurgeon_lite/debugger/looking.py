@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.debugger.results import Reading, Readings
 from onnxsurgeon_lite.debugger.visiting import visits
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
-from onnxsurgeon_lite.frames import Inside
+from onnxsurgeon_lite.inner import Inside
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored

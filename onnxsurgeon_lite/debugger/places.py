@@ -8,7 +8,8 @@ from onnx import ModelProto
 
 from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.frames import (
+from onnxsurgeon_lite.graph import FUNCTION_PATH, MAIN, GraphIndex, function_path
+from onnxsurgeon_lite.inner import (
     FUNCTION,
     Inside,
     bodies,
@@ -16,7 +17,6 @@ from onnxsurgeon_lite.frames import (
     iterations_in,
     unknown_body,
 )
-from onnxsurgeon_lite.graph import FUNCTION_PATH, MAIN, GraphIndex, function_path
 from onnxsurgeon_lite.select import select_nodes
 
 

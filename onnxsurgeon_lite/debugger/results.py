@@ -35,7 +35,7 @@ class Stop:
     """Where stepping stopped: after a node.
 
     Attributes:
-        reason: `start`, `breakpoint`, `step`, `returned` (from a body) or `end`.
+        reason: `start`, `breakpoint`, `step`, `over` (a body that it cannot go into), `returned` (from one) or `end`.
         node: the node that was computed last, as a message shows it; '' at the start and the end.
         origin: its place in the source program.
         readings: what it made; at the end the model's outputs.

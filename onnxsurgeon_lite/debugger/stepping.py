@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from onnxsurgeon_lite.debugger.breakpoints import Breakpoint, Breakpoints, Facts
-from onnxsurgeon_lite.debugger.control import iterations
+from onnxsurgeon_lite.debugger.control import iterations, steps_over
 from onnxsurgeon_lite.debugger.execution import Execution
 from onnxsurgeon_lite.debugger.frames import Frame
 
@@ -14,7 +14,7 @@ _BATCH = 32  # conditions whose values are computed together
 
 @dataclass(frozen=True)
 class Halt:
-    """Why it stopped: `breakpoint`, `step`, `returned` from a body, or `end`."""
+    """Why it stopped: `breakpoint`, `step`, `over` (a body that it cannot go into), `returned` from one, or `end`."""
 
     reason: str
     hits: Sequence[Breakpoint] = ()
@@ -64,7 +64,10 @@ class Stepper:
             return self._returned()
         while not self.frame.ended and self._enter():
             pass
-        return self.next()
+        frame = self.frame
+        over = not frame.ended and steps_over(frame.index, frame.index.order[frame.place])
+        halt = self.next()
+        return Halt("over") if over and halt.reason == "step" else halt
 
     def _to_breakpoint(self) -> Halt | None:
         """Go on in this frame: to a stop, into a body that holds a breakpoint, or to its end."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from onnxsurgeon_lite.debugger.control import iterations
 from onnxsurgeon_lite.debugger.frames import Frame
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.frames import Inside, iterations_in
+from onnxsurgeon_lite.inner import Inside, iterations_in
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.select import select_values
 

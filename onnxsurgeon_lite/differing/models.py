@@ -1,6 +1,6 @@
 """Two whole models: their graphs, functions, opsets, metadata."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
@@ -21,19 +21,25 @@ _SMALL = 2000  # nodes that are compared whole after each edit
 _HEADER = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
 
 
-def diff(first: Model, second: Model, tolerance: Tolerance | None = None) -> ModelDiff:
+def diff(
+    first: Model,
+    second: Model,
+    tolerance: Tolerance | None = None,
+    known: Iterable[tuple[int, int]] = (),
+) -> ModelDiff:
     """What two models differ in, by structure: names and the order of nodes do not count.
 
     Contents of tensors are read only where both models have one of the same dtype and shape in different places.
 
     Args:
         tolerance: of initializers and other constants; None means that every bit counts.
+        known: pairs of positions that are the same node, whatever the structure says.
 
     Raises:
         GraphError: a cycle, two producers of one value, a function that calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    whole = Trimmed((Scope.of(first), Scope.of(second)))
+    whole = Trimmed((Scope.of(first), Scope.of(second)), list(known))
     return _diff(Context((first, second), Contents(tolerance)), whole)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -94,8 +94,13 @@ def _given(step: Pass) -> dict[str, object]:
     return {
         name: value
         for name, (value, field) in values.items()
-        if isinstance(value, np.ndarray) or value != field.default
+        if isinstance(value, np.ndarray) or value != _default(field)
     }
+
+
+def _default(field: "dataclasses.Field[object]") -> object:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
 
 
 def _call(step: Pass, stored: _Stored) -> str:
@@ -127,7 +132,11 @@ def _toml(value: object, stored: _Stored) -> str:
     if isinstance(value, np.ndarray):
         small = value.size <= _INLINE and value.dtype.kind in "iuf"
         return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
     if isinstance(value, tuple) and value and all(_is_pair(item) for item in value):
+        if all(item is None for _, item in value):
+            return _toml([name for name, _ in value], stored)
         pairs = (f"{_toml(name, stored)} = {_toml(item, stored)}" for name, item in value)
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, (tuple, list)):

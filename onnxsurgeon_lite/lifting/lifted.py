@@ -8,14 +8,14 @@ from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.frames import (
+from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import (
     FUNCTION,
     Inside,
     bound_nodes,
     function_of,
     inner_values,
 )
-from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.lifting.reading import Lifted
 from onnxsurgeon_lite.lifting.scans import Stacked, to_loop
 from onnxsurgeon_lite.lifting.wanted import Wanted

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnxsurgeon_lite.frames import at, iterations_of
+from onnxsurgeon_lite.inner import at, iterations_of
 from onnxsurgeon_lite.lifting.wires import Wire
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Value

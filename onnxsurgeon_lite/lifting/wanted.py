@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.frames import FUNCTION, Frame, Inside, iterations_of
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import FUNCTION, InnerGraph, Inside, iterations_of
 
 
 @dataclass
@@ -42,10 +42,10 @@ class Wanted:
         return f"{inside.path}/{found[inside.body].add(inside.rest)}"
 
     def _body(self, inside: Inside) -> "Wanted":
-        frame = Frame.of(self.index, inside.position, inside.body)
+        inner = InnerGraph.of(self.index, inside.position, inside.body)
         op_type = self.index.nodes[inside.position].op_type
         kinds = self.kinds if inside.body == FUNCTION else (*self.kinds, op_type)
-        return Wanted(frame.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
+        return Wanted(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
 
     @property
     def opset(self) -> int:

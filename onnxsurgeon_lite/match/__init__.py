@@ -3,7 +3,8 @@
 from onnxsurgeon_lite.match.aligning import aligned
 from onnxsurgeon_lite.match.board import Pair
 from onnxsurgeon_lite.match.mapping import feeds_in_order, load_map, save_map
-from onnxsurgeon_lite.match.pairing import Matching, match
+from onnxsurgeon_lite.match.nodes import same_nodes
+from onnxsurgeon_lite.match.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.match.sides import Side, side_of_model, side_of_references
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "aligned",
     "feeds_in_order",
     "load_map",
+    "lost_note",
     "match",
+    "same_nodes",
     "save_map",
     "side_of_model",
     "side_of_references",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.feeds import Feeds
-from onnxsurgeon_lite.frames import Inside
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.inner import Inside
 from onnxsurgeon_lite.match.mapping import load_map, renamed, static_shapes
-from onnxsurgeon_lite.match.pairing import Matching, match
+from onnxsurgeon_lite.match.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.match.sides import side_of_model, side_of_references
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -44,12 +44,13 @@ def aligned(
     if not pairs:
         raise ReferenceSetError(
             f"{references.place!r} has nothing that can be matched with the model",
-            "was it recorded with the feeds it holds, from the module that was exported?",
+            lost_note(matching)
+            or "was it recorded with the feeds it holds, from the module that was exported?",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
     fitted = renamed(references, pairs, index, shapes)
-    note = _told(matching, references, len(pairs))
-    return ReferenceSet(fitted.place, fitted.entries, (*references.notes, note))
+    notes = filter(None, (_told(matching, references, len(pairs)), lost_note(matching)))
+    return ReferenceSet(fitted.place, fitted.entries, (*references.notes, *notes))
 
 
 def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:

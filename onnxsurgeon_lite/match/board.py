@@ -1,10 +1,12 @@
 """What is paired so far, and how well two values fit by their modules, inputs and users."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.match.contents import agreeing
 from onnxsurgeon_lite.match.sides import Fact, Side
+from onnxsurgeon_lite.scopes import Origin
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
 """How two modules lie: the same; one in the other, or one not known; in one module; neither."""
@@ -40,13 +42,17 @@ class Board:
 
     Attributes:
         pairs: by the name on side a. taken: name on side b -> name on side a.
+        modules: paths of the modules of side b.
     """
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
+        self.modules = {path for f in b.facts.values() for path in Origin(f.scope).around()}
         self._way = _wrapper(a, b)
+        self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
+        self._unpaired_b = Counter(map(_kind, b.facts.values()))
 
     def free(self, a: Fact, b: Fact) -> bool:
         """Whether both are in no pair yet."""
@@ -71,10 +77,17 @@ class Board:
         blocked = a.blocked or b.blocked
         self.pairs[a.name] = Pair(a.name, b.name, tuple(said), confidence, agrees, axes, blocked)
         self.taken[b.name] = a.name
+        self._unpaired_a[self._kind_of_a(a)] -= 1
+        self._unpaired_b[_kind(b)] -= 1
 
     def scope_of_a(self, fact: Fact) -> str:
         """A module path of side a as side b would call it."""
         return _rewrapped(fact.scope, self._way)
+
+    def lost(self, fact: Fact) -> str:
+        """The outermost module around a value of side a that side b has not; '' where it has all."""
+        around = Origin(self.scope_of_a(fact)).around() if self.modules else ()
+        return next((path for path in around if path not in self.modules), "")
 
     def relation(self, a: Fact, b: Fact) -> int:
         """How the modules of two values lie."""
@@ -93,7 +106,7 @@ class Board:
         if not (a.stated and b.stated):
             return True
         if not self.a.structured:
-            return relation > ELSEWHERE
+            return relation > ELSEWHERE or bool(self.lost(a))
         return relation == SAME or (relation > ELSEWHERE and b.op in FOLD_INTO)
 
     def inputs_agree(self, a: Fact, b: Fact, through: bool = False) -> bool:
@@ -114,11 +127,16 @@ class Board:
 
     def source_a(self, name: str) -> str:
         """The first paired value on the way back on side a, through what was inserted."""
-        return _source(self.a, name, self.pairs)
+        return _source(
+            self.a, name, self.pairs, lambda fact: self._unpaired_b[self._kind_of_a(fact)] > 0
+        )
 
     def source_b(self, name: str) -> str:
         """The same on side b."""
-        return _source(self.b, name, self.taken)
+        return _source(self.b, name, self.taken, lambda fact: self._unpaired_a[_kind(fact)] > 0)
+
+    def _kind_of_a(self, fact: Fact) -> tuple[str, str]:
+        return self.scope_of_a(fact), fact.op
 
     def unique(
         self, key_a: Callable[[Fact], object], key_b: Callable[[Fact], object]
@@ -142,13 +160,19 @@ def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[objec
     return {k: facts[0] for k, facts in groups.items() if len(facts) == 1 and k is not None}
 
 
-def _source(side: Side, name: str, paired: Container[str]) -> str:
+def _source(
+    side: Side, name: str, paired: Container[str], may_be_paired: Callable[[Fact], bool]
+) -> str:
     for _ in range(_INSERTED):
-        inputs = side.facts[name].inputs if name in side.facts else ()
-        if name in paired or len(inputs) != 1:
+        fact = None if name in paired else side.facts.get(name)
+        if fact is None or len(fact.inputs) != 1 or may_be_paired(fact):
             break
-        name = inputs[0]
+        name = fact.inputs[0]
     return name
+
+
+def _kind(fact: Fact) -> tuple[str, str]:
+    return fact.scope, fact.op
 
 
 def _holds(outer: str, inner: str) -> bool:

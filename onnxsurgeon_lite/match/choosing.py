@@ -43,7 +43,7 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             levels[_fit(board, c)].append(c)
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
-        if not (board.a.structured or level[1]):
+        if not (board.a.structured or level[2]):
             # what a module passes on from one inside it is that one's
             free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
         if free:
@@ -54,13 +54,15 @@ def _fit(board: Board, c: Candidate) -> tuple[int, ...]:
     a, b = c.a, c.b
     relation = board.relation(a, b)
     returned = not board.a.structured and board.scope_of_a(a) in b.leaves
+    same_weights = a.weights == b.weights != ()
     return (
+        int(same_weights and a.op == b.op),
         int(a.name == b.name),
         int(relation == SAME),
         2 if a.shape == b.shape else 1 if c.axes is None else 0,
         relation,
         int(a.op == b.op or not (a.op and b.op)),
-        int(a.weights[:1] == b.weights[:1] != ()),
+        int(same_weights or a.weights[:1] == b.weights[:1] != ()),
         int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
         int(returned),
     )

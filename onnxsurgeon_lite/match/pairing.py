@@ -5,6 +5,7 @@ A pair is made on evidence alone, and each value is in one pair at most.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from onnxsurgeon_lite.match import structure
 from onnxsurgeon_lite.match.board import Board, Pair, shapes_fit
@@ -13,6 +14,7 @@ from onnxsurgeon_lite.match.contents import Candidate, candidates
 from onnxsurgeon_lite.match.sides import INPUT, Fact, Side
 
 _ROUNDS = 8
+_SHOWN = 3
 
 
 @dataclass
@@ -22,12 +24,14 @@ class Matching:
     Attributes:
         pairs: in the order of side a. only_a, only_b: values that are in no pair.
         aliases: values of side a that hold the same tensor as one that is in a pair, by its name.
+        lost: modules of unmatched references that the model has not, and the closest that it has.
     """
 
     pairs: list[Pair] = field(default_factory=list)
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, list[str]] = field(default_factory=dict)
 
 
 def match(a: Side, b: Side) -> Matching:
@@ -47,6 +51,19 @@ def match(a: Side, b: Side) -> Matching:
             break
     _in_order(board, lambda fact: fact.is_output, 0.6)
     return _result(board, found)
+
+
+def lost_note(matching: Matching) -> str:
+    """The modules that references are of and the model has not, the first ones by name; '' where there are none."""
+    if not matching.lost:
+        return ""
+    named = [
+        repr(path) + (f" (closest names: {', '.join(map(repr, closest))})" if closest else "")
+        for path, closest in list(matching.lost.items())[:_SHOWN]
+    ]
+    more = len(matching.lost) - len(named)
+    rest = f" and {more} more" if more else ""
+    return f"references that were not matched are of modules that the model has not: {', '.join(named)}{rest}"
 
 
 def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -> None:
@@ -77,6 +94,9 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
             result.aliases.setdefault(fact.name, same)
     result.only_a = [n for n in facts if n not in pairs and n not in result.aliases]
     result.only_b = [n for n in board.b.facts if n not in board.taken]
+    if not board.a.structured:
+        lost = dict.fromkeys(filter(None, (board.lost(facts[n]) for n in result.only_a)))
+        result.lost = {path: get_close_matches(path, board.modules) for path in lost}
     return result
 
 

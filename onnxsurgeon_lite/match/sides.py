@@ -21,6 +21,9 @@ from onnxsurgeon_lite.tensors import Array
 Progress = Callable[[str], None]
 INPUT = "(input)"
 _SMALL = 1 << 12
+_MEASURES = ("Shape", "Size")
+_KEEP = ("Identity", "Transpose")
+"""A weight behind them has the numbers it had."""
 
 
 @dataclass
@@ -33,7 +36,7 @@ class Fact:
         known, stated: whether that is certain, and whether the exporter says so.
         op: the operator that makes it, `(input)` for what is given, '' where it is not known.
         slot: which of the operator's outputs it is.
-        inputs: the values that it is computed from, constants left out.
+        inputs: the values that it is computed from; constants are left out, and sizes beside others.
         users: the values that are computed from it.
         weights: digests of the constants that it is computed from, the largest first.
         small: a value that is too small for a signature.
@@ -102,17 +105,16 @@ def side_of_model(
     weights = _digests(index) if with_weights else {}
     for rank, name in enumerate(feeds):
         side.facts[name] = Fact(name, rank, op=INPUT)
-    depends = {*feeds}
+    sources = _sources(index, feeds)
     for position in index.order:
         node, origin = index.nodes[position], index.origins[position]
         reads = index.reads[position]
-        inputs = tuple(name for name in reads if name in depends)
         constants = sorted((weights[name] for name in reads if name in weights), reverse=True)
+        if node.op_type in _KEEP and constants:
+            weights[node.output[0]] = constants[0]
         for slot, name in enumerate(node.output):
             if not name:
                 continue
-            if inputs:
-                depends.add(name)
             side.facts[name] = Fact(
                 name,
                 len(side.facts),
@@ -122,7 +124,7 @@ def side_of_model(
                 origin.stated,
                 f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
                 slot,
-                inputs,
+                sources[position],
                 tuple(digest for _, digest in constants),
                 _left(index, name, origin.around()),
                 name in index.outputs,
@@ -137,6 +139,25 @@ def side_of_model(
         for name in fact.inputs:
             side.facts[name].users.add(fact.name)
     return side
+
+
+def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
+    """What each node is computed from: no constants, and no sizes beside other values.
+
+    Where one exporter computes sizes, another has constants.
+    """
+    found = {}
+    depends, sizes = {*feeds}, set[str]()
+    for position in index.order:
+        node = index.nodes[position]
+        inputs = tuple(name for name in index.reads[position] if name in depends)
+        values = tuple(name for name in inputs if name not in sizes)
+        found[position] = values or inputs
+        if inputs:
+            depends.update(node.output)
+        if inputs and (not values or node.op_type in _MEASURES):
+            sizes.update(node.output)
+    return found
 
 
 def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:

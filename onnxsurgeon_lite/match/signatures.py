@@ -16,7 +16,6 @@ MIN_ELEMENTS = 17
 _SAMPLE = 512
 _MIN_DISTINCT = 8
 _MAX_AXES = 6
-_HALF = ("float16", "bfloat16")
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
 
 Floats = NDArray[np.float64]
@@ -52,11 +51,12 @@ class Signature:
 
 def signature_of(array: Array) -> Signature | None:
     """A tensor's signature; None for what carries too little to be recognised: integers, few or equal elements."""
-    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-    if not is_float or array.size < MIN_ELEMENTS:
+    if array.size < MIN_ELEMENTS:
         return None
-    half = array.dtype.name in _HALF
-    numbers = array if array.dtype.kind == "f" and not half else array.astype(np.float32)
+    half = array.dtype.itemsize == 2 if array.dtype.kind == "f" else array.dtype.name == "bfloat16"
+    if not half and array.dtype.kind != "f":
+        return None
+    numbers = array.astype(np.float32) if half else array
     flat = numbers.reshape(-1)
     sample = flat[_places(flat.size)].astype(np.float64)
     if not np.isfinite(sample).all() or len({*sample[:64].tolist()}) < _MIN_DISTINCT:
@@ -76,15 +76,19 @@ def _places(size: int) -> NDArray[np.int64]:
 
 
 def _means(numbers: Array) -> tuple[Floats, ...]:
-    """For each axis the mean over the others; the axes before it are summed once for all that follow."""
+    """For each axis the mean over the others; the axes before it are summed once for all that follow.
+
+    Sums are products with ones: several times as fast, and near enough.
+    """
     if numbers.ndim > _MAX_AXES:
         return ()
     found = []
-    rest: Array = numbers
-    for axis in range(numbers.ndim):
-        sums = rest.reshape(rest.shape[0], -1).sum(axis=1, dtype=np.float64)
-        found.append(sums * (numbers.shape[axis] / numbers.size))
-        rest = rest.sum(axis=0, dtype=np.float64)
+    rest = numbers.reshape(-1)
+    for size in numbers.shape:
+        table = rest.reshape(size, -1)
+        sums = table @ np.ones(table.shape[1], table.dtype)
+        found.append(sums.astype(np.float64) * (size / numbers.size))
+        rest = table.T @ np.ones(size, table.dtype)
     return tuple(found)
 
 

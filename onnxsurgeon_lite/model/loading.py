@@ -9,6 +9,7 @@ from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError
 from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
+from onnxsurgeon_lite.model.text import is_utf8, not_utf8
 from onnxsurgeon_lite.wire import skeleton
 
 _ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
@@ -42,6 +43,11 @@ def load(path: str | Path) -> Model:
     return model
 
 
+def loaded(model: Model | str) -> Model:
+    """A model that is there, or that of a path, as a pass may be given it."""
+    return load(model) if isinstance(model, str) else model
+
+
 def _parse(data: bytes, path: Path) -> ModelProto:
     try:
         proto: ModelProto = ModelProto.FromString(data)
@@ -49,6 +55,12 @@ def _parse(data: bytes, path: Path) -> ModelProto:
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: {error}", _ANOTHER_KIND
         ) from error
+    if not is_utf8(data):
+        place, text = next(not_utf8(proto), ("text that was overwritten", b""))
+        raise ModelFileError(
+            f"{str(path)!r} is not an ONNX model: {place} is not UTF-8: {text[:40]!r}",
+            "the specification wants all text in UTF-8; decode it in Python, with onnx, and save it anew",
+        )
     if not proto.HasField("graph"):
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: it holds no graph",

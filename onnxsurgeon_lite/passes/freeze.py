@@ -63,7 +63,7 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
-            notes += retype(result, frozen)
+            notes += retype(model, result, frozen)
         tighten(result, loosened)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-from onnxsurgeon_lite import walk
+from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.declarations import contradicts
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.feeds import shape_text
@@ -103,6 +103,22 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
     return (converted.model, second) if older is first else (first, converted.model)
 
 
+def require_fit(before: GraphIndex, value: str, other: GraphIndex, name: str) -> None:
+    """Refuse to feed a value to another graph's input that takes no such type."""
+    one, two = before.type_of(value), other.type_of(name)
+    if one is not None and two is not None and contradicts(one, two):
+        raise EditError(
+            f"value {value!r} {_text(one)} does not fit input {name!r} {_text(two)}",
+            "see both with: onnxdbg inspect MODEL --value NAME",
+        )
+
+
+def _text(kind: TypeProto) -> str:
+    if not kind.HasField("tensor_type"):
+        return shape_text(kind)
+    return f"{tensors.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"
+
+
 def _check(
     before: GraphIndex, other: GraphIndex, links: Iterable[tuple[str, str]], share: Iterable[str]
 ) -> None:
@@ -114,12 +130,7 @@ def _check(
         if name in taken:
             raise EditError(f"input {name!r} is given two values", "link or share it once")
         taken.add(name)
-        one, two = before.type_of(value), other.type_of(name)
-        if one is not None and two is not None and contradicts(one, two):
-            raise EditError(
-                f"value {value!r} {shape_text(one)} does not fit input {name!r} {shape_text(two)}",
-                "see both with: onnxdbg inspect MODEL --value NAME",
-            )
+        require_fit(before, value, other, name)
     for name in share:
         if name not in before.inputs:
             raise UnknownNameError(

@@ -12,6 +12,7 @@ from onnx import (
     helper,
     version_converter,
 )
+from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
@@ -73,7 +74,7 @@ class Opset:
         del part.graph.sparse_initializer[:]
         try:
             return version_converter.convert_version(part, self.version)
-        except (version_converter.ConvertError, RuntimeError) as error:
+        except (version_converter.ConvertError, InferenceError, RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise EditError(
                 f"the converter cannot bring the graph from opset {old} to {self.version}: {reason}",

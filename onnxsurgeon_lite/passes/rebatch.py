@@ -22,13 +22,13 @@ class Rebatch:
         to: a number for a fixed size, a name for an open one.
         inputs: those that have the batch; all, when none is given.
         axis: which of their dimensions it is.
-        second: an export of the same network at another size; its constants show what follows, too.
+        second: an export of the same network at another size, or its path; its constants show what follows, too.
     """
 
     to: int | str = "N"
     inputs: tuple[str, ...] = ()
     axis: int = 0
-    second: Model | None = None
+    second: Model | str | None = None
     name: ClassVar[str] = "rebatch"
 
     def apply(self, model: Model) -> PassResult:

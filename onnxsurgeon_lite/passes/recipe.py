@@ -5,7 +5,8 @@
     nodes = ["Add_7"]
     op_type = "Sub"
 
-Pairs are tables: `names = {"31" = "out"}`. Numbers may be the path of a file that holds them.
+Pairs are tables: `names = {"31" = "out"}`; a list of names leaves out the other halves where they can be left out.
+Numbers may be the path of a file that holds them, a second model is the path of one.
 """
 
 import dataclasses
@@ -67,7 +68,7 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
         if key not in fields:
             raise UnknownNameError(key, f"verb {verb!r}", fields, kind="key")
     for name, field in fields.items():
-        if name not in step and field.default is dataclasses.MISSING:
+        if name not in step and field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"verb {verb!r} needs {name!r}", f"write {name} = ...")
     given = {key: _value(key, value, types[key]) for key, value in step.items()}
     return kind(**given)
@@ -89,13 +90,22 @@ def _value(key: str, value: object, wanted: object) -> object:
     if get_origin(wanted) is tuple:
         item = options[0]
         if get_origin(item) is tuple:
-            if not isinstance(value, dict):
-                raise UsageError(f"{key!r} is no table", f'write {key} = {{"name" = ...}}')
-            return tuple((name, _value(key, v, get_args(item)[1])) for name, v in value.items())
+            return _pairs(key, value, get_args(item)[1])
         values = value if isinstance(value, list) else [value]
         return tuple(_value(key, v, item) for v in values)
     kinds = [kind for kind in (options or (wanted,)) if kind is not NoneType]
+    if type(value) is int and int not in kinds and float in kinds:
+        return float(value)
     if type(value) not in kinds:
         names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise UsageError(f"{key!r} is {value!r}, not of type {names}")
     return value
+
+
+def _pairs(key: str, value: object, wanted: object) -> tuple[tuple[str, object], ...]:
+    """A table, or names alone where the other half can be left out."""
+    if isinstance(value, list) and NoneType in get_args(wanted):
+        return tuple((str(name), None) for name in value)
+    if not isinstance(value, dict):
+        raise UsageError(f"{key!r} is no table", f'write {key} = {{"name" = ...}}')
+    return tuple((name, _value(key, v, wanted)) for name, v in value.items())

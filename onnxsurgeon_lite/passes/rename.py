@@ -43,7 +43,7 @@ class Rename:
         names: dict[str, str] = {}
         for old, new in self.names:
             if "*" in new and old not in index:
-                names.update(_matched(index.values(), old, new, index.graph.name))
+                names.update(_matched(index.values(), old, new, index.graph.name, "value"))
             else:
                 names[one_value(index, old, notes)] = new
         names = {old: new for old, new in names.items() if old != new}
@@ -58,7 +58,7 @@ class Rename:
         names: dict[int, str] = {}
         for old, new in self.names:
             if "*" in new and old not in by_name:
-                found = _matched(filter(None, by_name), old, new, index.graph.name)
+                found = _matched(filter(None, by_name), old, new, index.graph.name, "node")
                 names.update((by_name[name], given) for name, given in found)
             else:
                 names[select_node(index, old)] = new
@@ -74,7 +74,9 @@ class Rename:
         return PassResult.of(index.model, result, changes)
 
 
-def _matched(known: Iterable[str], old: str, new: str, graph: str) -> Iterator[tuple[str, str]]:
+def _matched(
+    known: Iterable[str], old: str, new: str, graph: str, kind: str
+) -> Iterator[tuple[str, str]]:
     """(name, its new name) for every name that the pattern fits."""
     known = list(known)
     if old.count("*") != new.count("*"):
@@ -85,7 +87,7 @@ def _matched(known: Iterable[str], old: str, new: str, graph: str) -> Iterator[t
     pattern = re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
     found = [(name, match) for name in known if (match := pattern.fullmatch(name))]
     if not found:
-        raise UnknownNameError(old, f"graph {graph!r}", known)
+        raise UnknownNameError(old, f"graph {graph!r}", known, kind)
     first, *rest = new.split("*")
     for name, match in found:
         yield name, first + "".join(map("".join, zip(match.groups(), rest, strict=True)))

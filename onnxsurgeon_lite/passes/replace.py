@@ -8,8 +8,9 @@ from onnx import NodeProto, TypeProto
 from onnxsurgeon_lite.cut import close
 from onnxsurgeon_lite.declarations import follow
 from onnxsurgeon_lite.errors import EditError, UsageError
+from onnxsurgeon_lite.feeds import required_inputs
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model, load
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.operators import check_node
 from onnxsurgeon_lite.passes.merging import (
@@ -19,6 +20,7 @@ from onnxsurgeon_lite.passes.merging import (
     make_room,
     one_opset,
     rename_functions,
+    require_fit,
 )
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
@@ -59,17 +61,18 @@ class Replace:
         notes = [*inputs.notes, *outputs.notes]
         region = close(index, inputs.names, outputs.names).nodes
         _require_private(index, region, outputs.names)
+        types: dict[str, TypeProto] = {}
         if self.op_type:
             result = _without(index, region, outputs.names)
             self._add_node(result, region[-1] - len(region) + 1, inputs.names, outputs.names)
+            after = settle(index, result)
+            for name in outputs.names:
+                types |= check_node(
+                    after, after.nodes[after.producer[name]], f"the new {self.op_type}"
+                )
         else:
-            result = self._add_model(index, region, inputs.names, outputs.names, notes)
-        after = settle(index, result)
-        types: dict[str, TypeProto] = {}
-        for name in outputs.names if self.op_type else ():
-            types.update(
-                check_node(after, after.nodes[after.producer[name]], f"the new {self.op_type}")
-            )
+            result = self._add_model(index, region, inputs.names, outputs.names, types, notes)
+            settle(index, result)
         notes += follow(index, result, types)
         what = self.op_type or "the model's graph"
         return PassResult.of(model, result, [f"replaced {len(region)} nodes by {what}"], notes)
@@ -90,14 +93,14 @@ class Replace:
         region: tuple[int, ...],
         inputs: list[str],
         outputs: list[str],
+        types: dict[str, TypeProto],
         notes: list[str],
     ) -> Model:
-        other = load(self.model) if isinstance(self.model, str) else self.model
-        assert other is not None  # one of the two is given
-        first, guest = one_opset(index.model, other.copy(), notes)
+        assert self.model is not None  # one of the two is given
+        first, guest = one_opset(index.model, loaded(self.model).copy(), notes)
         graph = guest.proto.graph
-        defaults = {tensor.name for tensor in graph.initializer}
-        theirs = [value.name for value in graph.input if value.name not in defaults]
+        other = GraphIndex.of(guest)
+        theirs = list(required_inputs(other))
         results = [value.name for value in graph.output]
         for kind, own, given in (("inputs", theirs, inputs), ("outputs", results, outputs)):
             if len(own) != len(given):
@@ -105,6 +108,9 @@ class Replace:
                     f"the region has {len(given)} {kind}, the model that replaces it {len(own)}",
                     f"the model's are {listed(own)}",
                 )
+        for value, name in zip(inputs, theirs, strict=True):
+            require_fit(index, value, other, name)
+        types.update(zip(outputs, (value.type for value in graph.output), strict=True))
         places = dict(zip(theirs, inputs, strict=True)) | dict(zip(results, outputs, strict=True))
         result = _without(GraphIndex.of(first), region, outputs)
         make_room(result, guest, places, "", notes)

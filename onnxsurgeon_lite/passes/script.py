@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from onnxsurgeon_lite.declarations import infer
 from onnxsurgeon_lite.errors import ScriptError
@@ -17,7 +17,13 @@ from onnxsurgeon_lite.surgery import described, settle
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
-Edit = Callable[["gs.Graph"], object]
+
+class Edit(Protocol):
+    """What a user's function is called with; what it returns is not looked at, or is the graph."""
+
+    def __call__(self, graph: "gs.Graph", /) -> object:
+        """Edit the graph."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.constants import Numbers, make_tensor
-from onnxsurgeon_lite.declarations import retype
+from onnxsurgeon_lite.declarations import downstream, infer, retype
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.loosening import decides_shapes
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.operators import check_node, constant_of
@@ -37,7 +38,7 @@ class SetConstant:
         Raises:
             UnknownNameError: no such value or node.
             EditError: the value is no constant, the dtype does not hold the numbers, a node does not read it, or does
-                not take their shape.
+                not take their shape; the shapes that they give do not fit further on.
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
@@ -68,7 +69,9 @@ class SetConstant:
             after = GraphIndex.of(result)
             for place in chosen:
                 check_node(after, after.nodes[place], index.describe(place))
-            notes += retype(result, _results(index, chosen))
+            notes += retype(model, result, _results(index, chosen))
+        elif decides_shapes(index, {value: old}):
+            notes += _follow(index, result, _results(index, chosen))
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
         return PassResult.of(model, result, [change], notes)
 
@@ -101,6 +104,14 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
 
 def _results(index: GraphIndex, positions: list[int]) -> list[str]:
     return [name for place in positions for name in index.nodes[place].output if name]
+
+
+def _follow(before: GraphIndex, result: Model, values: list[str]) -> list[str]:
+    """Declare anew what has another shape since a constant has other numbers."""
+    stale = downstream(before, values)
+    one, two = infer(before.model, stale), infer(result, stale)
+    changed = [name for name in one | two if one.get(name) != two.get(name)]
+    return retype(before.model, result, changed) if changed else []
 
 
 def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.feeds import shape_text
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.resizing import symbols_for, trace
-from onnxsurgeon_lite.resizing.exports import differences
+from onnxsurgeon_lite.resizing import follow, symbols_for
 from onnxsurgeon_lite.resizing.rewriting import carry_out
 
 
@@ -17,16 +16,16 @@ from onnxsurgeon_lite.resizing.rewriting import carry_out
 class SetShape:
     """Give inputs other shapes, and the constants inside that follow their dimensions the values that they must have.
 
-    Bodies of If and Loop are reached; other bodies and functions are not. What is changed is derived, not yet
-    proved: `proving.prove` runs it.
+    Bodies are reached; a function that holds what must change is inlined. What is changed is derived, not yet proved:
+    `proving.prove` runs it.
 
     Attributes:
         shapes: input -> its shape, a number for a fixed size, a name for an open one.
-        second: an export of the same network at other sizes; its constants show what follows, too.
+        second: an export of the same network at other sizes, or its path; its constants show what follows, too.
     """
 
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
-    second: Model | None = None
+    second: Model | str | None = None
     name: ClassVar[str] = "set-shape"
 
     def apply(self, model: Model) -> PassResult:
@@ -41,10 +40,11 @@ class SetShape:
         symbols = symbols_for(index, self.shapes)
         if not any(symbol.changes for symbol in symbols):
             return PassResult(model, changed=False)
-        result = model.copy()
-        told = {} if self.second is None else differences(model, self.second, symbols)
-        plan = trace(result, symbols, told)
-        changes = carry_out(result, plan)
+        second = None if self.second is None else loaded(self.second)
+        followed = follow(model.copy(), symbols, second)
+        result, plan = followed.model, followed.plan
+        changes = [f"inlined function {name!r}: it holds what follows" for name in followed.inlined]
+        changes += carry_out(result, plan)
         inputs = GraphIndex.of(result).inputs
         for name, info in index.inputs.items():
             if info.type != inputs[name].type:

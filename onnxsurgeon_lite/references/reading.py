@@ -59,7 +59,9 @@ def open_references(
     path = Path(path)
     try:
         return _open(path, inputs, outputs, sample)
-    except UNREADABLE as error:
+    except ReferenceSetError:
+        raise
+    except (*UNREADABLE, SurgeonError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else error
         what = f"it lacks {error}" if isinstance(error, KeyError) else what
         raise ReferenceSetError(

@@ -50,7 +50,9 @@ def do(session: Session, word: str, rest: str) -> None:
 def _break(session: Session, rest: str) -> object:
     if not rest:
         return session.dbg.breakpoints
-    selector, _, condition = rest.partition(" if ")
+    selector, condition_word, condition = f"{rest} ".partition(" if ")
+    if condition_word and not condition.strip():
+        raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
     point = session.dbg.break_(selector.strip(), condition.strip() or None)
     lines.out(f"breakpoint {point}")
     return None
@@ -190,7 +192,11 @@ COMMANDS: dict[str, Command] = {
     "run": Command("", "from the start to a breakpoint", lambda s, _: s.dbg.run()),
     "continue": Command("", "on to the next breakpoint", lambda s, _: s.dbg.continue_()),
     "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
-    "step": Command("[TIMES]", "the same, into bodies", _repeated(lambda s: s.dbg.step())),
+    "step": Command(
+        "[TIMES]",
+        "the same, into bodies and functions of the model",
+        _repeated(lambda s: s.dbg.step()),
+    ),
     "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
     "until": Command("[NODE]", "on to a node; past a loop", _until, "node"),
     "where": Command("", "the frames, and the source line", lambda s, _: s.dbg.where()),

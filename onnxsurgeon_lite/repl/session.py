@@ -60,5 +60,7 @@ class Session:
 def print_result(result: object) -> None:
     """A result as text; nothing for None."""
     text = text_of(result)
-    if text is not None or result is not None:
-        lines.out(text if text is not None else shown(repr(result)))
+    if text is None and result is not None:
+        text = "\n".join(map(shown, repr(result).split("\n")))
+    if text is not None:
+        lines.out(text)

@@ -1,7 +1,6 @@
 """The prompt: an IPython shell that knows the commands. The only importer of IPython."""
 
 import re
-import threading
 from collections.abc import Callable
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -16,13 +15,14 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.repl.commands import COMMANDS, do
 from onnxsurgeon_lite.repl.completion import complete, words
+from onnxsurgeon_lite.repl.preparing import Preparation
 from onnxsurgeon_lite.repl.script import show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
 from onnxsurgeon_lite.report import html, lines
 from onnxsurgeon_lite.report.debugging import text_of
 
-_DO = "__onnxdbg__"
+_DO, _SESSION = "__onnxdbg__", "__onnxdbg_session__"
 _PATIENCE = 0.5  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
@@ -36,33 +36,37 @@ def run_shell(session: Session) -> None:
     config.Completer.use_jedi = False  # a second of imports; the objects know more
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _Place(shell, session)
-    install(shell, session)
-    preparing = threading.Timer(_PATIENCE, _prepare, [session])
-    preparing.daemon = True
-    preparing.start()
+    install(shell, session).begin(_PATIENCE)
     lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
     shell.mainloop()
     shell.atexit_operations()
 
 
-def _prepare(session: Session) -> None:
-    """Index what the first look around would wait for, while the user reads and types."""
-    index = session.dbg.index
-    for first in (index.consumers, index.named, index.scoped, index.rank):
-        len(first)
-    index.learn_types(index.producer)
-
-
-def install(shell: InteractiveShell, session: Session) -> None:
-    """Give a shell the commands, the names, their completion and how results look."""
-    shell.push({**session.namespace, _DO: _doer(session)}, interactive=False)
+def install(shell: InteractiveShell, session: Session) -> Preparation:
+    """Give a shell the commands, the names, their completion and how results look; another session's end then."""
+    before = shell.user_ns.get(_SESSION)
+    names = {**session.namespace, _DO: _doer(session), _SESSION: session}
+    shell.push(names, interactive=False)
     session.namespace = shell.user_ns
-    shell.input_transformers_cleanup.insert(0, transformed)
-    shell.Completer.custom_matchers.append(_matcher(session))
-    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
     session.show = _shower(shell)
+    preparation = Preparation(lambda: _current(shell).dbg.index)
+    if isinstance(before, Session):
+        before.dbg.runtime.__exit__()
+        return preparation
+    shell.input_transformers_cleanup.insert(0, transformed)
+    shell.Completer.custom_matchers.append(_matcher(shell))
+    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
+    shell.events.register("post_run_cell", lambda _: preparation.begin())
     for kind in html.KINDS:
         _format(shell, kind)
+    return preparation
+
+
+def _current(shell: InteractiveShell) -> Session:
+    """The session that was opened last."""
+    session = shell.user_ns[_SESSION]
+    assert isinstance(session, Session)
+    return session
 
 
 def transformed(cell: list[str]) -> list[str]:
@@ -108,10 +112,10 @@ def _shower(shell: InteractiveShell) -> Callable[[object], None]:
     return show
 
 
-def _matcher(session: Session) -> object:
+def _matcher(shell: InteractiveShell) -> object:
     def onnxdbg_matcher(context: CompletionContext) -> object:
         text = context.line_with_cursor[: context.cursor_position]
-        found = complete(session, text) if "\n" not in context.full_text else None
+        found = complete(_current(shell), text) if "\n" not in context.full_text else None
         if found is None:
             begun = words(text) if context.cursor_line == 0 else []
             return {"completions": [SimpleCompletion(word) for word in begun]}

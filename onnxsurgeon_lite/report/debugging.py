@@ -69,11 +69,12 @@ def reading_text(reading: Reading) -> str:
 def level_text(levels: Sequence[Level]) -> str:
     """The frames, the innermost last."""
     lines = []
-    for level in levels:
+    for depth, level in enumerate(levels, 1):
         place = f"{level.passed} of {level.nodes} nodes"
-        after = f", after {level.node}" if level.node else ""
+        how = "after" if depth == len(levels) else "in"
+        node = f", {how} {level.node}" if level.node else ""
         scope = f"  [{level.origin}]" if level.origin else ""
-        lines.append(f"{level.graph or 'main graph'}: {place}{after}{scope}")
+        lines.append(f"{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
 
 
@@ -98,6 +99,8 @@ def _place(stop: Stop) -> str:
         case "breakpoint" if stop.breakpoints:
             numbers = ", ".join(map(str, stop.breakpoints))
             return f"breakpoint {numbers} at {stop.node}{scope}"
+        case "over":
+            return f"at {stop.node}{scope}; step does not go into its body: it was run at once"
         case "returned":
             return f"returned to {stop.node}{scope}"
         case _:

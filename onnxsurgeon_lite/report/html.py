@@ -3,14 +3,14 @@
 from base64 import b64encode
 from html import escape
 
-from onnxsurgeon_lite.browsing import Graph, Node, Value
+from onnxsurgeon_lite.browsing import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.debugger import Breakpoints, Reading, Readings, Stack, Stop
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
 from onnxsurgeon_lite.runtime.session import Value as Numbers
 
-KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Value)
+KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Nodes, Value)
 """What `html_of` has more for than text."""
 
 

@@ -73,11 +73,11 @@ def show_verdict(path: object, result: "CheckResult") -> None:
             out(f"{kind}: {count - _SHOWN} more (all with --json)")
 
 
-def show_merged(models: int, graph: "GraphProto") -> None:
-    """What several models became: with no single original, no difference could be shown."""
+def show_graph(what: str, graph: "GraphProto") -> None:
+    """What was made, where no difference from an original could be shown."""
     ends = ", ".join(value.name for value in graph.input), ", ".join(v.name for v in graph.output)
     counts = f"{len(graph.node)} nodes, {len(graph.initializer)} initializers"
-    out(_one_line(f"merged {models} models: {' -> '.join(ends)} ({counts})"))
+    out(_one_line(f"{what}: {' -> '.join(ends)} ({counts})"))
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:

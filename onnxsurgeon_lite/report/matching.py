@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.match import Pair
+from onnxsurgeon_lite.match import Pair, lost_note
 from onnxsurgeon_lite.match.models import MatchResult, Unmatched
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.lines import out
+from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.weights import Weight, WeightsResult
@@ -27,6 +27,7 @@ def show_matching(result: MatchResult) -> None:
     )
     _show_left("a", result.only_a)
     _show_left("b", result.only_b)
+    show_notes(filter(None, [lost_note(result.matching)]))
 
 
 def _evidence(pair: Pair) -> str:

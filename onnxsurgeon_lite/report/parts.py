@@ -8,10 +8,11 @@ from onnxsurgeon_lite.splitting import Split
 
 def show_split(found: Split) -> None:
     """A line for each part, then how they compare with the whole."""
-    for part in found.parts:
+    for number, part in enumerate(found.parts, 1):
+        what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
         ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
         nodes = f"{len(part.nodes)} node{'s' * (len(part.nodes) != 1)}"
-        out(shown(f"wrote {str(part.path)!r}: {ends} ({nodes})"))
+        out(shown(f"{what}: {ends} ({nodes})"))
     for name, comparison in found.outputs.items():
         if comparison.match:
             out(

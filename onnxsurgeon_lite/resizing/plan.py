@@ -40,11 +40,16 @@ class Symbol:
 
 @dataclass
 class Scope:
-    """A graph, and what is known of its values."""
+    """A graph, and what is known of its values.
+
+    Attributes:
+        carried: inputs of a body that begin with an operand of its node.
+    """
 
     graph: GraphProto
     path: str
     outer: "Scope | None" = None
+    carried: frozenset[str] = frozenset()
     states: dict[str, State] = field(default_factory=dict)
     producers: dict[str, int] = field(default_factory=dict)
 
@@ -57,10 +62,13 @@ class Scope:
             scope = scope.outer
         return None
 
+    def place(self, position: int) -> str:
+        """A node's id."""
+        return f"{self.path}/@{position}" if self.path else f"@{position}"
+
     def describe(self, position: int) -> str:
         """A node as a message shows it."""
-        node = self.graph.node[position]
-        place = f"{self.path}/@{position}" if self.path else f"@{position}"
+        node, place = self.graph.node[position], self.place(position)
         return f"{node.op_type} {node.name!r} ({place})" if node.name else f"{node.op_type} {place}"
 
 

@@ -284,8 +284,7 @@ class _Rewriting:
 
     def _declare(self, scope: Scope) -> None:
         graph = scope.graph
-        inputs = () if scope.path else graph.input
-        for info in (*inputs, *graph.value_info, *graph.output):
+        for info in (*graph.input, *graph.value_info, *graph.output):
             state = scope.states.get(info.name)
             if state is not None and info.type.tensor_type.HasField("shape"):
                 self._declare_value(info, state.sizes(), state.follows)

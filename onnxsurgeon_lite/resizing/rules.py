@@ -152,6 +152,19 @@ def _slice(visit: Visit) -> None:
         visit.refill(2, entries, effect, "it keeps the whole of what follows")
 
 
+def _split(visit: Visit) -> None:
+    sizes, literals = visit.sizes(0), visit.elements(1)
+    if sizes is None or not literals:
+        return
+    whole, count = sizes[visit.attribute("axis", 0)], len(literals)
+    even = all(literal == constant(literals[0][0], visit.trials) for literal in literals)
+    fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
+    if varies(whole) and even and fits:
+        part = tuple(n // count for n in whole)
+        entries = [visit.plan.settled(part)] * count
+        visit.refill(1, entries, [part] * count, "it takes equal parts of what follows")
+
+
 def _resize(visit: Visit) -> None:
     sizes, literals = visit.sizes(0), visit.elements(3)
     if sizes is None or literals is None:
@@ -198,6 +211,7 @@ RULES = {
     "ConstantOfShape": _constant_of_shape,
     "Tile": _tile,
     "Slice": _slice,
+    "Split": _split,
     "Resize": _resize,
     "Flatten": _flatten,
     **dict.fromkeys(_RECURRENT, _recurrent),

@@ -6,15 +6,27 @@ constant that merely equals the size is never looked for, so it is never found.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
 
 from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph import GraphIndex, captured, check_functions
+from onnxsurgeon_lite.graph import GraphIndex, call_key, captured, check_functions, function_key
+from onnxsurgeon_lite.inner import FUNCTION, bound_nodes
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.resizing.bodies import either, grown, sliced, stacked
 from onnxsurgeon_lite.resizing.inference import (
     MOST_ELEMENTS,
     Inference,
@@ -28,10 +40,19 @@ from onnxsurgeon_lite.resizing.sizes import Size, constant
 from onnxsurgeon_lite.resizing.visit import Again, Context, Told, Visit, Wanted
 
 _MOST_ROUNDS = 1000
+_SCAN = 9  # the opset from which a Scan goes over any axis, and has no batch of its own
+
+
+class Called(Exception):
+    """What must change lies in a function; trace the model with it inlined."""
+
+    def __init__(self, function: FunctionProto) -> None:
+        super().__init__(function.name)
+        self.function = function
 
 
 def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> Plan:
-    """Follow the symbols through the main graph and the bodies of If and Loop.
+    """Follow the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
         told: what operands of the main graph are known to hold at each trial (see `exports`).
@@ -39,6 +60,7 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> 
     Raises:
         ShapeError: a node is in the way.
         GraphError: the graph has a cycle, or a function calls itself.
+        Called: something in a function must change.
     """
     check_functions(model.proto)
     wanted: Wanted = {}
@@ -58,6 +80,15 @@ class _Tracer:
         self.trials = len(symbols[0].sizes)
         inference = Inference(model.proto, self.trials)
         self.declared: dict[str, ValueInfoProto] = {}
+        opsets = list(model.proto.opset_import)
+        self.functions = {
+            function_key(function): function
+            for function in model.proto.functions
+            if all(opset in opsets for opset in function.opset_import)
+        }
+        self.with_bodies = {"If": self._if, "Loop": self._loop}
+        if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
+            self.with_bodies["Scan"] = self._scan
         self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
 
     def main(self) -> None:
@@ -112,20 +143,22 @@ class _Tracer:
 
     def _node(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
         standard = node.domain in ("", "ai.onnx")
-        if standard and node.op_type == "If":
-            return self._if(scope, position, node)
-        if standard and node.op_type == "Loop":
-            self._loop(scope, position, node)
         reads = {}
         for name in dict.fromkeys((*node.input, *captured(node))):
             state = scope.find(name) if name else None
             if state is not None:
                 reads[name] = state
+        visit = Visit(self.context, scope, position, node, reads)
+        follows = any(state.follows for state in reads.values())
+        if call_key(node) in self.functions and follows:
+            return self._call(visit)
+        if standard and node.op_type in self.with_bodies:
+            states = self.with_bodies[node.op_type](visit)
+            return [replace(state, follows=follows or state.follows) for state in states]
         if standard and node.op_type == "Constant":
             value = next((a for a in node.attribute if a.name == "value"), None)
             if value is not None:
                 return [self._constant(value.t)]
-        visit = Visit(self.context, scope, position, node, reads)
         if standard and node.op_type in RULES:
             RULES[node.op_type](visit)
         visit.be_told()
@@ -153,46 +186,95 @@ class _Tracer:
             sizes.append(size if size and same else constant(dim.dim_value, self.trials))
         return tensor_state(declared.type.tensor_type.elem_type, sizes, self.trials)
 
-    def _if(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
-        branches = [self._body(scope, position, name, body, {}) for name, body in walk.bodies(node)]
-        results = [[self._result(body, info) for info in body.graph.output] for body in branches]
-        return [_either(states) for states in zip(*results, strict=True)]
+    def _if(self, visit: Visit) -> list[State]:
+        bodies = [self._body(visit, name, graph, {}) for name, graph in walk.bodies(visit.node)]
+        return [either(states) for states in zip(*map(self._results, bodies), strict=True)]
 
-    def _loop(self, scope: Scope, position: int, node: NodeProto) -> None:
-        """Look for constants in the body, whose states have the sizes of their initial values."""
-        name, body = walk.bodies(node)[0]
+    def _loop(self, visit: Visit) -> list[State]:
+        name, graph = walk.bodies(visit.node)[0]
+        states = {info.name: slot for slot, info in enumerate(graph.input) if slot > 1}
+        given = self._carried(visit, name, states)
+        results = self._results(self._body(visit, name, graph, given))[1:]
+        kept = self._kept(visit, name, given, results)
+        return kept + [stacked(state, 0, None) for state in results[len(kept) :]]
+
+    def _scan(self, visit: Visit) -> list[State]:
+        name, graph = walk.bodies(visit.node)[0]
+        attributes = {a.name: helper.get_attribute_value(a) for a in visit.node.attribute}
+        count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
+        names = {info.name: slot for slot, info in enumerate(graph.input)}
+        given = self._carried(visit, name, dict(islice(names.items(), count)))
+        axes = attributes.get("scan_input_axes", [0] * (len(names) - count))
+        whole = [visit.read(slot) or self._unknown() for slot in range(count, len(names))]
+        slices = dict(zip(islice(names, count, None), map(sliced, whole, axes), strict=True))
+        results = self._results(self._body(visit, name, graph, given | slices))
+        kept = self._kept(visit, name, given, results)
+        places = attributes.get("scan_output_axes", [0] * (len(results) - count))
+        trips = whole[0].axes[axes[0]] if whole and whole[0].axes is not None else None
+        return kept + [
+            stacked(state, axis, trips) for state, axis in zip(results[count:], places, strict=True)
+        ]
+
+    def _carried(self, visit: Visit, body: str, slots: Mapping[str, int]) -> dict[str, State]:
+        """What states that go from one iteration to the next begin with, as long as the body needs it."""
+        path = f"{visit.place}/{body}"
         given = {}
-        for info, initial in zip(body.input[2:], node.input[2:], strict=True):
-            state = scope.find(initial)
-            if state is not None:
-                given[info.name] = State(state.types, state.axes, None, state.follows)
-        self._body(scope, position, name, body, given)
+        for name, slot in slots.items():
+            for axis, size in self.context.wanted.get((path, name), {}).items():
+                if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
+                    visit.demand(slot, axis, size)
+            given[name] = replace(visit.read(slot) or self._unknown(), data=None)
+        return given
+
+    def _kept(
+        self, visit: Visit, body: str, given: Mapping[str, State], results: Sequence[State]
+    ) -> list[State]:
+        """States after the last iteration.
+
+        Raises:
+            Again: the body makes one follow that began with a fixed size.
+        """
+        for (name, before), after in zip(given.items(), results, strict=False):
+            for axis, size in enumerate(grown(before, after)):
+                if size is not None:
+                    visit.want(f"{visit.place}/{body}", name, axis, size)
+        return [either(pair) for pair in zip(given.values(), results, strict=False)]
+
+    def _unknown(self) -> State:
+        return State((TypeProto(),) * self.trials)
+
+    def _call(self, visit: Visit) -> list[State]:
+        """What a function's nodes make of the sizes; other calls share them, so that none can be changed.
+
+        Raises:
+            Called: one must be changed, or is in the way.
+        """
+        function = self.functions[call_key(visit.node)]
+        graph = GraphProto(name=function.name, node=bound_nodes(function, visit.node))
+        body = Scope(graph, f"{visit.place}/{FUNCTION}")
+        for slot, name in enumerate(function.input):
+            body.states[name] = visit.read(slot) or self._unknown()
+        plan = self.context.plan
+        before = len(plan.refills), len(plan.stretches)
+        try:
+            self._visit(body, range(len(graph.node)))
+        except ShapeError as error:
+            raise Called(function) from error
+        if before != (len(plan.refills), len(plan.stretches)):
+            raise Called(function)
+        return [body.find(name) or self._unknown() for name in function.output]
 
     def _body(
-        self, outer: Scope, position: int, name: str, body: GraphProto, given: Mapping[str, State]
+        self, visit: Visit, name: str, graph: GraphProto, given: Mapping[str, State]
     ) -> Scope:
-        path = f"{outer.path}/@{position}/{name}" if outer.path else f"@{position}/{name}"
-        scope = Scope(body, path, outer)
-        for info in body.input:
+        scope = Scope(graph, f"{visit.place}/{name}", visit.scope, carried=frozenset(given))
+        for info in graph.input:
             scope.states[info.name] = given.get(info.name, State((info.type,) * self.trials))
-        self._visit(scope, range(len(body.node)))
+        self._visit(scope, range(len(graph.node)))
         return scope
 
-    def _result(self, scope: Scope, info: ValueInfoProto) -> State:
-        state = scope.find(info.name)
-        return state if state is not None else State((info.type,) * self.trials)
-
-
-def _either(states: Sequence[State]) -> State:
-    """What holds whichever branch is taken."""
-    first = states[0]
-    if all(state.types == first.types for state in states):
-        return State(first.types, first.axes, None, any(state.follows for state in states))
-    types = []
-    for kinds in zip(*(state.types for state in states), strict=True):
-        kind = TypeProto()
-        kind.CopyFrom(kinds[0])
-        if kind.HasField("tensor_type"):
-            kind.tensor_type.ClearField("shape")
-        types.append(kind)
-    return State(tuple(types), None, None, any(state.follows for state in states))
+    def _results(self, scope: Scope) -> list[State]:
+        return [
+            scope.find(info.name) or State((info.type,) * self.trials)
+            for info in scope.graph.output
+        ]

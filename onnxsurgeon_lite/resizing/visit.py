@@ -13,6 +13,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.resizing.inference import Inference, InferenceFailed, State, tensor_state
 from onnxsurgeon_lite.resizing.plan import Entry, Plan, Refill, Scope, Stretch
 from onnxsurgeon_lite.resizing.sizes import Axis, Size, constant, varies
+from onnxsurgeon_lite.tensors import Array
 
 Wanted = dict[tuple[str, str], dict[int, Size]]
 """(path of the graph, value) -> axis -> the size that a consumer needs."""
@@ -61,6 +62,11 @@ class Visit:
     def plan(self) -> Plan:
         """What was found so far."""
         return self.context.plan
+
+    @property
+    def place(self) -> str:
+        """The node's id."""
+        return self.scope.place(self.position)
 
     def shown(self, sizes: Sequence[Size]) -> str:
         """Sizes as a message shows them."""
@@ -205,8 +211,7 @@ class Visit:
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
-            self.context.wanted.setdefault((self.scope.path, source), {})[axis] = size
-            raise Again
+            self.want(self.scope.path, source, axis, size)
         sizes = self.sizes(slot)
         repeats = size[0] > 1
         if repeats:
@@ -230,16 +235,27 @@ class Visit:
         kind = state.types[0].tensor_type.elem_type if state is not None else 0
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
 
+    def want(self, path: str, name: str, axis: int, size: Size) -> None:
+        """Start anew, with a value of a graph that has this size.
+
+        Raises:
+            Again: always.
+        """
+        self.context.wanted.setdefault((path, name), {})[axis] = size
+        raise Again
+
     def _source(self, name: str, axis: int) -> str | None:
-        """The value of a node that takes its size from a shape operand, when the operand comes from it."""
+        """What has its size from a shape operand, or from outside the body, when the operand comes from it."""
         while (position := self.scope.producers.get(name)) is not None:
             node = self.scope.graph.node[position]
             if node.op_type in _CARRIED:
                 name = node.input[0]
                 continue
-            asked = self.context.wanted.get((self.scope.path, name), {})
-            return name if node.op_type in _SOURCES and axis not in asked else None
-        return None
+            return name if node.op_type in _SOURCES and self._is_new(name, axis) else None
+        return name if name in self.scope.carried and self._is_new(name, axis) else None
+
+    def _is_new(self, name: str, axis: int) -> bool:
+        return axis not in self.context.wanted.get((self.scope.path, name), {})
 
     def _require_repeating(self, name: str, axis: int) -> None:
         """Refuse an operand that an input determines, or a constant that holds more than one slice again and again."""
@@ -252,14 +268,19 @@ class Visit:
         given = self._inputs_of(name)
         if given:
             raise self.blocked(f"{name!r} must follow too: it comes from input {given[0]!r}")
-        tensor = next((t for t in self.scope.graph.initializer if t.name == name), None)
-        if tensor is None:
-            return  # computed from constants: running shows whether its slices are all the same
-        array = self.context.model.array(tensor)
-        if (array != np.take(array, [0], axis)).any():
+        array = self._array(name)
+        if array is not None and (array != np.take(array, [0], axis)).any():
             raise self.blocked(
                 f"constant {name!r} holds something else at each place of axis {axis}"
             )
+
+    def _array(self, name: str) -> Array | None:
+        """A constant's numbers; None for what is computed and not small: running shows what it holds."""
+        state = self.reads.get(name)
+        if state is not None and state.data is not None:
+            return state.data[0]
+        tensor = next((t for t in self.scope.graph.initializer if t.name == name), None)
+        return None if tensor is None else self.context.model.array(tensor)
 
     def _inputs_of(self, name: str) -> list[str]:
         """The inputs without a default, of the graph or of a body, that a value of this graph depends on."""

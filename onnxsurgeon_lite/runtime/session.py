@@ -89,7 +89,7 @@ class Runtime:
         self._child = self._child.again()
         self.held = {}
 
-    def stop(self, patience: float = 0.4) -> bool:
+    def stop(self, patience: float = 0.25) -> bool:
         """Give up the request that was interrupted; whether the child did so in time, and holds what it held."""
         return self._child.stop(patience)
 

@@ -73,8 +73,11 @@ def move(model: Model, location: str, *, force: bool = False) -> tuple[Written, 
     return written, notes
 
 
-def collect(model: Model) -> Collected:
+def collect(model: Model, *, dry_run: bool = False) -> Collected:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
+
+    Args:
+        dry_run: only find out what that gives.
 
     Raises:
         SharedDataError: another model in the folder refers to one of the files.
@@ -94,18 +97,21 @@ def collect(model: Model) -> Collected:
     }
     for file in loose:
         _require_unshared(path, file)
-    after = 0
-    if not loose:
-        return Collected((), 0, 0)
+    collected = Collected(
+        tuple(file.path for file in loose),
+        sum(file.size for file in loose),
+        sum(stop - start for file in loose for start, stop in kept[file]),
+    )
+    if dry_run or not loose:
+        return collected
     with Staging() as staging:
         for file, found in loose.items():
             with staging.open(file.path) as out:
                 _pack(model, file, found, kept[file], out)
-                after += out.tell()
         with staging.open(path) as out:
             write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
         staging.commit()
-    return Collected(tuple(file.path for file in loose), sum(f.size for f in loose), after)
+    return collected
 
 
 def other_users(path: Path, file: DataFile) -> Iterator[Path]:

@@ -63,6 +63,9 @@ def looks(session: Session, nodes: int) -> dict[str, Callable[[int], object]]:
         "around": lambda i: repr(graph.around(f"v{i}", radius=2)),
         "path": lambda i: repr(graph.path(f"v{i}", f"v{i + 10}")),
         "find": lambda i: repr(graph.find(op="Mul", scope=f"layers.{i // 10}.*")),
+        "find scope": lambda i: repr(graph.find(scope=f"layers.{i // 10}")),
+        "find op": lambda _: repr(graph.find(op="Mul")),
+        "find name": lambda i: repr(graph.find(name=f"/layers.{i // 10}/*")),
         "where": lambda _: dbg.where(),
         "break": lambda i: dbg.breakpoints.delete(dbg.break_(f"v{i}").number),
         "tab: print": lambda i: tab(f"print v{i // 10}"),
@@ -78,7 +81,7 @@ def times(nodes: int, folder: Path) -> dict[str, float]:
     """Seconds that each look takes, the median of some."""
     make(nodes, folder / f"{nodes}.onnx")
     session = open_session(folder / f"{nodes}.onnx")
-    taken = {}
+    taken = dict[str, float]()
     with session.dbg:
         for name, look in looks(session, nodes).items():
             look(nodes // 2)

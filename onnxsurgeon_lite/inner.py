@@ -99,7 +99,7 @@ def iterations_in(index: GraphIndex, selector: str) -> tuple[str, tuple[int, ...
 
 
 @dataclass(frozen=True)
-class Frame:
+class InnerGraph:
     """A body as a model of its own: what it captures is an input, or an initializer as it is outside.
 
     Attributes:
@@ -111,7 +111,7 @@ class Frame:
     captured: frozenset[str]
 
     @classmethod
-    def of(cls, index: GraphIndex, position: int, body: str) -> "Frame":
+    def of(cls, index: GraphIndex, position: int, body: str) -> "InnerGraph":
         """A body of one of the graph's nodes.
 
         Raises:
@@ -149,7 +149,7 @@ def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> I
     """Every value that nodes in bodies of some nodes, or of all, produce, at any depth, as `@12/body/q`."""
     for position in range(len(index.nodes)) if positions is None else positions:
         for body in bodies(index, position):
-            inner = Frame.of(index, position, body).index
+            inner = InnerGraph.of(index, position, body).index
             for name in (*inner.producer, *inner_values(inner)):
                 yield f"@{position}/{body}/{name}"
 

@@ -1,0 +1,49 @@
+"""Whether all text of a model is UTF-8, as the specification wants it; reading a proto2 message does not look."""
+
+from collections.abc import Iterator
+from functools import cache
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
+from onnx import ModelProto
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether the strings of a serialized model, which can be parsed, are UTF-8."""
+    try:
+        _strict_model().FromString(data)
+    except DecodeError:
+        return False
+    return True
+
+
+@cache
+def _strict_model() -> type[Message]:
+    """The model's message as onnx declares it, in an edition whose reader looks."""
+    file = descriptor_pb2.FileDescriptorProto()
+    ModelProto.DESCRIPTOR.file.CopyToProto(file)
+    file.syntax, file.edition = "editions", descriptor_pb2.EDITION_2023
+    features = descriptor_pb2.FeatureSet
+    file.options.features.utf8_validation = features.VERIFY
+    file.options.features.enum_type = features.CLOSED
+    for message in file.message_type:
+        for field in message.field:
+            field.ClearField("options")  # `packed` is a feature there
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    found: type[Message] = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("onnx.ModelProto")
+    )
+    return found
+
+
+def not_utf8(message: Message, place: str = "") -> Iterator[tuple[str, bytes]]:
+    """Every string that is not UTF-8: where it is (`graph.node[3].name`), and its bytes."""
+    for field, value in message.ListFields():
+        values = list(value) if field.is_repeated else [value]
+        for number, item in enumerate(values):
+            here = f"{place}{field.name}" + (f"[{number}]" if field.is_repeated else "")
+            if field.message_type is not None:
+                yield from not_utf8(item, f"{here}.")
+            elif field.type == field.TYPE_STRING and isinstance(item, bytes):
+                yield here, item

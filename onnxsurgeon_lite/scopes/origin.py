@@ -1,0 +1,166 @@
+"""The place in the source program that a node comes from, as its exporter wrote it down.
+
+The dynamo exporter writes metadata: `pkg.torch.onnx.name_scopes` and `pkg.torch.onnx.class_hierarchy`, lists from the
+root module to the operator (`namespace` holds both in one text), and `pkg.torch.onnx.stack_trace`. TorchScript's names
+are paths of called modules (`/encoder/layer.4/Add`).
+"""
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from onnx import NodeProto
+
+_PREFIX = "pkg.torch.onnx."
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
+CALL = re.compile(r"_\d+$")  # TorchScript numbers the calls of one module
+_VALUE = re.compile(r"/(.*/)?[^/]+_output_\d+$")  # `/encoder/layer.4/Add_output_0`
+# what onnxruntime appends to the name of the node that it fused
+_FUSION = re.compile(r"/\w+Fusion\w*(/.*)?$")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The place in the source program.
+
+    Attributes:
+        scope: module path, dotted (`encoder.layer.4`); '' is the root, or that nothing is known.
+        modules: (path, class) of every enclosing module, the root first, where the exporter says so.
+        frames: (file, line), the outermost call first.
+        known: whether the node's own metadata, name or weights say the scope; its neighbours say it otherwise.
+        stated: whether its own metadata or name do, which are its exporter's words.
+    """
+
+    scope: str = ""
+    modules: tuple[tuple[str, str], ...] = ()
+    frames: tuple[tuple[str, int], ...] = ()
+    known: bool = False
+    stated: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The innermost module's class, without its package."""
+        return self.modules[-1][1].rpartition(".")[2] if self.modules else ""
+
+    @property
+    def source(self) -> str:
+        """`model.py:42`: the innermost line that is not torch's own."""
+        own = [frame for frame in self.frames if not _LIBRARY.search(frame[0])] or self.frames
+        return f"{_file_name(own[-1][0])}:{own[-1][1]}" if own else ""
+
+    def around(self) -> list[str]:
+        """The paths of the modules that hold the node, the root left out, the outermost first."""
+        parts = self.scope.split(".") if self.scope else []
+        return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+    def __str__(self) -> str:
+        """`convs3.1 (Conv2d), model.py:17`, or what is known of it."""
+        return place_text(self.scope, self.class_name, self.source)
+
+
+UNKNOWN = Origin()
+
+
+def place_text(scope: str, class_name: str, source: str) -> str:
+    """`convs3.1 (Conv2d), model.py:17`, without what is empty."""
+    module = f"{scope} ({class_name})" if scope and class_name else scope or class_name
+    return ", ".join(filter(None, (module, source)))
+
+
+def origin_of(node: NodeProto) -> Origin:
+    """What a node itself says of its origin."""
+    frames: tuple[tuple[str, int], ...] = ()
+    if node.metadata_props:
+        metadata = {entry.key: entry.value for entry in node.metadata_props}
+        modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
+        if modules:
+            return Origin(modules[-1][0], modules, frames, known=True, stated=True)
+    for value in node.output:
+        if _VALUE.match(value):
+            return Origin(_path_scope(value), (), frames, known=True, stated=True)
+    name = node.name
+    if not name.startswith("/"):
+        return Origin(frames=frames) if frames else UNKNOWN
+    # tools that fuse and split nodes put something behind the name of one of them
+    if "Fusion" in name:
+        name = _FUSION.sub("", name)
+    stated = CALL.sub("", name.rpartition("/")[2]) == node.op_type
+    return Origin(_path_scope(name), (), frames, known=stated, stated=stated)
+
+
+def fits_scope(pattern: str, scope: str) -> bool:
+    """Whether a module path, or that of a module around it, fits a glob; `a.*` is all that lies in `a`."""
+    return any(fnmatchcase(path, pattern) for path in (*Origin(scope).around(), f"{scope}."))
+
+
+def fits_class(pattern: str, name: str) -> bool:
+    """Whether a class fits a glob, with or without its package."""
+    return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
+
+
+def fits_source(pattern: str, path: str, number: int) -> bool:
+    """Whether a line of a file is `model.py:42`, or any in `model.py`."""
+    file, _, line = pattern.rpartition(":")
+    if not line.isdecimal():
+        file, line = pattern, ""
+    is_file = path == file or path.replace("\\", "/").endswith(f"/{file}")
+    return is_file and (not line or int(line) == number)
+
+
+def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """(path, class) of the modules, the operator at the end left out."""
+    paths = _texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
+    classes = _texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
+    if not paths:
+        parts = [part.partition(": ") for part in metadata.get("namespace", "").split("/")[:-1]]
+        paths, classes = [path for path, *_ in parts], [name for *_, name in parts]
+    classes = classes if len(classes) == len(paths) else [""] * len(paths)
+    return tuple(zip(paths, classes, strict=True))
+
+
+@lru_cache(1 << 12)
+def _frames(trace: str) -> tuple[tuple[str, int], ...]:
+    """(file, line) of a stack trace's lines; the nodes of one call have the same."""
+    return tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
+
+
+def _texts(literal: str) -> list[str]:
+    try:
+        items = ast.literal_eval(literal) if literal else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    return [str(item) for item in items] if isinstance(items, list) else []
+
+
+def _path_scope(name: str) -> str:
+    """The module path of a TorchScript name."""
+    return _folder_scope(name.rpartition("/")[0])
+
+
+@lru_cache(1 << 14)
+def _folder_scope(folder: str) -> str:
+    """The module path of what stands before the last slash.
+
+    A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
+    the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.
+    """
+    path: list[str] = []
+    for segment in filter(None, folder.split("/")):
+        if path and _is_numbered(segment, path[-1]):
+            path[-1] = segment
+        else:
+            path.append(segment)
+    return ".".join(path)
+
+
+def _is_numbered(segment: str, parent: str) -> bool:
+    rest = segment.removeprefix(f"{parent}.")
+    return rest != segment and all(part.isdecimal() for part in rest.split("."))
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]

@@ -1,0 +1,152 @@
+"""The architectures, with random weights, and a second version of each with one more layer."""
+
+from collections.abc import Callable
+
+import torch
+import transformers
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+Version = Callable[[torch.nn.Module, torch.Tensor], torch.nn.Module]
+Made = tuple[torch.nn.Module, torch.Tensor, str]
+"""Module, what it is given, and which part of its output counts."""
+LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
+
+
+def resnet(small: bool) -> Made:
+    sizes = {"embedding_size": 16, "hidden_sizes": [16, 32, 32, 32], "depths": [1, 2, 3, 1]}
+    module = transformers.ResNetForImageClassification(
+        transformers.ResNetConfig(**sizes if small else {})
+    )
+    return module, torch.randn(1, 3, *[64 if small else 224] * 2), "logits"
+
+
+def vit(small: bool) -> Made:
+    sizes = {
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
+    sizes |= {"image_size": 64}
+    config = transformers.ViTConfig(attn_implementation="eager", **sizes if small else {})
+    image = torch.randn(1, 3, config.image_size, config.image_size)
+    return transformers.ViTForImageClassification(config), image, "logits"
+
+
+def bert(small: bool) -> Made:
+    sizes = {
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
+    config = transformers.BertConfig(attn_implementation="eager", **sizes if small else {})
+    tokens = torch.randint(0, config.vocab_size, (1, 32))
+    return transformers.BertModel(config), tokens, "last_hidden_state"
+
+
+def gpt2(small: bool) -> Made:
+    sizes = {
+        "n_embd": 48,
+        "n_layer": 4,
+        "n_head": 4,
+        "vocab_size": 500,
+        "bos_token_id": 1,
+        "eos_token_id": 1,
+    }
+    config = transformers.GPT2Config(
+        use_cache=False, attn_implementation="eager", **sizes if small else {}
+    )
+    tokens = torch.randint(0, config.vocab_size, (1, 32))
+    return transformers.GPT2LMHeadModel(config), tokens, "logits"
+
+
+def dpt(small: bool) -> Made:
+    sizes = {"hidden_size": 384, "intermediate_size": 1536, "num_attention_heads": 6}
+    if small:
+        sizes = {
+            "hidden_size": 48,
+            "intermediate_size": 96,
+            "num_attention_heads": 4,
+            "image_size": 96,
+        }
+        sizes |= {"fusion_hidden_size": 16, "neck_hidden_sizes": [16, 16, 16, 16]}
+    config = transformers.DPTConfig(attn_implementation="eager", **sizes)
+    image = torch.randn(1, 3, config.image_size, config.image_size)
+    return transformers.DPTForDepthEstimation(config), image, "predicted_depth"
+
+
+def whisper(small: bool) -> Made:
+    sizes = {
+        "d_model": 48,
+        "encoder_layers": 4,
+        "encoder_attention_heads": 4,
+        "encoder_ffn_dim": 96,
+    }
+    sizes |= {"max_source_positions": 50}
+    config = transformers.WhisperConfig(attn_implementation="eager", **sizes if small else {})
+    given = torch.randn(1, config.num_mel_bins, 2 * config.max_source_positions)
+    return WhisperEncoder(config), given, "last_hidden_state"
+
+
+ARCHITECTURES: dict[str, Callable[[bool], Made]] = {
+    "resnet": resnet, "vit": vit, "bert": bert, "gpt2": gpt2, "dpt": dpt, "whisper": whisper,
+}  # fmt: skip
+
+
+class Output(torch.nn.Module):
+    """One tensor of what a transformers model returns."""
+
+    def __init__(self, model: torch.nn.Module, name: str) -> None:
+        super().__init__()
+        self.model, self.name = model, name
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return getattr(self.model(given), self.name)
+
+
+class Scaled(torch.nn.Module):
+    """A layer that changes every value after it, and is an identity where its weights are one."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(1 + 0.5 * torch.cos(torch.arange(size)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+def as_it_is(module: torch.nn.Module, given: torch.Tensor) -> torch.nn.Module:
+    return module
+
+
+def with_extra_layer(module: torch.nn.Module, given: torch.Tensor) -> torch.nn.Module:
+    """The same with one more layer at the end of the block in the middle."""
+    blocks = max((m for m in module.modules() if isinstance(m, LISTS)), key=len)
+    block = blocks[len(blocks) // 2]
+    sizes: list[int] = []
+    handle = block.register_forward_hook(lambda *call: sizes.append(_first(call[-1]).shape[-1]))
+    module(given)
+    handle.remove()
+    before, block.extra = block.forward, Scaled(sizes[0])
+
+    def forward(*args: object, **kwargs: object) -> object:
+        made = before(*args, **kwargs)
+        return (block.extra(made[0]), *made[1:]) if isinstance(made, tuple) else block.extra(made)
+
+    block.forward = forward
+    return module
+
+
+def _first(made: object) -> torch.Tensor:
+    return made[0] if isinstance(made, tuple) else made
+
+
+def built(name: str, small: bool, noisy: bool) -> Made:
+    torch.manual_seed(0)
+    module, given, output = ARCHITECTURES[name](small)
+    if noisy:
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter += 0.05 * torch.randn_like(parameter)
+    return module.eval(), given, output
