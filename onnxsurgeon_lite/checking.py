@@ -46,7 +46,12 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
     """
     index = GraphIndex.of(model)
     index.require_sound()
-    findings = tuple(find(index))
+    problem = _problem(model, full, timeout)
+    return CheckResult(not problem, problem, tuple(find(index)))
+
+
+def _problem(model: Model, full: bool = False, timeout: float | None = None) -> str:
+    """The checker's message, '' where it accepts the model."""
     proto, folder = model.for_runtime()
     command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
     try:
@@ -60,16 +65,17 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
-    message = done.stderr.decode(errors="replace").strip()
+    message: str = done.stderr.decode(errors="replace").strip()
     if done.returncode == 0:
-        return CheckResult(True, findings=findings)
+        return ""
     if done.returncode == 1 and message.startswith("invalid: "):
-        return CheckResult(False, message.removeprefix("invalid: "), findings)
+        return message.removeprefix("invalid: ")
     raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")
 
 
 def require_valid(model: Model) -> None:
     """Raise `GraphError` with the checker's message unless it accepts the model."""
-    result = check(model)
-    if not result.valid:
-        raise GraphError(f"the model is not valid: {' '.join(result.problem.split())}")
+    GraphIndex.of(model).require_sound()
+    problem = _problem(model)
+    if problem:
+        raise GraphError(f"the model is not valid: {' '.join(problem.split())}")

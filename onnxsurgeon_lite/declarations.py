@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import GraphProto, ModelProto, TypeProto, shape_inference
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
@@ -120,6 +120,9 @@ def infer(
     Args:
         count: look at the first nodes alone.
         strict: have inference raise what it finds wrong, instead of leaving types out.
+
+    Returns:
+        Equal types as one object, to be read and not changed.
     """
     wanted = values if wanted is None else wanted
     part = ModelProto()
@@ -140,8 +143,17 @@ def infer(
         if strict:
             raise
         return {}
-    found: Iterable[ValueInfoProto] = (*inferred.value_info, *inferred.output)
-    return {info.name: info.type for info in found if info.name in wanted and _says(info.type)}
+    kinds: dict[bytes, TypeProto | None] = {}  # most values are of few types
+    found = {}
+    for info in (*inferred.value_info, *inferred.output):
+        if info.name in wanted:
+            encoded = info.type.SerializeToString()
+            if encoded not in kinds:
+                kinds[encoded] = info.type if _says(info.type) else None
+            kind = kinds[encoded]
+            if kind is not None:
+                found[info.name] = kind
+    return found
 
 
 def _computes_sizes(graph: GraphProto) -> bool:

@@ -172,8 +172,8 @@ class GraphIndex:
 
     def _is_sorted(self) -> bool:
         producer = self.producer.get
-        for position in range(len(self.nodes)):
-            for name in self._read_by(position):
+        for position, node in enumerate(self.nodes):
+            for name in self.reads[position] if node.attribute else node.input[:]:
                 if producer(name, -1) >= position:
                     return False
         return True

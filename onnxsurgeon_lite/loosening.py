@@ -1,6 +1,6 @@
 """Declared sizes that hang on the numbers of a constant, found by inference with the constant and without it."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfoProto
 
@@ -40,13 +40,13 @@ def loosen(
     )
     outputs = {info.name for info in result.proto.graph.output}
     nothing = TypeProto()
-    kinds: dict[tuple[bytes, ...], tuple[TypeProto, TypeProto]] = {}  # most values are of few types
+    kinds: dict[Hashable, tuple[TypeProto, TypeProto]] = {}  # most values are of few types
     changed = {}
     for info in declared:
         name = info.name
         if name in known:
             sides = info.type, known[name], left.get(name, nothing)
-            key = (*_encoded(sides), bytes([name in outputs]))
+            key = _key(*sides), name in outputs
             if key not in kinds:
                 kinds[key] = _copied(info.type), _loosened(*sides, name in outputs)
             original, looser = kinds[key]
@@ -59,12 +59,12 @@ def loosen(
 def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
     """After inputs became constants: declare again, in place, what was loosened, or the sizes that are true now."""
     inferred = infer(result, loosened.keys()) if loosened else {}
-    kinds: dict[tuple[bytes, ...], TypeProto] = {}  # most values are of few types
+    kinds: dict[Hashable, TypeProto] = {}  # most values are of few types
     for info in _declared(result.proto):
         name = info.name
         if name in inferred:
             sides = info.type, loosened[name], inferred[name]
-            key = _encoded(sides)
+            key = _key(*sides)
             if key not in kinds:
                 kinds[key] = _tightened(*sides)
             info.type.CopyFrom(kinds[key])
@@ -164,8 +164,9 @@ def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
     yield from model.graph.output
 
 
-def _encoded(kinds: Iterable[TypeProto]) -> tuple[bytes, ...]:
-    return tuple(kind.SerializeToString() for kind in kinds)
+def _key(declared: TypeProto, *others: TypeProto) -> Hashable:
+    """What tells types from others; the others are one object where they are equal, and stay."""
+    return declared.SerializeToString(), *map(id, others)
 
 
 def _copied(kind: TypeProto) -> TypeProto:

@@ -47,10 +47,15 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
 
 def value_names(index: GraphIndex) -> set[str]:
     """Every value name that a new one must differ from: of the main graph, its bodies and the training graphs."""
-    bodies = [body for node in index.nodes if node.attribute for _, body in walk.bodies(node)]
-    for info in index.model.proto.training_info:
+    return inner_names(index.model.proto).union(index.values(), index.outputs)
+
+
+def inner_names(proto: ModelProto) -> set[str]:
+    """Every value name in the bodies of the main graph and in the training graphs."""
+    bodies = [body for node in proto.graph.node if node.attribute for _, body in walk.bodies(node)]
+    for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
-    return names_in(bodies).union(index.values(), index.outputs)
+    return names_in(bodies)
 
 
 def fresh(base: str, taken: set[str]) -> str:
@@ -70,7 +75,7 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
     if not names:
         return
     nodes = list(graph.node)
-    if any(node.attribute and walk.bodies(node) for node in nodes):
+    if has_bodies(nodes):
         clear_bodies(nodes, set(names.values()) - set(defined(graph)))
     _rename_declarations(graph, names)
     encoded = [node.SerializeToString() for node in nodes]
@@ -123,6 +128,11 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = visible.get(entry.value, entry.value)
     rename_uses(body.node, visible)
+
+
+def has_bodies(nodes: Iterable[NodeProto]) -> bool:
+    """Whether some of the nodes hold subgraphs."""
+    return any(node.attribute and walk.bodies(node) for node in nodes)
 
 
 def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:

@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 from conftest import FIXTURES
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from onnxsurgeon_lite.report.html import html_of
@@ -38,6 +39,19 @@ def test_cells_are_commands_and_python(shell, capsys):
     assert "at the end" in said(shell, "x = 1\ndbg.heal('27')\ndbg.continue_()", capsys)
     assert "closest names: '27'" in said(shell, "dbg['277']", capsys)
     assert "closest names: '27'" in said(shell, "print 277", capsys)
+
+
+def test_another_model_takes_the_place_of_the_first(shell, capsys):
+    said(shell, f"%onnxdbg {FIXTURES / 'control_flow.onnx'} --seed 1", capsys)
+
+    def offered(text: str) -> list[str]:
+        with provisionalcompleter():
+            return [each.text for each in shell.Completer.completions(text, len(text))]
+
+    assert "state" in offered("print stat")
+    assert not {"21", "22"} & {*offered("print 2")}
+    assert len(shell.Completer.custom_matchers) == 1
+    assert "x float [2, 3]" in said(shell, "print x", capsys)
 
 
 def test_what_the_magic_does_not_know_is_said(shell, capsys):

@@ -573,6 +573,20 @@ def test_the_body_of_a_scan_is_reached(model_of, runtime, to):
     assert first == [[to, 6], [to, 5, 2, 3]]
 
 
+def test_a_state_that_begins_with_zeros_of_the_batch_follows(model_of, runtime):
+    zeros = """zeros = Constant <value = int64[2] {2,6}> ()
+        zero = ConstantOfShape(zeros)
+        last, y = Scan"""
+    text = SCAN.replace("last, y = Scan", zeros, 1)
+    head, _, rest = text.partition("<float[2,6] zero")
+    model = model_of(head + rest.partition(">")[2])
+
+    result = changed(runtime, model, Rebatch("N"))
+
+    assert any("at ConstantOfShape" in line for line in result.changes)
+    assert not any("expanded" in line for line in result.changes)
+
+
 def test_a_value_that_a_loop_captures_follows_in_its_body(model_of, runtime):
     model = model_of("""
         looped (float[2,6] x) => (float[2,6] y, float[t,2,2,3] all) <int64 times = {3}, bool always = {1}> {

@@ -44,6 +44,8 @@ def add_initializers(model: Model, files: Mapping[str, Path]) -> Model:
         BuildError: a file cannot be read, or holds another dtype or shape than the input that it is for.
         UnknownNameError: nothing in the graph reads the name.
     """
+    if not files:
+        return model
     result = model.copy()
     graph = result.proto.graph
     index = GraphIndex.of(result)

@@ -32,7 +32,12 @@ class Trimmed:
 
 def trim(first: Model, second: Model) -> Trimmed | None:
     """The main graphs without what is the same in both; None where much of them differs."""
+    if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
+        return None
     one, two = sides = _Side(first), _Side(second)
+    redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
+    if len(redeclared) > _MOST:
+        return None
     where = {node: position for position, node in enumerate(two.nodes)}
     same = {i: where[node] for i, node in enumerate(one.nodes) if node in where}
     paired = set(same.values())
@@ -42,7 +47,6 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         return None
     made = {name for side in sides for node in side.left for name in node.output if name}
     leaves = {name for _, name in one.leaves ^ two.leaves}
-    redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(made | leaves | redeclared) > _MOST:
         return None
     others = made | redeclared
@@ -90,8 +94,12 @@ class _Side:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = model.proto.graph
-        self.nodes = [node.SerializeToString() for node in self.graph.node]
         self.kept: list[int] = []
+
+    @cached_property
+    def nodes(self) -> list[bytes]:
+        """The graph's nodes, serialized."""
+        return [node.SerializeToString() for node in self.graph.node]
 
     @property
     def left(self) -> list[NodeProto]:

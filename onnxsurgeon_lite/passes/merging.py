@@ -19,8 +19,9 @@ from onnxsurgeon_lite.surgery import (
     clear_bodies,
     defined,
     fresh,
+    has_bodies,
+    inner_names,
     rename_values,
-    value_names,
 )
 from onnxsurgeon_lite.wire import unknown_fields
 
@@ -143,9 +144,11 @@ def make_room(
     """Rename what the guest has so that it fits beside the first model's graph."""
     graph = guest.proto.graph
     names = dict(incoming)
-    taken = value_names(GraphIndex.of(result)).union(incoming.values())
+    own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
+    results = (value.name for value in result.proto.graph.output)
+    taken = inner_names(result.proto).union(own, results, incoming.values())
     if prefix:
-        names = {n: prefix + n for n in dict.fromkeys(defined(graph)) if n not in incoming} | names
+        names = {n: prefix + n for n in theirs if n not in incoming} | names
     both = [
         v.name for v in graph.input if names.get(v.name, v.name) in taken and v.name not in incoming
     ]
@@ -155,12 +158,8 @@ def make_room(
             f"input {shown} of graph {graph.name!r} has a name that is taken",
             f"share it ({command('--share', both[0])}), link it (--map), or rename the second's values (--prefix)",
         )
-    clashes = [
-        name
-        for name in dict.fromkeys(defined(graph))
-        if name not in incoming and names.get(name, name) in taken
-    ]
-    taken |= value_names(GraphIndex.of(guest))
+    clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
+    taken |= inner_names(guest.proto).union(theirs, (value.name for value in graph.output))
     for name in clashes:
         names[name] = fresh(names.get(name, name), taken)
     renamed = [value.name for value in graph.output if value.name in clashes]
@@ -170,7 +169,7 @@ def make_room(
         notes.append(
             f"{inner} inner values of graph {graph.name!r} got a number: their names were taken"
         )
-    clear_bodies(graph.node, set(defined(result.proto.graph)))
+    clear_bodies(graph.node, own)
     for kind in (
         graph.input,
         graph.initializer,
@@ -180,11 +179,16 @@ def make_room(
             if kind[place].name in incoming:
                 del kind[place]
     rename_values(guest.proto, graph, names)
-    clear_bodies(result.proto.graph.node, set(defined(graph)))
-    nodes = {node.name for node in result.proto.graph.node}
-    for node in graph.node:
-        if node.name and (prefix or node.name in nodes):
-            node.name = fresh(prefix + node.name, nodes)
+    if has_bodies(result.proto.graph.node):
+        clear_bodies(result.proto.graph.node, set(defined(graph)))
+    _name_nodes(graph.node, prefix, {node.name for node in result.proto.graph.node})
+
+
+def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> None:
+    for node in nodes:
+        name = node.name
+        if name and (prefix or name in taken):
+            node.name = fresh(prefix + name, taken)
 
 
 def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:

@@ -84,19 +84,19 @@ class Opset:
 
 def _take_over(graph: GraphProto, converted: GraphProto) -> int:
     """Make a graph's nodes the converted ones, but keep those that are the same; how many are not."""
-    originals = {name: node for node in graph.node for name in node.output if name}
-    known = {tensor.name for tensor in graph.initializer}
-    nodes = []
+    same = {node.SerializeToString() for node in graph.node}
+    others = [node for node in converted.node if node.SerializeToString() not in same]
+    originals: dict[str, NodeProto] = {}
+    if others:
+        originals = {name: node for node in graph.node for name in node.output if name}
     changed = 0
-    for node in converted.node:
+    for node in others:
         original = next((originals[name] for name in node.output if name in originals), None)
-        if original is None:
-            changed += 1
-        else:
-            changed += _restore(node, original)
-        nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+        changed += original is None or _restore(node, original)
+    known = {tensor.name for tensor in graph.initializer}
+    if others or len(graph.node) != len(converted.node):
+        del graph.node[:]
+        graph.node.extend(converted.node)
     graph.initializer.extend(t for t in converted.initializer if t.name not in known)
     return changed
 

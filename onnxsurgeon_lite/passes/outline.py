@@ -34,9 +34,10 @@ class Outline:
         """
         index = GraphIndex.of(model)
         scopes = [origin.scope for origin in index.origins]
-        inside = [p for p, scope in enumerate(scopes) if f"{scope}.".startswith(f"{self.scope}.")]
+        known = dict.fromkeys(filter(None, scopes))
+        below = {scope for scope in known if f"{scope}.".startswith(f"{self.scope}.")}
+        inside = [position for position, scope in enumerate(scopes) if scope in below]
         if not inside:
-            known = dict.fromkeys(filter(None, scopes))
             raise UnknownNameError(self.scope, f"graph {index.graph.name!r}", known, kind="scope")
         _require_convex(index, set(inside), self.scope)
         result = model.copy()
@@ -70,12 +71,10 @@ class Outline:
         function.node.extend(index.nodes[position] for position in inside)
         made = {n: None for p in inside for n in index.nodes[p].output if n}
         reads = dict.fromkeys(n for p in inside for n in index.reads[p] if n not in made)
-        members = set(inside)
+        members, readers = set(inside), index.readers(made)
         function.input.extend(reads)
         function.output.extend(
-            n
-            for n in made
-            if n in index.outputs or not members.issuperset(index.consumers.get(n, ()))
+            n for n in made if n in index.outputs or not members.issuperset(readers[n])
         )
         function.opset_import.extend(index.model.proto.opset_import)
         function.value_info.extend(v for v in index.graph.value_info if v.name in made)
@@ -84,18 +83,16 @@ class Outline:
 
 def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
     """No path may leave the nodes and come back: a call happens at one moment."""
-    seen: set[int] = set()
-    pending = list(inside)
-    while pending:
-        position = pending.pop()
-        for name in filter(None, index.nodes[position].output):
-            for user in index.consumers.get(name, ()):
-                if user in inside and position not in inside:
-                    raise EditError(
-                        f"a path leaves {scope!r} and comes back: {index.describe(position)} lies between, "
-                        f"and {index.describe(user)} reads it",
-                        "outline a larger or a smaller scope",
-                    )
-                if user not in inside and user not in seen:
-                    seen.add(user)
-                    pending.append(user)
+    places = sorted(index.places[position] for position in inside)
+    after: set[int] = set()  # nodes outside that depend on those inside
+    for position in index.order[places[0] : places[-1] + 1]:
+        needed = {index.producer[name] for name in index.reads[position] if name in index.producer}
+        if position not in inside:
+            if not needed.isdisjoint(inside) or not needed.isdisjoint(after):
+                after.add(position)
+        elif not needed.isdisjoint(after):
+            raise EditError(
+                f"a path leaves {scope!r} and comes back: {index.describe(min(needed & after))} lies between, "
+                f"and {index.describe(position)} reads it",
+                "outline a larger or a smaller scope",
+            )

@@ -1,10 +1,10 @@
 """Indexing a graph in the background, while its user reads and types."""
 
 import threading
+from collections.abc import Callable
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.repl.session import Session
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types
 
@@ -12,13 +12,13 @@ _LARGE = 5_000  # nodes from which on a look does not wait for all types
 class Preparation:
     """Indexes what the first look around a session's graph would wait for; again when it was edited."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, current: Callable[[], GraphIndex]) -> None:
+        self._current = current
         self._index: GraphIndex | None = None
 
     def begin(self, delay: float = 0.0) -> None:
         """Some seconds from now, unless it was begun before."""
-        index = self._session.dbg.index
+        index = self._current()
         if index is self._index:
             return
         self._index = index

@@ -22,8 +22,8 @@ from onnxsurgeon_lite.repl.words import command_of, split
 from onnxsurgeon_lite.report import html, lines
 from onnxsurgeon_lite.report.debugging import text_of
 
-_DO = "__onnxdbg__"
-_PATIENCE = 0.2  # seconds until the prompt is there
+_DO, _SESSION = "__onnxdbg__", "__onnxdbg_session__"
+_PATIENCE = 0.5  # seconds until the prompt is there
 _PYTHON = re.compile(r"!\s*(\w+)")
 
 
@@ -43,18 +43,30 @@ def run_shell(session: Session) -> None:
 
 
 def install(shell: InteractiveShell, session: Session) -> Preparation:
-    """Give a shell the commands, the names, their completion and how results look."""
-    shell.push({**session.namespace, _DO: _doer(session)}, interactive=False)
+    """Give a shell the commands, the names, their completion and how results look; another session's end then."""
+    before = shell.user_ns.get(_SESSION)
+    names = {**session.namespace, _DO: _doer(session), _SESSION: session}
+    shell.push(names, interactive=False)
     session.namespace = shell.user_ns
-    shell.input_transformers_cleanup.insert(0, transformed)
-    shell.Completer.custom_matchers.append(_matcher(session))
-    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
     session.show = _shower(shell)
+    preparation = Preparation(lambda: _current(shell).dbg.index)
+    if isinstance(before, Session):
+        before.dbg.runtime.__exit__()
+        return preparation
+    shell.input_transformers_cleanup.insert(0, transformed)
+    shell.Completer.custom_matchers.append(_matcher(shell))
+    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
+    shell.events.register("post_run_cell", lambda _: preparation.begin())
     for kind in html.KINDS:
         _format(shell, kind)
-    preparation = Preparation(session)
-    shell.events.register("post_run_cell", lambda _: preparation.begin())
     return preparation
+
+
+def _current(shell: InteractiveShell) -> Session:
+    """The session that was opened last."""
+    session = shell.user_ns[_SESSION]
+    assert isinstance(session, Session)
+    return session
 
 
 def transformed(cell: list[str]) -> list[str]:
@@ -100,10 +112,10 @@ def _shower(shell: InteractiveShell) -> Callable[[object], None]:
     return show
 
 
-def _matcher(session: Session) -> object:
+def _matcher(shell: InteractiveShell) -> object:
     def onnxdbg_matcher(context: CompletionContext) -> object:
         text = context.line_with_cursor[: context.cursor_position]
-        found = complete(session, text) if "\n" not in context.full_text else None
+        found = complete(_current(shell), text) if "\n" not in context.full_text else None
         if found is None:
             begun = words(text) if context.cursor_line == 0 else []
             return {"completions": [SimpleCompletion(word) for word in begun]}

@@ -40,6 +40,7 @@ from onnxsurgeon_lite.resizing.sizes import Size, constant
 from onnxsurgeon_lite.resizing.visit import Again, Context, Told, Visit, Wanted
 
 _MOST_ROUNDS = 1000
+_SCAN = 9  # the opset from which a Scan goes over any axis, and has no batch of its own
 
 
 class Called(Exception):
@@ -85,7 +86,9 @@ class _Tracer:
             for function in model.proto.functions
             if all(opset in opsets for opset in function.opset_import)
         }
-        self.with_bodies = {"If": self._if, "Loop": self._loop, "Scan": self._scan}
+        self.with_bodies = {"If": self._if, "Loop": self._loop}
+        if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
+            self.with_bodies["Scan"] = self._scan
         self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
 
     def main(self) -> None:
@@ -198,7 +201,7 @@ class _Tracer:
     def _scan(self, visit: Visit) -> list[State]:
         name, graph = walk.bodies(visit.node)[0]
         attributes = {a.name: helper.get_attribute_value(a) for a in visit.node.attribute}
-        count = len(visit.node.input) - attributes["num_scan_inputs"]
+        count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
         names = {info.name: slot for slot, info in enumerate(graph.input)}
         given = self._carried(visit, name, dict(islice(names.items(), count)))
         axes = attributes.get("scan_input_axes", [0] * (len(names) - count))
@@ -207,7 +210,7 @@ class _Tracer:
         results = self._results(self._body(visit, name, graph, given | slices))
         kept = self._kept(visit, name, given, results)
         places = attributes.get("scan_output_axes", [0] * (len(results) - count))
-        trips = whole[0].axes[axes[0]] if whole[0].axes is not None else None
+        trips = whole[0].axes[axes[0]] if whole and whole[0].axes is not None else None
         return kept + [
             stacked(state, axis, trips) for state, axis in zip(results[count:], places, strict=True)
         ]
@@ -218,7 +221,8 @@ class _Tracer:
         given = {}
         for name, slot in slots.items():
             for axis, size in self.context.wanted.get((path, name), {}).items():
-                visit.demand(slot, axis, size)
+                if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
+                    visit.demand(slot, axis, size)
             given[name] = replace(visit.read(slot) or self._unknown(), data=None)
         return given
 

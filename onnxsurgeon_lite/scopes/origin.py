@@ -19,9 +19,8 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
 CALL = re.compile(r"_\d+$")  # TorchScript numbers the calls of one module
 _VALUE = re.compile(r"/(.*/)?[^/]+_output_\d+$")  # `/encoder/layer.4/Add_output_0`
-_FUSION = re.compile(
-    r"/\w+Fusion\w*(/.*)?$"
-)  # what onnxruntime appends to the name of the node that it fused
+# what onnxruntime appends to the name of the node that it fused
+_FUSION = re.compile(r"/\w+Fusion\w*(/.*)?$")
 
 
 @dataclass(frozen=True)
@@ -86,9 +85,8 @@ def origin_of(node: NodeProto) -> Origin:
     name = node.name
     if not name.startswith("/"):
         return Origin(frames=frames) if frames else UNKNOWN
-    if (
-        "Fusion" in name
-    ):  # fusing and splitting tools put something behind the name of one of the nodes
+    # tools that fuse and split nodes put something behind the name of one of them
+    if "Fusion" in name:
         name = _FUSION.sub("", name)
     stated = CALL.sub("", name.rpartition("/")[2]) == node.op_type
     return Origin(_path_scope(name), (), frames, known=stated, stated=stated)

@@ -24,6 +24,7 @@ MARK = "onnxsurgeon_lite.stripped"
 
 _SPARED = 10  # elements: scales, shapes and the like have no more
 _BLOCK = 1 << 18  # elements at a time
+_DRAWN = 1 << 16  # different numbers that the noise of a tensor has
 _FLOATS = frozenset(
     int(getattr(TensorProto, name))
     for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ")
@@ -157,13 +158,16 @@ class _Survey:
     high: float = 0.0
 
     def noise(self, tensor: TensorProto, rng: np.random.Generator) -> Iterator[bytes]:
-        """Raw bytes of noise of the same statistics, in blocks."""
-        dtype = tensors.numpy_dtype(tensor.data_type)
+        """Raw bytes of noise of the same statistics, in blocks; large tensors repeat its numbers, at random."""
         left = math.prod(tensor.dims)
+        drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
+        numbers = drawn.astype(tensors.numpy_dtype(tensor.data_type))
+        if left <= _DRAWN:
+            yield tensors.encode(numbers)
+            return
         while left:
             count = min(left, _BLOCK)
-            drawn = self._draw(rng, count).clip(self.low, self.high)
-            yield tensors.encode(drawn.astype(dtype))
+            yield tensors.encode(numbers[rng.integers(_DRAWN, size=count, dtype=np.uint16)])
             left -= count
 
     def _draw(self, rng: np.random.Generator, count: int) -> NDArray[np.floating]:
@@ -188,11 +192,12 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
         array = tensors.decode(tensor.data_type, [size], block)
         for start in range(0, size, _BLOCK):
             numbers = array[start : start + _BLOCK].astype(np.float64)
-            numbers = numbers[np.isfinite(numbers)]
+            if not np.isfinite(numbers.sum()):
+                numbers = numbers[np.isfinite(numbers)]
             if numbers.size:
                 count += numbers.size
                 total += float(numbers.sum())
-                squares += float(numbers @ numbers)
+                squares += float(np.square(numbers).sum())
                 low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
     if not count:
         return _Survey(digest.hexdigest())

@@ -1,8 +1,10 @@
 """Edits, moves of data and diffs: of 4 GB in a file of its own, and of fifty thousand nodes."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from measuring import ONNXDBG, Command, Contest, Peer, Row, Target, python
@@ -39,7 +41,15 @@ _MIDDLE = f"v{CHAIN_NODES // 2}"
 _IMPORT = Peer(
     Command("import onnx", python("import onnx")), (Target("time", 4), Target("peak", 200))
 )
-_COPIED = 1.3
+_LOAD_BOTH_AND_SAVE = """
+import sys
+import onnx
+first, second = map(onnx.load, sys.argv[1:3])
+first.graph.node.extend(second.graph.node)
+onnx.save(first, sys.argv[3])
+"""
+_COPIED = 1.3  # on top of what a verb may take that moves nothing
+_NODES_OF_A_BLOCK = 100
 
 
 def _edit(label: str, source: Path, target: Path, verb: str, *arguments: str | Path) -> Command:
@@ -70,16 +80,18 @@ def move_external(root: Path, out: Path) -> list[Contest]:
     """Edits and moves that copy the data."""
     source = model_folder(root, "external") / "model.onnx"
     ours = out / "ours"
-    copied = Command(
-        "cp, sync", ["sh", "-c", f"cp {source.parent}/* {out}/copy && sync"], out / "copy"
-    )
-    peer = Peer(copied, (Target("time", _COPIED), Target("peak", 200)))
+    peer = Peer(_copied(source.parent, out), (Target("time", _COPIED), Target("peak", 200)))
     rename = [ONNXDBG, "edit", "rename", source, "h30=middle", "-o", ours / "model.onnx"]
     embed = [ONNXDBG, "data", "embed", source, "-o", ours / "model.onnx"]
     return [
         Contest(Command("external-rename-copied", rename, ours), (peer,)),
         Contest(Command("external-embed", embed, ours), (peer,)),
     ]
+
+
+def _copied(folder: Path, out: Path) -> Command:
+    copy = out / "copy"
+    return Command("cp, sync", ["sh", "-c", f"cp {folder}/* {copy} && sync"], copy)
 
 
 def read_external(root: Path, out: Path) -> list[Contest]:
@@ -92,14 +104,19 @@ def read_external(root: Path, out: Path) -> list[Contest]:
         shutil.copyfile(path, copy / path.name)
     once = Peer(Command("b2sum", ["b2sum", data]), (Target("time", 1.5), Target("peak", 200)))
     twice = Peer(Command("b2sum of both", ["b2sum", data, copy / data.name]), once.targets)
-    stripped = out / "stripped"
-    strip = [ONNXDBG, "data", "strip", model, "-o", stripped / "model.onnx"]
     return [
         Contest(Command("external-ls", [ONNXDBG, "data", "ls", model]), (once,)),
         Contest(_edit("external-dedupe", model, folder / "edited.onnx", "dedupe"), (once,)),
         Contest(Command("external-diff", [ONNXDBG, "diff", model, copy / "model.onnx"]), (twice,)),
-        Contest(Command("external-strip", strip, stripped), (Peer(once.command, once=True),)),
     ]
+
+
+def strip_external(root: Path, out: Path) -> list[Contest]:
+    """What reads every weight, makes noise of it, and writes that."""
+    source, ours = model_folder(root, "external") / "model.onnx", out / "ours"
+    strip = [ONNXDBG, "data", "strip", source, "-o", ours / "model.onnx"]
+    copied = _copied(source.parent, out)
+    return [Contest(Command("external-strip", strip, ours), (Peer(copied, once=True),))]
 
 
 def edit_chain(root: Path, out: Path) -> list[Contest]:
@@ -121,6 +138,10 @@ def edit_chain(root: Path, out: Path) -> list[Contest]:
         "clean": (),
         "fix": (),
         "dedupe": (),
+        "freeze": ("v0=1",),
+        "promote": ("one",),
+        "name-outputs": ("result",),
+        "replace": ("--inputs", "v100", "--outputs", "v200", "--op", "Relu"),
     }
     peer = Peer(load_and_save, (Target("time", 3),))
     contests = [
@@ -138,6 +159,73 @@ def edit_chain(root: Path, out: Path) -> list[Contest]:
             (Peer(converter, (Target("time", 1.3),)),),
         ),
     ]
+
+
+def edit_chains_more(root: Path, out: Path) -> list[Contest]:
+    """Verbs that need a chain of another kind: in modules, with attributes, of an open size; two chains; a text."""
+    source, target = model_folder(root, "chain") / "model.onnx", out / "edited.onnx"
+    made = {}
+    for change in (_in_modules, _with_attributes, _open):
+        model = onnx.load(source)
+        change(model.graph)
+        made[change] = out / f"{change.__name__}.onnx"
+        onnx.save(model, made[change])
+    outline = [ONNXDBG, "edit", "outline", made[_in_modules], "block.250"]
+    subprocess.run([*outline, "-o", out / "outlined.onnx"], check=True, stdout=subprocess.DEVNULL)
+    (out / "chain.txt").write_text(_chain_text())
+    verbs = {
+        "outline": (made[_in_modules], "block.250"),
+        "inline": (out / "outlined.onnx",),
+        "set-attr": (made[_with_attributes], f"add{CHAIN_NODES // 2}", "alpha=0.1"),
+        "pad-outputs": (made[_open], "--max", "100"),
+    }
+    contests = []
+    for verb, (model, *arguments) in verbs.items():
+        saved = Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, model, out / "saved.onnx"))
+        ours = _edit(f"chain-{verb}", Path(model), target, verb, *arguments)
+        contests.append(Contest(ours, (Peer(saved, (Target("time", 3),)),)))
+    merge = [ONNXDBG, "merge", source, source, "--map", f"v{CHAIN_NODES}=v0", "--prefix", "b_"]
+    both = python(_LOAD_BOTH_AND_SAVE, source, source, out / "saved.onnx")
+    build = [ONNXDBG, "build", out / "chain.txt"]
+    split = [ONNXDBG, "split", source, "--at", _MIDDLE, "-o", out / "parts"]
+    one = Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, source, out / "saved.onnx"))
+    limit = (Target("time", 3),)
+    return [
+        *contests,
+        Contest(
+            Command("chain-merge", [*merge, "-o", target, "--force"]),
+            (Peer(Command("onnx.load of both + onnx.save", both), limit),),
+        ),
+        Contest(Command("chain-build", [*build, "-o", target, "--force"]), (Peer(one, limit),)),
+        Contest(Command("chain-split", split, out / "parts"), (Peer(one),)),  # it runs the parts
+        Contest(_edit("chain-set-shape", made[_open], target, "set-shape", "v0=7"), (Peer(one),)),
+    ]
+
+
+def _in_modules(graph: onnx.GraphProto) -> None:
+    for number, node in enumerate(graph.node):
+        node.name = f"/block.{number // _NODES_OF_A_BLOCK}/{node.name}"
+
+
+def _with_attributes(graph: onnx.GraphProto) -> None:
+    for node in graph.node[::2]:
+        del node.input[1]
+        node.op_type = "LeakyRelu"
+        node.attribute.append(onnx.helper.make_attribute("alpha", 0.5))
+
+
+def _open(graph: onnx.GraphProto) -> None:
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    one = onnx.numpy_helper.from_array(np.ones(1, np.float32), "one")
+    graph.initializer[0].CopyFrom(one)
+
+
+def _chain_text() -> str:
+    nodes = "".join(f"v{i + 1} = Add(v{i}, one)\n" for i in range(CHAIN_NODES))
+    head = '<ir_version: 8, opset_import: ["" : 17]>\n'
+    ends = f"chain (float[4] v0) => (float[4] v{CHAIN_NODES})\n<float[4] one = {{1, 1, 1, 1}}>\n"
+    return f"{head}{ends}{{\n{nodes}}}\n"
 
 
 def diff_chains(root: Path, out: Path) -> list[Contest]:
@@ -174,6 +262,10 @@ ROWS = {
     ),
     "move-external": Row("verbs that move 4 GB", ("external",), 2 * _DATA, move_external),
     "read-external": Row("verbs that read 4 GB", ("external",), 2 * _DATA, read_external),
+    "strip-external": Row("noise for 4 GB of weights", ("external",), 3 * _DATA, strip_external),
     "edit-chain": Row("verbs on fifty thousand nodes", ("chain",), 10_000_000, edit_chain),
+    "edit-chain-more": Row(
+        "verbs on other chains of fifty thousand nodes", ("chain",), 40_000_000, edit_chains_more
+    ),
     "diff": Row("one attribute among 3000 and 50 000 nodes", ("chain",), 10_000_000, diff_chains),
 }
