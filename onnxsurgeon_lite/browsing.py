@@ -8,10 +8,10 @@ from itertools import chain
 from typing import overload
 
 from onnxsurgeon_lite import inspect
-from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.names import fitting, glob, shown
-from onnxsurgeon_lite.select import select_node, select_nodes
+from onnxsurgeon_lite.select import required, select_node, select_nodes, unknown
 
 _SHOWN = 4  # consumers in a line
 _LISTED = 40  # nodes below each other
@@ -167,10 +167,13 @@ class Graph:
             UnknownNameError: there is neither.
             AmbiguousNameError: it fits several.
         """
-        index = self.index
-        if name.removeprefix("name:") in index:
-            return Value(index, name.removeprefix("name:"))
-        return Node(index, select_node(index, name))
+        index, exact = self.index, required(name).removeprefix("name:")
+        if exact in index:
+            return Value(index, exact)
+        try:
+            return Node(index, select_node(index, name))
+        except UnknownNameError as error:
+            raise unknown(index, name, error) from error
 
     def __repr__(self) -> str:
         index = self.index
@@ -220,7 +223,7 @@ class Graph:
         """The nodes of a shortest way from one value or node to another, along the edges.
 
         Raises:
-            UnknownNameError: there is none.
+            UsageError: there is none.
         """
         index = self.index
         goals = set(self._ends(end, backwards=True))
@@ -239,7 +242,10 @@ class Graph:
                 if user not in came_from:
                     came_from[user] = position
                     pending.append(user)
-        raise UnknownNameError(f"{start} -> {end}", f"graph {index.graph.name!r}", (), kind="way")
+        raise UsageError(
+            f"there is no way '{start} -> {end}' in graph {index.graph.name!r}",
+            f"a way leads from producers to consumers: try graph.path({end!r}, {start!r})",
+        )
 
     def _ends(self, name: str, backwards: bool) -> list[int]:
         """The node itself, or a value's producer (backwards) or consumers."""

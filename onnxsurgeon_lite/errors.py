@@ -61,7 +61,8 @@ class UnknownNameError(SurgeonError):
     def __init__(self, name: str, place: str, known: Iterable[str], kind: str = "value") -> None:
         candidates = [other for other in known if other]
         self.name = name
-        self.closest = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
+        close = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
+        self.closest = close or _holding(name, candidates)
         hint = (
             "see its names with: onnxdbg print MODEL"
             if kind in ("value", "node", "node or value")
@@ -72,6 +73,12 @@ class UnknownNameError(SurgeonError):
         elif len(candidates) <= 6:
             hint = f"it has {', '.join(map(repr, candidates))}" if candidates else hint
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
+
+
+def _holding(name: str, candidates: Sequence[str], least: int = 3) -> list[str]:
+    """The shortest of those that a name is a part of: people type the end of a path."""
+    holding = (other for other in candidates if name.lower() in other.lower())
+    return sorted({*holding}, key=len)[:3] if len(name) >= least else []
 
 
 class AmbiguousNameError(SurgeonError):

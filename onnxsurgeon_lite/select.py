@@ -84,6 +84,27 @@ def select_node(index: GraphIndex, argument: str) -> int:
     return found[0]
 
 
+def required(name: object) -> str:
+    """The name as it is; what is no text is none.
+
+    Raises:
+        UsageError: it is a number, say.
+    """
+    if isinstance(name, str):
+        return name
+    raise UsageError(
+        f"{name!r} is no name: names are text", f"write '{name}', or '@{name}' for a node's number"
+    )
+
+
+def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> UnknownNameError:
+    """What `select_nodes` raised, where a value could have been meant as well."""
+    if ":" in argument:
+        return error  # it says what there is of that kind
+    known = [*(node.name for node in index.nodes if node.name), *index.values()]
+    return UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node or value")
+
+
 def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
     arguments = list(arguments)
     if not any("," in argument or "\\" in argument for argument in arguments):

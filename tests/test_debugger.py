@@ -144,7 +144,7 @@ def test_a_breakpoint_that_never_hits_is_told_at_the_end(fork):
 
     end = fork.continue_()
 
-    assert list(end.unhit) == ["1: 'c' if out < 0"]
+    assert list(end.unhit) == ["breakpoint 1: 'c' if out < 0"]
 
 
 def test_conditions_are_told_of_more_nodes_than_are_computed_together(model_of, shared):
@@ -278,7 +278,7 @@ def test_an_edited_model_starts_again_with_what_fits(fork, model_of):
 
     lost = fork.load(model_of(FORK.replace("c = Abs(b)", "e = Abs(b)").replace("Add(c", "Add(e")))
 
-    assert lost == ["1: 'c'"]
+    assert lost == ["breakpoint 1: 'c'"]
     assert fork.run().node == "Exp (@3)"
 
 

@@ -238,9 +238,23 @@ def test_python_works_on_the_same_objects(said):
         ("export edits.txt", "end it in .py or .toml"),
         ("model.set_op('Add_7')", "needs 'op_type'"),
         ("model.set_op('Add_7', 'Sub', '', 1)", "set-op takes nodes, op_type, domain"),
-        ("graph['nope']", "has no node 'nope'"),
+        ("graph['nope']", "has no node or value 'nope'"),
         ("graph['Conv_*']", "'Conv_*' fits 10 places"),
         ("graph.path('28', '22')", "no way '28 -> 22'"),
+        ("graph['onv_9']", "closest names: 'Conv_9'"),
+        ("graph['convs2.1']", "closest names: 'convs2.1.bias', 'convs2.1.weight'"),
+        ("graph[25]", "names are text\n  write '25', or '@25' for a node's number"),
+        ("dbg[25]", "25 is no name"),
+        ("dbg.break_(25)", "25 is no name"),
+        ("set 25 = None", "which None cannot be"),
+        ("next 0", "'0' is no number of times"),
+        ("run 3", "run takes nothing after it, and was given '3'\n  write run"),
+        ("undo 2", "undo takes nothing after it"),
+        ("break if out", "break of what"),
+        ("brek 25", f"no command 'brek' (it has {len(COMMANDS)})\n  closest names: 'break'"),
+        ("help brek", "closest names: 'break'"),
+        ("contineu", "name 'contineu' is not defined\nclosest commands: 'continue'"),
+        ("model.renam({})", "closest names: 'rename'"),
         ("break 25 if isnan(", "    isnan(\n         ^\nSyntaxError: '(' was never closed"),
         ("set 25 = np.zeros(", "    np.zeros(\n            ^\nSyntaxError"),
         ("x = = 3", 'File "<input>", line 1\n    x = = 3\n        ^\nSyntaxError'),
@@ -252,6 +266,17 @@ def test_what_goes_wrong_is_said_in_the_users_words(said, line, says):
 
     assert says in problem
     assert "onnxsurgeon_lite" not in problem
+
+
+def test_until_says_that_it_never_came_there(said):
+    shown, _ = said("run", "until 21")
+
+    assert shown.endswith("never hit: until '21'\n")
+
+
+def test_python_and_the_shells_own_words_are_no_mistyped_commands():
+    for line in ("with x as y: pass", "while run: pass", "%rum a.py", "resart = 3", "rerun 1-3"):
+        assert command_of(line, COMMANDS) is None
 
 
 def test_the_source_is_not_overwritten(said, session):

@@ -114,6 +114,8 @@ def test_the_prompt_shows_errors_in_the_users_lines_and_completes(folder):
 
     assert "closest names: '25'" in terminal.type("break 255")
     assert "closest names: '25'" in terminal.type("dbg['255']")
+    assert "closest commands: 'continue'" in terminal.type("contineu")
+    assert "closest names: 'break'" in terminal.type("brek 25")
     error = terminal.type("break 25 if isnan(")
     assert "SyntaxError" in error
     assert "onnxsurgeon_lite" not in error

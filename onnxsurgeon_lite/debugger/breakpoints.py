@@ -34,9 +34,10 @@ class Breakpoint:
     hits: int = 0
 
     def __str__(self) -> str:
-        """`2: 'op:Conv' if isnan(out)`."""
+        """`breakpoint 2: 'op:Conv' if isnan(out)`."""
         condition = f" if {self.text}" if self.text else ""
-        return f"{self.number}: {self.selector!r}{condition}"
+        called = "until" if self.temporary else f"breakpoint {self.number}:"
+        return f"{called} {self.selector!r}{condition}"
 
     def holds(self, facts: Callable[[], Facts]) -> bool:
         """Whether the condition holds; of an array, for any element.
@@ -51,7 +52,7 @@ class Breakpoint:
             return bool(np.any(self.condition(told)))
         except Exception as error:
             raise UsageError(
-                f"the condition of breakpoint {self} fails: {type(error).__name__}: {error}",
+                f"the condition of {self} fails: {type(error).__name__}: {error}",
                 f"it can use {', '.join(told)}, numpy's functions and np",
             ) from error
 

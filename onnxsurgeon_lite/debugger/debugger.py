@@ -21,6 +21,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, Value
+from onnxsurgeon_lite.select import required
 
 BUDGET = 1 << 28  # bytes
 
@@ -137,8 +138,8 @@ class Debugger:
         """
         if isinstance(condition, str):
             told = expression(condition, {"dbg": self})
-            return self.breakpoints.add(selector, told, condition)
-        return self.breakpoints.add(selector, condition)
+            return self.breakpoints.add(required(selector), told, condition)
+        return self.breakpoints.add(required(selector), condition)
 
     def delete(self, *numbers: int) -> None:
         """Remove breakpoints; all of them where none is named.
@@ -201,7 +202,7 @@ class Debugger:
         Raises:
             UnknownNameError: there is none.
         """
-        return self._looker.read(name)
+        return self._looker.read(required(name))
 
     def compare(self, name: str) -> Readings:
         """Values against their references.

@@ -28,6 +28,8 @@ def fitting(frame: Frame, name: str, value: object) -> Stored:
         if isinstance(value, (bool, int, float, str)):
             return np.full(shape, value, dtype)
         array = np.asarray(value, dtype) if isinstance(value, list) else np.asarray(value)
+        if array.dtype.hasobject and not dtype.hasobject:
+            raise TypeError("it holds no numbers")
     except (ValueError, TypeError, OverflowError) as error:
         raise FeedsError(
             f"value {name!r} is {dtype} {list(shape)}, which {value!r} cannot be: {error}",

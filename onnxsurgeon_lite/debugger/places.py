@@ -17,7 +17,7 @@ from onnxsurgeon_lite.inner import (
     iterations_in,
     unknown_body,
 )
-from onnxsurgeon_lite.select import select_nodes
+from onnxsurgeon_lite.select import select_nodes, unknown
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,7 @@ class Scopes:
         try:
             return select_nodes(index, selector)
         except UnknownNameError as error:
-            if ":" in selector:
-                raise  # it says what there is of that kind
-            known = [*(node.name for node in index.nodes if node.name), *index.producer]
-            place = f"graph {index.graph.name!r}"
-            raise UnknownNameError(selector, place, known, kind="node or value") from error
+            raise unknown(index, selector, error) from error
 
     def _leading_to(self, scopes: set[str]) -> dict[str, set[int]]:
         """Scope -> the nodes whose bodies hold one of the scopes, at any depth."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.editing import write_recipe, write_script
-from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import lines
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
-_TIMES = re.compile(r"\d*")
+_TIMES = re.compile(r"0*[1-9]\d*|")
 
 
 @dataclass(frozen=True)
@@ -36,25 +36,35 @@ def do(session: Session, word: str, rest: str) -> None:
     """Run a command and show what it gives.
 
     Raises:
-        SurgeonError: it cannot be done.
+        SurgeonError: it cannot be done, or there is no such command.
         SyntaxError: a condition or value is no Python.
     """
+    command = _known(word)
+    if rest and not command.usage:
+        raise UsageError(f"{word} takes nothing after it, and was given {rest!r}", f"write {word}")
     try:
-        result = COMMANDS[word].run(session, rest)
+        result = command.run(session, rest)
     finally:
         session.tell_made()
     if result is not None:
         session.show(result)
 
 
+def _known(word: str) -> Command:
+    if word not in COMMANDS:
+        raise UnknownNameError(word, "the session", COMMANDS, kind="command")
+    return COMMANDS[word]
+
+
 def _break(session: Session, rest: str) -> object:
     if not rest:
         return session.dbg.breakpoints
-    selector, condition_word, condition = f"{rest} ".partition(" if ")
+    selector, condition_word, condition = f" {rest} ".partition(" if ")
+    selector = _needed(selector.strip(), "break NODE if isnan(out)")
     if condition_word and not condition.strip():
         raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
-    point = session.dbg.break_(selector.strip(), condition.strip() or None)
-    lines.out(f"breakpoint {point}")
+    point = session.dbg.break_(selector, condition.strip() or None)
+    lines.out(str(point))
     return None
 
 
@@ -68,7 +78,7 @@ def _delete(session: Session, rest: str) -> None:
 def _repeated(move: Callable[[Session], object]) -> Callable[[Session, str], object]:
     def repeat(session: Session, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
-            raise UsageError(f"{rest!r} is no number", "write next 20, or next")
+            raise UsageError(f"{rest!r} is no number of times", "write next 20, or next")
         stop: object = None
         for _ in range(int(rest or 1)):
             stop = move(session)
@@ -166,9 +176,8 @@ def _export(session: Session, rest: str) -> None:
 
 
 def _help(session: Session, rest: str) -> None:
-    for word, command in COMMANDS.items():
-        if rest in ("", word):
-            lines.out(f"{word + ' ' + command.usage:<26} {command.help}")
+    for word, command in {rest: _known(rest)}.items() if rest else COMMANDS.items():
+        lines.out(f"{word + ' ' + command.usage:<26} {command.help}")
     if not rest:
         lines.out("anything else is Python; ! in front makes it that: model, graph, dbg, np")
 

@@ -4,10 +4,14 @@ from collections.abc import Callable
 from inspect import signature
 
 from onnxsurgeon_lite.editing import History
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+
+
+class UnknownEditError(SurgeonError, AttributeError):
+    """There is no such edit."""
 
 
 class EditedModel:
@@ -45,8 +49,11 @@ class EditedModel:
         from onnxsurgeon_lite.passes import PASSES
 
         verb = name.replace("_", "-")
-        if name.startswith("_") or verb not in PASSES:
-            raise AttributeError(f"a model has no edit {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if verb not in PASSES:
+            unknown = UnknownNameError(name, "a model", dir(self), kind="edit")
+            raise UnknownEditError(unknown.message, unknown.hint)
         return _method(verb, self.apply)
 
     def __dir__(self) -> list[str]:

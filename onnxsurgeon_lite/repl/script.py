@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.repl.commands import COMMANDS, do
 from onnxsurgeon_lite.repl.session import Session
-from onnxsurgeon_lite.repl.words import command_of, split
+from onnxsurgeon_lite.repl.words import closest, command_of, split
 from onnxsurgeon_lite.report import lines
 
 _LEAVE = ("quit", "exit")
@@ -82,7 +82,15 @@ def show_problem(error: BaseException) -> None:
             for text in getattr(error, "__notes__", ()):
                 lines.note(f"  {text}")
         case _:
+            advise(error)
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
                 trace = trace.tb_next
             sys.stderr.writelines(traceback.format_exception(type(error), error, trace))
+
+
+def advise(error: BaseException) -> None:
+    """Say which command a word that Python does not know may mean."""
+    meant = closest(error.name, COMMANDS) if isinstance(error, NameError) and error.name else []
+    if meant:
+        error.add_note(f"closest commands: {', '.join(map(repr, meant))}")

@@ -42,7 +42,7 @@ class Session:
         """Go on with the model as it was edited."""
         lost = self.dbg.load(self.model.current)
         self._look()
-        notes = [f"breakpoint {point} has no node any more" for point in lost]
+        notes = [f"{point} has no node any more" for point in lost]
         lines.show_notes(["the model changed: at its start again", *notes])
 
     def tell_made(self) -> None:

@@ -1,7 +1,9 @@
 """The prompt: an IPython shell that knows the commands. The only importer of IPython."""
 
 import re
+import sys
 from collections.abc import Callable
+from types import TracebackType
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 from IPython.core.interactiveshell import InteractiveShell
@@ -16,7 +18,7 @@ from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.repl.commands import COMMANDS, do
 from onnxsurgeon_lite.repl.completion import complete, words
 from onnxsurgeon_lite.repl.preparing import Preparation
-from onnxsurgeon_lite.repl.script import show_problem
+from onnxsurgeon_lite.repl.script import advise, show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
 from onnxsurgeon_lite.report import html, lines
@@ -55,7 +57,7 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
         return preparation
     shell.input_transformers_cleanup.insert(0, transformed)
     shell.Completer.custom_matchers.append(_matcher(shell))
-    shell.set_custom_exc((SurgeonError, KeyboardInterrupt), _shown_briefly)
+    shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _shown)
     shell.events.register("post_run_cell", lambda _: preparation.begin())
     for kind in html.KINDS:
         _format(shell, kind)
@@ -129,15 +131,21 @@ def _matcher(shell: InteractiveShell) -> object:
     return context_matcher()(onnxdbg_matcher)
 
 
-def _shown_briefly(
+def _shown(
     shell: InteractiveShell,
     kind: type,
     error: BaseException,
-    trace: object,
-    tb_offset: object = None,
+    trace: TracebackType | None,
+    tb_offset: int | None = None,
 ) -> None:
-    """What is wrong, without our stack."""
-    show_problem(error)
+    """What is wrong, without our stack; of a name that Python does not know what IPython says, and what was meant."""
+    if isinstance(error, NameError):
+        advise(error)
+        traceback = shell.InteractiveTB
+        said = traceback.structured_traceback(kind, error, trace, tb_offset)
+        sys.stderr.write(f"{traceback.stb2text(said)}\n")
+    else:
+        show_problem(error)
 
 
 def _format(shell: InteractiveShell, kind: type) -> None:

@@ -1,23 +1,43 @@
 """What a line is: a command, or Python.
 
 As in pdb, a line whose first word is a command is that command; `!` in front, or what can only be Python after the
-word (`print(x)`, `run = 3`, `next + 1`), makes it Python.
+word (`print(x)`, `run = 3`, `next + 1`), makes it Python. What is no Python is a command too if its first word is
+nearly one: then it is said which.
 """
 
+import ast
+import keyword
 import re
-from collections.abc import Container
+from collections.abc import Collection
+from difflib import get_close_matches
 
 _PYTHON = re.compile(r"\(|\[|,|=|:=|\.\s*\w|(\+|-|\*\*?|//?|%|&|\||\^|<<?|>>?|!|@)=|[-+*/%&|^<>@] ")
+_NEARLY = 0.78  # a letter less, more or exchanged; no word of IPython's own is that near
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
-def command_of(line: str, words: Container[str]) -> tuple[str, str] | None:
+def command_of(line: str, words: Collection[str]) -> tuple[str, str] | None:
     """(command, the rest of the line), None where it is Python."""
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
-    if word not in words or _PYTHON.match(rest):
-        return None
-    return word, rest
+    if word in words:
+        return None if _PYTHON.match(rest) else (word, rest)
+    return (word, rest) if rest and closest(word, words) and not _is_python(line) else None
+
+
+def closest(word: str, words: Collection[str]) -> list[str]:
+    """The commands that a mistyped word may mean."""
+    if keyword.iskeyword(word) or not word.isidentifier():
+        return []
+    return get_close_matches(word, words, cutoff=_NEARLY)
+
+
+def _is_python(line: str) -> bool:
+    try:
+        ast.parse(line.strip())
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def split(line: str) -> list[str]:

@@ -55,7 +55,7 @@ def stop_text(stop: Stop) -> str:
         lines += _lines(reading)
     for reading in stop.watched:
         lines += (f"  watch {line.lstrip()}" for line in _lines(reading)[:1])
-    lines += (f"never hit: breakpoint {point}" for point in stop.unhit)
+    lines += (f"never hit: {point}" for point in stop.unhit)
     return shown_lines(lines)
 
 
@@ -80,7 +80,7 @@ def level_text(levels: Sequence[Level]) -> str:
 
 def breakpoints_text(points: Sequence[Breakpoint]) -> str:
     """A line each."""
-    lines = [f"breakpoint {point}, hit {point.hits} times" for point in points]
+    lines = [f"{point}, hit {point.hits} times" for point in points]
     return shown_lines(lines or ["no breakpoints"])
 
 
