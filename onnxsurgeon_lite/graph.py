@@ -136,7 +136,8 @@ class GraphIndex:
         """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
         for position in mentioning(self._encoded, found):
-            reads = self._read_by(position)
+            node = self.nodes[position]
+            reads = self.reads[position] if node.attribute else node.input[:]
             if not found.keys().isdisjoint(reads):
                 for name in found.keys() & reads:
                     found[name].append(position)
@@ -145,16 +146,11 @@ class GraphIndex:
     def unread(self, values: Iterable[str]) -> set[str]:
         """Of a few values, those that no node needs."""
         left = set(values)
-        for position in range(len(self.nodes)) if left else ():
-            left.difference_update(self._read_by(position))
+        for position, node in enumerate(self.nodes) if left else ():
+            left.difference_update(self.reads[position] if node.attribute else node.input[:])
             if not left:
                 break
         return left
-
-    def _read_by(self, position: int) -> list[str]:
-        """As `reads`, for one question about many nodes: omitted and repeated inputs are left in."""
-        node = self.nodes[position]
-        return self.reads[position] if node.attribute else node.input[:]
 
     @cached_property
     def _encoded(self) -> list[bytes]:

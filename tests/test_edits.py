@@ -585,6 +585,22 @@ def test_faults_of_other_tools_are_put_right(model_of, runtime):
     assert not Fix().apply(fixed).changed
 
 
+def test_fix_finds_a_stale_size_behind_numbers_that_nodes_compute(model_of):
+    model = model_of(
+        "g (float[2,3] x, float[6] z) => (float[2,3] y) { s = Shape(x) h = Reshape(z, s) y = Relu(h) }"
+    )
+    declared = model.proto.graph.value_info
+    declared.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [3, 2]))
+    for info in list(declared)[:-1]:
+        if info.name == "h":
+            declared.remove(info)
+
+    fixed = edited(model, Fix())
+
+    (h,) = (info for info in fixed.proto.graph.value_info if info.name == "h")
+    assert [dim.dim_value for dim in h.type.tensor_type.shape.dim] == [2, 3]
+
+
 def test_a_body_that_shadows_an_outer_value_is_put_right(model_of, runtime):
     model = model_of("""
         g (float[4] x, bool c) => (float[4] y) {

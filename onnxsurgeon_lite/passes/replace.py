@@ -25,7 +25,7 @@ from onnxsurgeon_lite.passes.merging import (
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.select import select_values
-from onnxsurgeon_lite.surgery import drop_declarations, settle
+from onnxsurgeon_lite.surgery import drop_declarations, reorder, settle
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,10 @@ class Replace:
         rename_functions(result.proto, guest.proto, notes)
         result.files.update(distinct_places(result, guest))
         del graph.output[:]
+        nodes = result.proto.graph.node
+        before, left = region[-1] - len(region) + 1, len(nodes)
         add_graph(result.proto.graph, graph, set())
+        reorder(nodes, [*range(before), *range(left, len(nodes)), *range(before, left)])
         add_model(result.proto, guest.proto)
         return result
 

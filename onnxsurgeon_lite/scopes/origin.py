@@ -79,17 +79,23 @@ def origin_of(node: NodeProto) -> Origin:
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
             return Origin(modules[-1][0], modules, frames, known=True, stated=True)
-    for value in node.output:
-        if _VALUE.match(value):
-            return Origin(_path_scope(value), (), frames, known=True, stated=True)
+    for value in node.output[:]:
+        if value.startswith("/") and _VALUE.match(value):
+            return _of_path(value.rpartition("/")[0], frames, True)
     name = node.name
     if not name.startswith("/"):
         return Origin(frames=frames) if frames else UNKNOWN
     # tools that fuse and split nodes put something behind the name of one of them
     if "Fusion" in name:
         name = _FUSION.sub("", name)
-    stated = CALL.sub("", name.rpartition("/")[2]) == node.op_type
-    return Origin(_path_scope(name), (), frames, known=stated, stated=stated)
+    folder, _, own = name.rpartition("/")
+    return _of_path(folder, frames, CALL.sub("", own) == node.op_type)
+
+
+@lru_cache(1 << 14)
+def _of_path(folder: str, frames: tuple[tuple[str, int], ...], stated: bool) -> Origin:
+    """The origin that TorchScript's name of a value or a node says, which is the same for many of a module."""
+    return Origin(_path_scope(folder), (), frames, known=stated, stated=stated)
 
 
 def fits_scope(pattern: str, scope: str) -> bool:
@@ -136,14 +142,8 @@ def _texts(literal: str) -> list[str]:
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
-def _path_scope(name: str) -> str:
-    """The module path of a TorchScript name."""
-    return _folder_scope(name.rpartition("/")[0])
-
-
-@lru_cache(1 << 14)
-def _folder_scope(folder: str) -> str:
-    """The module path of what stands before the last slash.
+def _path_scope(folder: str) -> str:
+    """The module path of what stands before the last slash of a TorchScript name.
 
     A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
     the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.

@@ -72,7 +72,7 @@ class Origins(Sequence[Origin]):
         return said
 
     def _by_weights(self, node: NodeProto, said: Origin) -> Origin:
-        weights = [name for name in node.input if name in self._owners] if self._owners else []
+        weights = [name for name in node.input[:] if name in self._owners] if self._owners else []
         # exporters store equal weights once, under one owner's name: what several nodes use is no one's
         owners = {self._owners[name] for name in weights if self._uses[name] == 1}
         scope = owners.pop() if len(owners) == 1 else ""
