@@ -79,17 +79,19 @@ def origin_of(node: NodeProto) -> Origin:
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
             return Origin(modules[-1][0], modules, frames, known=True, stated=True)
-    for value in node.output:
-        if _VALUE.match(value):
-            return Origin(_path_scope(value), (), frames, known=True, stated=True)
+    for value in node.output[:]:
+        if value.startswith("/") and _VALUE.match(value):
+            return _in_folder(value.rpartition("/")[0], True, frames)
     name = node.name
     if not name.startswith("/"):
         return Origin(frames=frames) if frames else UNKNOWN
     # tools that fuse and split nodes put something behind the name of one of them
     if "Fusion" in name:
         name = _FUSION.sub("", name)
-    stated = CALL.sub("", name.rpartition("/")[2]) == node.op_type
-    return Origin(_path_scope(name), (), frames, known=stated, stated=stated)
+    folder, _, last = name.rpartition("/")
+    op_type = node.op_type
+    stated = last.startswith(op_type) and CALL.sub("", last) == op_type
+    return _in_folder(folder, stated, frames)
 
 
 def fits_scope(pattern: str, scope: str) -> bool:
@@ -136,12 +138,12 @@ def _texts(literal: str) -> list[str]:
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
-def _path_scope(name: str) -> str:
-    """The module path of a TorchScript name."""
-    return _folder_scope(name.rpartition("/")[0])
-
-
 @lru_cache(1 << 14)
+def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Origin:
+    """What a TorchScript name says before its last slash; the nodes of one module share it."""
+    return Origin(_folder_scope(folder), (), frames, known=stated, stated=stated)
+
+
 def _folder_scope(folder: str) -> str:
     """The module path of what stands before the last slash.
 
