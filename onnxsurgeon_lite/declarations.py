@@ -68,13 +68,23 @@ def retype(before: Model, result: Model, values: Iterable[str]) -> list[str]:
     """Declare anew, as inferred, the types of some values and of all that depends on them.
 
     Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
+    What does not fit is left as it was between the steps of a pipeline, until a step makes it fit.
 
     Raises:
         EditError: what depends on them does not take the new types.
     """
+    changed = {*values, *(result.unsettled or ())}
     index = GraphIndex.of(result)
-    stale = downstream(index, values) - index.inputs.keys()
-    inferred = _fitting(before, result, stale)
+    stale = downstream(index, changed) - index.inputs.keys()
+    try:
+        inferred = _fitting(before, result, stale)
+    except EditError:
+        if result.unsettled is None:
+            raise
+        result.unsettled |= changed
+        return []
+    if result.unsettled:
+        result.unsettled.clear()
     graph = result.proto.graph
     for place in range(len(graph.value_info) - 1, -1, -1):
         info = graph.value_info[place]
@@ -97,14 +107,20 @@ def _fitting(before: Model, result: Model, values: Set[str]) -> dict[str, TypePr
     try:
         return infer(result, values, strict=True)
     except _FAILURES as error:
-        try:
-            infer(before, values, strict=True)
-        except _FAILURES:
+        if not result.unsettled and not _fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
             f"the types do not fit further on: {reason}", "change what reads it in the same edit"
         ) from error
+
+
+def _fits(model: Model, values: Set[str]) -> bool:
+    try:
+        infer(model, values, strict=True)
+    except _FAILURES:
+        return False
+    return True
 
 
 def infer(

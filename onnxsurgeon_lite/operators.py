@@ -56,10 +56,16 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
     _check_attributes(schema, node, what)
     index.learn_types(name for name in node.input if name and name in index)
     types = {name: index.types[name] for name in node.input if name in index.types}
-    _check_types(schema, node, types, what)
-    if any(name and name not in types for name in node.input) or walk.bodies(node):
+    try:
+        _check_types(schema, node, types, what)
+        if any(name and name not in types for name in node.input) or walk.bodies(node):
+            return {}
+        return _inferred(index, schema, node, types, what)
+    except EditError:
+        if index.model.unsettled is None:
+            raise
+        index.model.unsettled.update(filter(None, node.output))
         return {}
-    return _inferred(index, schema, node, types, what)
 
 
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ def prove_step(
     """Prove what `set-shape` or `rebatch`, or such steps of a pipeline, made of a model; see `prove`."""
     if isinstance(step, Pipeline):
         lines = []
+        original = replace(original, unsettled=set())  # as the pipeline applied them
         for part in step.passes:
             after = part.apply(original).model
             lines += prove_step(part, original, after, runtime, recipe)

@@ -613,6 +613,30 @@ def test_a_pipeline_names_the_pass_that_failed_and_those_before_it(whole):
     assert caught.value.__notes__ == ["in pass 'set-op', step 3 of 4, after 'sort', 'rename'"]
 
 
+WIDER = (SetConstant("shape", [2, 5]), SetConstant("b", [1, 2, 3, 4, 5]))
+
+
+@pytest.mark.parametrize("steps", [WIDER, WIDER[::-1]], ids=["far first", "near first"])
+def test_steps_that_fit_only_together_are_judged_by_their_end(steps, model_of, runtime):
+    model = model_of(CONCATENATED.replace("float[2,7] y", "float[2,n] y"))
+    for step in steps:
+        with pytest.raises(EditError, match="do not fit"):
+            step.apply(model)
+
+    result = Pipeline(steps).apply(model).model
+
+    declared = {info.name: info.type for info in result.proto.graph.value_info}
+    assert [dim.dim_value for dim in declared["s"].tensor_type.shape.dim] == [2, 5]
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert run(runtime, result, {"x": np.ones((2, 4), np.float32)})["y"].shape == (2, 9)
+
+
+@pytest.mark.parametrize("steps", [WIDER[:1], (*WIDER, SetConstant("b", [1, 2, 3]))])
+def test_steps_whose_end_does_not_fit_are_refused(steps, model_of):
+    with pytest.raises(EditError, match="do not fit further on"):
+        Pipeline((Sort(), Pipeline(steps), Sort())).apply(model_of(CONCATENATED))
+
+
 def test_a_recipe_is_a_pipeline(tmp_path):
     (tmp_path / "recipe.toml").write_text("""
         [[step]]

@@ -218,7 +218,7 @@ def test_a_broken_graph_is_told(kind, verb, folder):
     [
         (["extract", "good.onnx", "--outputs", "2x8"], "no value '2x8'", "closest names: '28'"),
         (["extract", "good.onnx", "--outputs", "zzz"], "no value 'zzz'", "onnxdbg print"),
-        (["expose", "good.onnx", "op:Gemm"], "no value 'op:Gemm'", ""),
+        (["expose", "good.onnx", "op:Gemm"], "no operator 'Gemm'", "it has 'Add', 'Conv'"),
         (["run", "good.onnx", "--fetch", "@99"], "no value '@99'", ""),
         (["record", "good.onnx", "--value", "2x8", "-o", "r"], "no value '2x8'", "'28'"),
         (["inspect", "good.onnx", "--value", "2x8"], "no value '2x8'", "'28'"),

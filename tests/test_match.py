@@ -23,6 +23,8 @@ from onnxsurgeon_lite.match.models import (
     match_models,
     match_references,
 )
+from onnxsurgeon_lite.match.renumbered import renumbered
+from onnxsurgeon_lite.match.sides import Fact
 from onnxsurgeon_lite.match.signatures import distance, signature_of, tolerance, transposition
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -201,6 +203,56 @@ def test_an_inserted_layer_is_listed_and_the_rest_is_matched_around_it(models, r
     scopes = {name: a.origins[position].scope for name, position in a.producer.items()}
     for pair in result.matching.pairs[1:]:
         assert scopes[pair.a] == b.origins[b.producer[pair.b]].scope
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_what_stands_behind_a_new_item_of_a_list_keeps_its_pairs(
+    exporter, models, runtime, tmp_path
+):
+    longer = Net()
+    new = Block()
+    longer.blocks.insert(1, new)
+    with pytest.warns():
+        b = exported(longer, GIVEN, tmp_path / "longer.onnx", dynamo=exporter == "dynamo")
+    a = models[exporter]
+
+    result = match_models(a, b, made(a), runtime)
+
+    assert not result.only_a
+    assert result.only_b
+    assert all(value.place.startswith("blocks.1") for value in result.only_b)
+    moved = {"blocks.1": "blocks.2", "blocks.2": "blocks.3"}
+    for pair in result.matching.pairs[1:]:
+        there = b.origins[b.producer[pair.b]].scope
+        was = a.origins[a.producer[pair.a]].scope
+        head = ".".join(was.split(".")[:2])
+        assert there == was.replace(head, moved.get(head, head), 1)
+
+
+@pytest.mark.parametrize(
+    ("ones", "others", "moves"),
+    [
+        ({0: "p", 1: "q"}, {0: "p", 1: "new", 2: "q"}, {1: 2}),
+        ({0: "p", 1: "", 2: "q", 3: ""}, {0: "p", 1: "", 2: "new", 3: "q", 4: ""}, {2: 3, 3: 4}),
+        ({0: "p", 1: "", 2: "q"}, {0: "new", 1: "p", 2: "", 3: "q"}, {0: 1, 1: 2, 2: 3}),
+        ({0: "p", 1: "tuned", 2: "q"}, {0: "p", 1: "other", 2: "q"}, {}),
+        ({0: "p", 1: "q", 2: "tuned"}, {0: "new", 1: "p", 2: "q", 3: "other"}, {0: 1, 1: 2, 2: 3}),
+        ({0: "p", 1: "gone", 2: "q"}, {0: "p", 1: "q"}, {1: None, 2: 1}),
+        ({0: "p", 1: "p"}, {0: "p", 1: "p", 2: "p"}, {}),
+    ],
+)
+def test_the_items_of_a_list_are_where_their_weights_are(ones, others, moves):
+    sides = [
+        [
+            Fact(f"{i}", i, f"list.{i}", known=True, weights=tuple(w.split()))
+            for i, w in side.items()
+        ]
+        for side in (ones, others)
+    ]
+
+    found = renumbered(*sides, lambda fact: fact.scope)
+
+    assert found == {f"list.{i}": f"list.{'?' if j is None else j}" for i, j in moves.items()}
 
 
 TWINS = """g (float[32] x) => (float[32] y, float[32] z) {

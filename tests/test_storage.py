@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -171,16 +172,42 @@ def test_collected_data_holds_what_is_referred_to_and_no_more(path):
     assert same_as_the_original(path)
 
 
-def test_a_dry_collection_says_what_a_real_one_does(path):
-    before = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
-    dry = CliRunner().invoke(app, ["data", "gc", str(path), "--dry-run"])
-    after = {file: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
-    done = CliRunner().invoke(app, ["data", "gc", str(path)])
 
-    assert after == before
-    assert not dry.stdout.startswith("0 bytes")
-    assert dry.stdout == done.stdout.splitlines(keepends=True)[-1]
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [
+        (["embed", "models/m.onnx", "-o", "out.onnx"], ""),
+        (["external", "models/m.onnx", "-o", "out.onnx", "--location", "deep/w.bin"], ""),
+        (["external", "inside.onnx", "-o", "out.onnx"], ""),
+        (["move", "models/m.onnx", "deep/w.bin"], "note: 'old.bin' would be removed\n"),
+        (["gc", "models/m.onnx"], "876 bytes less\n"),
+        (["strip", "models/m.onnx", "-o", "out.onnx"], "stripped 2 tensors\n"),
+        (["strip", "inside.onnx", "-o", "out.onnx"], "stripped 2 tensors\n"),
+        (["unstrip", "stripped.onnx", "models/m.onnx", "-o", "out.onnx"], ""),
+    ],
+)
+def test_a_dry_run_names_the_files_and_bytes_of_a_real_one_and_writes_nothing(
+    path, tmp_path, monkeypatch, words, last
+):
+    monkeypatch.chdir(tmp_path)
+    embed(load(path), tmp_path / "inside.onnx")
+    strip(load(path), tmp_path / "stripped.onnx")
+    before = contents(tmp_path)
+
+    dry = CliRunner().invoke(app, ["data", *words, "--dry-run"])
+    after = contents(tmp_path)
+    done = CliRunner().invoke(app, ["data", *words])
+
+    assert (dry.exit_code, done.exit_code, after) == (0, 0, before), dry.output
+    written = [file for file, data in contents(tmp_path).items() if before.get(file) != data]
+    planned = re.findall(r"would write '(.*)': (\d+) bytes", dry.stdout)
+    assert {Path(name).absolute(): int(size) for name, size in planned} == {
+        file: file.stat().st_size for file in written
+    }
+    assert last in dry.output
 
 
 def test_data_without_gaps_is_not_rewritten(path):
@@ -189,7 +216,7 @@ def test_data_without_gaps_is_not_rewritten(path):
 
     found = collect(load(path))
 
-    assert found.files == ()
+    assert found.files == {}
     assert {p: p.stat().st_mtime_ns for p in path.parent.iterdir()} == before
 
 
@@ -381,7 +408,7 @@ def test_the_commands_say_what_they_did(path, tmp_path, monkeypatch):
 
     assert "order" in said("ls", str(path))
     assert "777" in said("ls", str(path), "--no-fingerprint", "--json")
-    assert said("gc", str(path)).endswith("old.bin'\n876 bytes less\n")
+    assert said("gc", str(path)).endswith("m.onnx'\n876 bytes less\n")
     assert "wrote 'm.embed.onnx'\n" in said("embed", str(path))
     assert "with its data in 'm.external.data'" in said(
         "external", "m.embed.onnx", "-o", "m.external.onnx"

@@ -1,11 +1,14 @@
 """Data: where a model's tensors are, and putting them elsewhere."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from onnxsurgeon_lite.cli import options
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.model import Written
 
 data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
 
@@ -32,18 +35,20 @@ def ls(
 
 @data.command()
 def embed(
-    model: options.Model, output: options.Output = None, force: options.Force = False
+    model: options.Model,
+    output: options.Output = None,
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Write a model with all its data inside."""
     from onnxsurgeon_lite import storage
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "embed", output, force)
     with progress(f"writing {target}"):
-        written = storage.embed(load(model), target, force=force)
-    lines.show_written(written.path, written.data_files)
+        written = storage.embed(load(model), target, force=force, dry_run=dry_run)
+    _show(written, dry_run)
 
 
 @data.command()
@@ -57,16 +62,16 @@ def external(
     ] = "",
     output: options.Output = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Write a model with its data in one file beside it."""
     from onnxsurgeon_lite.model import load, save
-    from onnxsurgeon_lite.report import lines
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "external", output, force)
     with progress(f"writing {target}"):
-        written = save(load(model), target, external=True, location=location, force=force)
-    lines.show_written(written.path, written.data_files)
+        written = save(load(model), target, True, location=location, force=force, dry_run=dry_run)
+    _show(written, dry_run)
 
 
 @data.command()
@@ -74,6 +79,7 @@ def move(
     model: options.Model,
     location: Annotated[str, typer.Argument(help="The new path, relative to the model.")],
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Move a model's data to another file, in place: the model refers to it there."""
     from onnxsurgeon_lite import storage
@@ -82,9 +88,9 @@ def move(
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"moving the data of {model}"):
-        written, notes = storage.move(load(model), location, force=force)
+        written, notes = storage.move(load(model), location, force=force, dry_run=dry_run)
     lines.show_notes(notes)
-    lines.show_written(written.path, written.data_files)
+    _show(written, dry_run)
 
 
 @data.command()
@@ -97,6 +103,8 @@ def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
 
     with progress(f"collecting the data of {model}"):
         found = storage.collect(load(model), dry_run=dry_run)
+    if dry_run:
+        lines.show_planned(found.files)
     for file in () if dry_run else found.files:
         lines.show_written(file)
     lines.out(f"{found.before - found.after} bytes less")
@@ -108,6 +116,7 @@ def strip(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
     output: options.Output = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range."""
     from onnxsurgeon_lite import storage
@@ -117,10 +126,10 @@ def strip(
 
     target = options.default_output(model, "strip", output, force)
     with progress(f"writing {target}"):
-        found = storage.strip(load(model), target, seed, force=force)
+        found = storage.strip(load(model), target, seed, force=force, dry_run=dry_run)
     lines.show_notes(f"no floats, so kept as they are: {name!r}" for name in found.kept)
     lines.out(f"stripped {found.changed} tensors")
-    lines.show_written(found.written.path, found.written.data_files)
+    _show(found.written, dry_run)
 
 
 @data.command()
@@ -129,14 +138,23 @@ def unstrip(
     original: Annotated[Path, typer.Argument(help="The model that was stripped.")],
     output: options.Output = None,
     force: options.Force = False,
+    dry_run: options.DryRun = False,
 ) -> None:
     """Write a stripped model with the weights of the original."""
     from onnxsurgeon_lite import storage
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "unstrip", output, force)
     with progress(f"writing {target}"):
-        written = storage.unstrip(load(model), load(original), target, force=force)
-    lines.show_written(written.path, written.data_files)
+        written = storage.unstrip(load(model), load(original), target, force=force, dry_run=dry_run)
+    _show(written, dry_run)
+
+
+def _show(written: "Written", dry_run: bool) -> None:
+    from onnxsurgeon_lite.report import lines
+
+    if dry_run:
+        lines.show_planned(written.sizes)
+    else:
+        lines.show_written(written.path, written.data_files)

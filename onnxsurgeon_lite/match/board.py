@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.match.contents import agreeing
+from onnxsurgeon_lite.match.renumbered import moved, renumbered
 from onnxsurgeon_lite.match.sides import Fact, Side
 from onnxsurgeon_lite.scopes import Origin
 
@@ -51,6 +52,8 @@ class Board:
         self.taken: dict[str, str] = {}
         self.modules = {path for f in b.facts.values() for path in Origin(f.scope).around()}
         self._way = _wrapper(a, b)
+        self._moves: dict[str, str] = {}
+        self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
         self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
 
@@ -82,7 +85,7 @@ class Board:
 
     def scope_of_a(self, fact: Fact) -> str:
         """A module path of side a as side b would call it."""
-        return _rewrapped(fact.scope, self._way)
+        return moved(_rewrapped(fact.scope, self._way), self._moves)
 
     def lost(self, fact: Fact) -> str:
         """The outermost module around a value of side a that side b has not; '' where it has all."""

@@ -1,6 +1,7 @@
 """Two models, or a reference set and a model, brought side by side on the same feeds."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.errors import FeedsError
@@ -49,7 +50,7 @@ def match_models(
     runtime: Runtime,
     progress: Progress = lambda _: None,
 ) -> MatchResult:
-    """Align the values of two models.
+    """Align the values of two models, which are run side by side: b in a process of its own.
 
     Args:
         feeds: a's; b is given the same, by name or in order.
@@ -59,8 +60,9 @@ def match_models(
         RuntimeFailure: one of them does not run.
     """
     given = feeds_of_other(b, feeds)
-    one = side_of_model(a, feeds, runtime, progress)
-    return _result(one, side_of_model(b, given, runtime, progress))
+    with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:
+        other = pool.submit(side_of_model, b, given, second)
+        return _result(side_of_model(a, feeds, runtime, progress), other.result())
 
 
 def match_references(

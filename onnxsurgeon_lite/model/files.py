@@ -2,16 +2,20 @@
 
 import contextlib
 import errno
+import io
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from onnxsurgeon_lite.errors import WriteError
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.wire import Piece, Span
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 _CHUNK = 1 << 30
@@ -20,11 +24,17 @@ _CHUNK = 1 << 30
 class Staging:
     """Files being written; they appear under their names together, on `commit`, or not at all.
 
+    Attributes:
+        dry_run: nothing is written, bytes are only counted.
+        sizes: target -> its bytes.
+
     Raises:
         WriteError: the folder is missing or read-only, or the disk is full.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dry_run: bool = False) -> None:
+        self.dry_run = dry_run
+        self.sizes: dict[Path, int] = {}
         self._waiting: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> "Staging":
@@ -35,18 +45,30 @@ class Staging:
             temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def open(self, target: Path) -> Iterator[BinaryIO]:
-        """A file to write to, that will become `target`."""
-        target = Path(os.path.realpath(target))
+    def open(self, named: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
+        """A file to write to, that will become the one named.
+
+        Args:
+            parents: make its folder if there is none.
+        """
+        target = Path(os.path.realpath(named))
         with _told(target):
             if target.exists() and not target.is_file():
                 raise WriteError(f"{str(target)!r} is no regular file", "name a file with -o")
+            if self.dry_run:
+                counter = _Counter()
+                yield counter
+                self.sizes[named] = counter.tell()
+                return
+            if parents:
+                target.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
             self._waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
+                self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
 
     def commit(self) -> None:
@@ -56,6 +78,20 @@ class Staging:
             with _told(target):
                 temporary.replace(target)
             self._waiting.pop(0)
+
+
+class _Counter(io.BytesIO):
+    """A file that keeps nothing but the number of its bytes."""
+
+    count = 0
+
+    def write(self, data: "Buffer") -> int:
+        size = memoryview(data).nbytes
+        self.count += size
+        return size
+
+    def tell(self) -> int:
+        return self.count
 
 
 def write_text(target: Path, text: str) -> None:
@@ -78,6 +114,9 @@ def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFi
 def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     """Append `length` bytes of another file, in the kernel where it can."""
     file.verify()
+    if isinstance(out, _Counter):
+        out.count += length
+        return
     out.flush()
     with file.path.open("rb") as source:
         while length:

@@ -1,7 +1,8 @@
 """From a `Model` to complete files on disk."""
 
 import filecmp
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
@@ -20,10 +21,15 @@ MAX_PROTOBUF = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Written:
-    """What `save` wrote: the model, and the data files beside it (those that were there already included)."""
+    """What `save` wrote: the model, and the data files beside it (those that were there already included).
+
+    Attributes:
+        sizes: the files that it wrote, or would write, and their bytes.
+    """
 
     path: Path
     data_files: tuple[Path, ...] = ()
+    sizes: Mapping[Path, int] = field(default_factory=dict)
 
 
 def save(
@@ -33,6 +39,7 @@ def save(
     *,
     location: str = "",
     force: bool = False,
+    dry_run: bool = False,
 ) -> Written:
     """Write a model whose files can be moved together; an unedited one is written byte for byte as it was.
 
@@ -45,6 +52,7 @@ def save(
             embeds everything, whatever the size.
         location: with external=True, the data file's path relative to the model; `<name>.data` when empty.
         force: overwrite a data file that belongs to something else.
+        dry_run: write nothing, only find out what would be.
 
     Raises:
         OutputExistsError: a data file that belongs to something else would be overwritten.
@@ -56,14 +64,14 @@ def save(
     if model.proto.ByteSize() <= MAX_PROTOBUF:
         encoded = model.encoded()
         if external is None and _is_unedited(model, encoded):
-            return _copy_source(model, path, force)
+            return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
-            return _write_plain(path, encoded)
+            return _write_plain(path, encoded, Staging(dry_run))
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
-    with Staging() as staging:
+    with Staging(dry_run) as staging:
         if external is None:
             data_files = _copy_data_files(model, proto, path, staging, force)
         elif external:
@@ -74,7 +82,7 @@ def save(
         with staging.open(path) as out:
             write_pieces(out, pieces, model.files)
         staging.commit()
-    return Written(path, tuple(data_files))
+    return Written(path, tuple(data_files), staging.sizes)
 
 
 def movable(model: Model) -> bool | None:
@@ -92,24 +100,24 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
     return True
 
 
-def _write_plain(path: Path, encoded: bytes) -> Written:
+def _write_plain(path: Path, encoded: bytes, staging: Staging) -> Written:
     """Write a structure that refers to no data elsewhere."""
-    with Staging() as staging:
+    with staging:
         with staging.open(path) as out:
             out.write(encoded)
         staging.commit()
-    return Written(path)
+    return Written(path, sizes=staging.sizes)
 
 
-def _copy_source(model: Model, path: Path, force: bool) -> Written:
-    with Staging() as staging:
+def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
+    with staging:
         data_files = _copy_data_files(model, model.proto, path, staging, force)
         source = next(file for file in model.files.values() if file.location is None)
         if not _is_same_file(source.path, path):
             with staging.open(path) as out:
                 copy_span(out, source, 0, source.size)
         staging.commit()
-    return Written(path, tuple(data_files))
+    return Written(path, tuple(data_files), staging.sizes)
 
 
 def embedded_size(model: Model, everything: bool = True) -> int:
@@ -139,8 +147,7 @@ def _copy_data_files(
                 f"{str(target)!r} is there already and is not the data file of {str(model.path)!r}",
                 "write to another folder, or overwrite it with --force",
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with staging.open(target) as out:
+        with staging.open(target, parents=True) as out:
             copy_span(out, file, 0, file.size)
     return list(copied)
 
@@ -166,8 +173,7 @@ def _gather(
         )
     written: dict[tuple[Path, int, int], int] = {}  # shared bytes are written once
     position = 0
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with staging.open(target) as out:
+    with staging.open(target, parents=True) as out:
         for tensor in large:
             if not is_external(tensor):
                 offset, position = position, position + len(tensor.raw_data)

@@ -1,8 +1,9 @@
 """Passes one after another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from onnxsurgeon_lite.declarations import retype
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
@@ -10,7 +11,7 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Apply passes in order; a pass itself."""
+    """Apply passes in order; a pass itself. Whether types fit together is judged at the end, not in between."""
 
     passes: tuple[Pass, ...]
     name: ClassVar[str] = "pipeline"
@@ -20,13 +21,15 @@ class Pipeline:
 
         Raises:
             SurgeonError: a pass failed; the error's note names it and those before it.
+            EditError: the types do not fit in the end.
         """
+        unsettled: set[str] = set() if model.unsettled is None else model.unsettled
         current = model
         notes: list[str] = []
         changes: list[str] = []
         for number, step in enumerate(self.passes):
             try:
-                result = step.apply(current)
+                result = step.apply(replace(current, unsettled=unsettled))
             except SurgeonError as error:
                 before = ", ".join(repr(done.name) for done in self.passes[:number])
                 error.add_note(
@@ -34,7 +37,12 @@ class Pipeline:
                     + (f", after {before}" if before else "")
                 )
                 raise
-            current = result.model
+            current = result.model if result.changed else current
             notes += result.notes
             changes += result.changes
-        return PassResult(current, current is not model, tuple(notes), tuple(changes))
+        if current is model:
+            return PassResult(model, changed=False, notes=tuple(notes))
+        current = replace(current, unsettled=model.unsettled)
+        if unsettled and model.unsettled is None:
+            notes += retype(model, current, unsettled)
+        return PassResult(current, True, tuple(notes), tuple(changes))

@@ -2,12 +2,14 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import SurgeonError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from onnx import GraphProto
 
     from onnxsurgeon_lite.checking import CheckResult
@@ -84,6 +86,12 @@ def show_written(path: object, data_files: Iterable[object] = ()) -> None:
     """The files that a command wrote."""
     beside = ", ".join(map(repr, map(str, data_files)))
     out(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
+
+
+def show_planned(sizes: "Mapping[Path, int]") -> None:
+    """The files that a command would write."""
+    for path, size in sizes.items():
+        out(f"would write {str(path)!r}: {size} bytes")
 
 
 def _one_line(text: str) -> str:

@@ -101,6 +101,8 @@ class Worker:
         )
         if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
+            # between runs its threads would take the processor from who reads the values
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         if optimised:

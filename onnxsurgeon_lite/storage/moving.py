@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -20,14 +20,19 @@ from onnxsurgeon_lite.wire import expand, skeleton
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collection did: the data files that held more than the model refers to, their bytes before and after."""
+    """What a collection did.
 
-    files: tuple[Path, ...]
+    Attributes:
+        files: what was written, and its bytes: the data files that held more than the model refers to, the model.
+        before, after: bytes of these data files.
+    """
+
+    files: Mapping[Path, int]
     before: int
     after: int
 
 
-def embed(model: Model, path: Path, *, force: bool = False) -> Written:
+def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
     """Write a model with all its data inside.
 
     Raises:
@@ -39,16 +44,18 @@ def embed(model: Model, path: Path, *, force: bool = False) -> Written:
             f"{str(path)!r} would have {size} bytes, protobuf reads no more than {MAX_PROTOBUF}",
             "keep the data in a file of its own: onnxdbg data external",
         )
-    return save(model, path, external=False, force=force)
+    return save(model, path, external=False, force=force, dry_run=dry_run)
 
 
-def move(model: Model, location: str, *, force: bool = False) -> tuple[Written, list[str]]:
+def move(
+    model: Model, location: str, *, force: bool = False, dry_run: bool = False
+) -> tuple[Written, list[str]]:
     """Move a model's data to another file, below the folder that the model was loaded from.
 
     The files that held the data are removed, unless another model in the folder refers to them.
 
     Returns:
-        What was written, and a note for each file that stays.
+        What was written, and a note for each file that stays; with `dry_run`, what would be, and what would go.
 
     Raises:
         UsageError: the location is outside the model's folder.
@@ -60,14 +67,16 @@ def move(model: Model, location: str, *, force: bool = False) -> tuple[Written, 
     for file in old:
         if PurePosixPath(location) == PurePosixPath(str(file.location)):
             _require_unshared(path, file)
-    written = save(model, path, external=True, location=location, force=force)
+    written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
     notes = []
     for file in old:
-        if any(file.path.samefile(kept) for kept in written.data_files):
+        if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
             continue
         others = [repr(str(other)) for other in other_users(path, file)]
         if others:
             notes.append(f"{file.location!r} stays: {', '.join(others)} refers to it")
+        elif dry_run:
+            notes.append(f"{file.location!r} would be removed")
         else:
             file.path.unlink()
     return written, notes
@@ -97,21 +106,17 @@ def collect(model: Model, *, dry_run: bool = False) -> Collected:
     }
     for file in loose:
         _require_unshared(path, file)
-    collected = Collected(
-        tuple(file.path for file in loose),
-        sum(file.size for file in loose),
-        sum(stop - start for file in loose for start, stop in kept[file]),
-    )
-    if dry_run or not loose:
-        return collected
-    with Staging() as staging:
+    before = sum(file.size for file in loose)
+    after = sum(stop - start for file in loose for start, stop in kept[file])
+    with Staging(dry_run) as staging:
         for file, found in loose.items():
             with staging.open(file.path) as out:
                 _pack(model, file, found, kept[file], out)
-        with staging.open(path) as out:
-            write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
+        if loose:
+            with staging.open(path) as out:
+                write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
         staging.commit()
-    return collected
+    return Collected(staging.sizes, before, after)
 
 
 def other_users(path: Path, file: DataFile) -> Iterator[Path]:

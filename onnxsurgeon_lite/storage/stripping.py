@@ -49,11 +49,13 @@ class Stripped:
     kept: tuple[str, ...] = ()
 
 
-def strip(model: Model, path: Path, seed: int = 0, *, force: bool = False) -> Stripped:
+def strip(
+    model: Model, path: Path, seed: int = 0, *, force: bool = False, dry_run: bool = False
+) -> Stripped:
     """Write a model whose weights are noise with the mean, deviation and range of what they were.
 
     Weights are float tensors of more than a few elements, in attributes too. Integers, booleans and strings stay:
-    shapes, indices and axes mean something; quantized weights are among them, and are told.
+    shapes, indices and axes mean something; quantized weights are among them, and are told. A dry run makes no noise.
 
     Raises:
         SourceChangedError: a file changed after the load.
@@ -61,30 +63,34 @@ def strip(model: Model, path: Path, seed: int = 0, *, force: bool = False) -> St
     result = model.copy()
     kept, changed = [], 0
     location = "noise" if movable(model) else None  # external data stays external
-    with _scratch_file(path) as noise:
+    with _scratch_file(None if dry_run else path) as noise:
         for number, tensor in enumerate(walk.tensors(result.proto)):
             if math.prod(tensor.dims) <= _SPARED:
                 continue
             if tensor.data_type not in _FLOATS:
                 kept += [tensor.name] if is_external(tensor) else []
                 continue
-            survey = _survey(model, tensor)
+            size = tensors.byte_count(tensor.data_type, tensor.dims)
+            survey = _Survey("0" * 32) if dry_run else _survey(model, tensor)
             made = survey.noise(tensor, np.random.default_rng([seed, number]))
             if is_external(tensor):
                 start = noise.tell()
-                noise.writelines(made)
-                refer(tensor, noise.name, start, noise.tell() - start)
+                noise.writelines(() if dry_run else made)
+                noise.seek(start + size)
+                refer(tensor, noise.name, start, size)
             else:
                 _fill(tensor, TensorProto(raw_data=b"".join(made)))
             tensor.metadata_props.add(key=MARK, value=survey.fingerprint)
             changed += 1
-        noise.flush()
+        noise.truncate()
         result.files[noise.name] = DataFile.of(Path(noise.name), location)
-        written = save(result, path, movable(result), force=force)
+        written = save(result, path, movable(result), force=force, dry_run=dry_run)
     return Stripped(written, changed, tuple(kept))
 
 
-def unstrip(stripped: Model, original: Model, path: Path, *, force: bool = False) -> Written:
+def unstrip(
+    stripped: Model, original: Model, path: Path, *, force: bool = False, dry_run: bool = False
+) -> Written:
     """Write a stripped model, edited since or not, with the weights of the original.
 
     Each is found by the fingerprint that stripping left, whatever it is called now.
@@ -107,7 +113,7 @@ def unstrip(stripped: Model, original: Model, path: Path, *, force: bool = False
             f"{str(stripped.path)!r} holds no stripped weights",
             "give the stripped model first, then the original",
         )
-    return save(result, path, movable(result), force=force)
+    return save(result, path, movable(result), force=force, dry_run=dry_run)
 
 
 class _Weights:
@@ -207,10 +213,12 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
 
 
 @contextlib.contextmanager
-def _scratch_file(beside: Path) -> Iterator["tempfile._TemporaryFileWrapper[bytes]"]:
-    """A file that is gone afterwards, on the disk that the result goes to."""
+def _scratch_file(beside: Path | None) -> Iterator["tempfile._TemporaryFileWrapper[bytes]"]:
+    """A file that is gone afterwards, on the disk that the result goes to; elsewhere without a result."""
+    beside = beside or Path(tempfile.gettempdir(), "noise")
+    folder = beside.absolute().parent
     try:
-        with tempfile.NamedTemporaryFile(dir=beside.absolute().parent, prefix=".noise.") as file:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".noise.") as file:
             yield file
     except OSError as error:
         raise WriteError(f"cannot write beside {str(beside)!r}: {error.strerror}") from error

@@ -122,7 +122,7 @@ _LAUNCH = """
 import ctypes, json, os, resource, sys, time
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 start = time.perf_counter()
-child = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
+child = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 status = os.waitpid(child, 0)[1]
 seconds = time.perf_counter() - start
 try:
