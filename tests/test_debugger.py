@@ -339,6 +339,23 @@ def test_ctrl_c_ends_a_long_kernel_and_the_session_lives(model_of):
         assert dbg["a"].tolist() == [-1]
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model_of):
+    notes = []
+    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
+        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
+        for seconds in (0.3, 1.2):
+            threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+            with pytest.raises(KeyboardInterrupt) as caught:
+                dbg.run()
+            notes += caught.value.__notes__
+
+    first, second = notes
+    assert first.startswith("while computing 4 nodes, Neg (@0) to Abs (@3); they run one by one")
+    assert second == "while computing MatMul (@2)"
+    assert dbg.place == "@1"
+
+
 def test_a_runtime_that_dies_is_started_again(model_of):
     feeds = {"x": np.ones(1, np.float32), "go": np.array(True)}
     with Runtime(AS_WRITTEN) as runtime:

@@ -41,6 +41,7 @@ class Execution:
     def load(self, index: GraphIndex) -> None:
         """Go on with another model, from its start."""
         self.index = index
+        self.machine.slow.clear()
         self.feeds = {name: value for name, value in self.feeds.items() if name in index.inputs}
         self.restart()
 
@@ -154,7 +155,10 @@ class Execution:
         return {name: made[name] for name in missing}
 
     def _under_way(self, search: bool = False) -> str:
-        """The node that was being computed; of several the one that kills the runtime, if it is to be searched for."""
+        """The node that was being computed; of several the one that kills the runtime, if it is to be searched for.
+
+        If it cannot be told, they are run one by one from then on, so that it can be the next time.
+        """
         if self.machine.working is None:
             return "nothing was being computed"
         frame, nodes = self.machine.working
@@ -168,7 +172,8 @@ class Execution:
         first, last = frame.describe(nodes[0]), frame.describe(nodes[-1])
         if len(nodes) == 1:
             return f"while computing {first}"
-        return f"while computing {len(nodes)} nodes, {first} to {last}; next goes on node by node"
+        self.machine.slow.update((frame.scope, position) for position in nodes)
+        return f"while computing {len(nodes)} nodes, {first} to {last}; they run one by one from now on"
 
     def _start_over(self) -> None:
         """Have a new process in place of the one that died, in the main graph before what killed it."""

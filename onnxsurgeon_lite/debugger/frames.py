@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from time import monotonic
 
 from onnx import TensorProto, TypeProto
 
@@ -15,6 +16,7 @@ from onnxsurgeon_lite.runtime.session import Runtime, Value
 from onnxsurgeon_lite.tensors import type_of
 
 _LONGEST = 256  # nodes that are computed together
+_SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 _NUMBERS = count()
 
@@ -26,11 +28,13 @@ class Machine:
     Attributes:
         budget: bytes of values that the runtime may hold.
         working: the frame and its nodes that are being computed.
+        slow: (scope, node): those that were interrupted together, and are run one by one from then on.
     """
 
     runtime: Runtime
     budget: int
     working: "tuple[Frame, Sequence[int]] | None" = None
+    slow: set[tuple[str, int]] = field(default_factory=set)
 
 
 @dataclass
@@ -162,16 +166,18 @@ class Frame:
         start, length = 0, 8
         while start < len(region):
             part = self._together(region[start : start + length])
+            began = monotonic()
             self._compute(part, wanted)
+            soon = int(len(part) * _SOON / (monotonic() - began))
             start += len(part)
-            length = min(_LONGEST, 2 * length, self._affordable(part))
+            length = max(1, min(_LONGEST, 2 * length, soon, self._affordable(part)))
             self._trim(region[start:], wanted)
         self.machine.working = None
 
     def _together(self, region: Sequence[int]) -> Sequence[int]:
         """The first nodes; one that might not end is run by itself, so that it can be named."""
         for place, position in enumerate(region):
-            if self._may_hang(position):
+            if (self.scope, position) in self.machine.slow or self._may_hang(position):
                 return region[: max(1, place)]
         return region
 

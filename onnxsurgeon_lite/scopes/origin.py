@@ -81,21 +81,17 @@ def origin_of(node: NodeProto) -> Origin:
             return Origin(modules[-1][0], modules, frames, known=True, stated=True)
     for value in node.output[:]:
         if value.startswith("/") and _VALUE.match(value):
-            return _of_path(value.rpartition("/")[0], frames, True)
+            return _in_folder(value.rpartition("/")[0], True, frames)
     name = node.name
     if not name.startswith("/"):
         return Origin(frames=frames) if frames else UNKNOWN
     # tools that fuse and split nodes put something behind the name of one of them
     if "Fusion" in name:
         name = _FUSION.sub("", name)
-    folder, _, own = name.rpartition("/")
-    return _of_path(folder, frames, CALL.sub("", own) == node.op_type)
-
-
-@lru_cache(1 << 14)
-def _of_path(folder: str, frames: tuple[tuple[str, int], ...], stated: bool) -> Origin:
-    """The origin that TorchScript's name of a value or a node says, which is the same for many of a module."""
-    return Origin(_path_scope(folder), (), frames, known=stated, stated=stated)
+    folder, _, last = name.rpartition("/")
+    op_type = node.op_type
+    stated = last.startswith(op_type) and CALL.sub("", last) == op_type
+    return _in_folder(folder, stated, frames)
 
 
 def fits_scope(pattern: str, scope: str) -> bool:
@@ -142,8 +138,14 @@ def _texts(literal: str) -> list[str]:
     return [str(item) for item in items] if isinstance(items, list) else []
 
 
-def _path_scope(folder: str) -> str:
-    """The module path of what stands before the last slash of a TorchScript name.
+@lru_cache(1 << 14)
+def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Origin:
+    """What a TorchScript name says before its last slash; the nodes of one module share it."""
+    return Origin(_folder_scope(folder), (), frames, known=stated, stated=stated)
+
+
+def _folder_scope(folder: str) -> str:
+    """The module path of what stands before the last slash.
 
     A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
     the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.

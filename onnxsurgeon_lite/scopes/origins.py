@@ -5,7 +5,7 @@ and else the nodes around say in which module it must lie.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TypeVar, overload
@@ -52,13 +52,18 @@ class Origins(Sequence[Origin]):
     def __getitem__(self, position: int | slice) -> Origin | list[Origin]:
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
+        return self._at(range(len(self))[position])
+
+    def __iter__(self) -> Iterator[Origin]:
+        return map(self._at, range(len(self)))
+
+    def _at(self, position: int) -> Origin:
+        said = self._said_of(position)
+        if _is_placed(said) or not self._some_are_placed:
+            return said
         found = self._found.get(position)
         if found is None:
-            position = range(len(self))[position]
-            found = self._said_of(position)
-            if not _is_placed(found) and self._some_are_placed:
-                found = self._among_neighbours(position, found)
-            self._found[position] = found
+            found = self._found[position] = self._among_neighbours(position, said)
         return found
 
     def _said_of(self, position: int) -> Origin:
@@ -66,13 +71,13 @@ class Origins(Sequence[Origin]):
         said = self._said.get(position)
         if said is None:
             said = origin_of(self._nodes[position])
-            if not said.modules:
+            if not said.modules and self._owners:
                 said = self._by_weights(self._nodes[position], said)
             self._said[position] = said
         return said
 
     def _by_weights(self, node: NodeProto, said: Origin) -> Origin:
-        weights = [name for name in node.input[:] if name in self._owners] if self._owners else []
+        weights = [name for name in node.input[:] if name in self._owners]
         # exporters store equal weights once, under one owner's name: what several nodes use is no one's
         owners = {self._owners[name] for name in weights if self._uses[name] == 1}
         scope = owners.pop() if len(owners) == 1 else ""
@@ -151,7 +156,7 @@ class Origins(Sequence[Origin]):
     @cached_property
     def _some_are_placed(self) -> bool:
         """Whether it is worth asking neighbours."""
-        return any(_is_placed(self._said_of(position)) for position in range(len(self)))
+        return any(map(_is_placed, map(self._said_of, range(len(self)))))
 
     @cached_property
     def _class_of(self) -> dict[str, str]:
