@@ -19,7 +19,10 @@ def is_utf8(data: bytes) -> bool:
 
 @cache
 def _strict_model() -> type[Message]:
-    """The model's message as onnx declares it, in an edition whose reader looks."""
+    """The model's message as onnx declares it, in an edition whose reader looks.
+
+    No field is repeated there: each item is read into the place of the one before, which takes no memory.
+    """
     file = descriptor_pb2.FileDescriptorProto()
     ModelProto.DESCRIPTOR.file.CopyToProto(file)
     file.syntax, file.edition = "editions", descriptor_pb2.EDITION_2023
@@ -28,6 +31,7 @@ def _strict_model() -> type[Message]:
     file.options.features.enum_type = features.CLOSED
     for message in file.message_type:
         for field in message.field:
+            field.label = field.LABEL_OPTIONAL
             field.ClearField("options")  # `packed` is a feature there
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
