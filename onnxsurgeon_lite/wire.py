@@ -12,6 +12,7 @@ Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the
 import contextlib
 import functools
 import mmap
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ _CHILDREN: dict[str, dict[int, str]] = {
 }
 _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 9, 10
 _PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as raw_data holds them
+# every payload that is large begins so: its tag, and a length of two bytes or more that is at least `LARGE`
+_PAYLOAD_HEAD = re.compile(rb"[\x22\x4a\x52][\x80-\xff][\x08-\xff]")
 _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
 _PACKED_TYPES = {
@@ -95,6 +98,8 @@ def skeleton(path: Path, key: str) -> bytes:
                 "was it copied or downloaded completely?",
             )
         with _whole(file, size) as source:
+            if isinstance(source, bytes) and not _PAYLOAD_HEAD.search(source):
+                return source
             refer = functools.partial(_refer_to_payload, key.encode())
             walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
             try:
