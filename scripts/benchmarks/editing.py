@@ -82,10 +82,10 @@ def move_external(root: Path, out: Path) -> list[Contest]:
     ours = out / "ours"
     peer = Peer(_copied(source.parent, out), (Target("time", _COPIED), Target("peak", 200)))
     rename = [ONNXDBG, "edit", "rename", source, "h30=middle", "-o", ours / "model.onnx"]
-    embed = [ONNXDBG, "data", "embed", source, "-o", ours / "model.onnx"]
+    move = [ONNXDBG, "data", "external", source, "-o", ours / "model.onnx"]
     return [
         Contest(Command("external-rename-copied", rename, ours), (peer,)),
-        Contest(Command("external-embed", embed, ours), (peer,)),
+        Contest(Command("external-moved", move, ours), (peer,)),
     ]
 
 
