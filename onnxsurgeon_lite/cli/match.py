@@ -1,6 +1,5 @@
 """Names across exports: match, weights."""
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +29,7 @@ def match(
     json: options.Json = False,
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
-    two = a.suffix == ".onnx"
-    with Child() as child, Child() if two else contextlib.nullcontext() as second:
+    with Child() as child:
         from onnxsurgeon_lite.feeds import given_or_made, read_feeds, required_inputs
         from onnxsurgeon_lite.graph import GraphIndex
         from onnxsurgeon_lite.match import feeds_in_order, save_map
@@ -45,12 +43,11 @@ def match(
         index = GraphIndex.of(load(b))
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress("matching") as tell, Runtime(how, child) as runtime:
-            if two:
+            if a.suffix == ".onnx":
                 other = GraphIndex.of(load(a))
                 given, made = given_or_made(other, feeds, options.recipe(seed, dim, fill))
                 lines.show_notes(f"made {line}" for line in made)
-                with Runtime(how, second) as beside:
-                    result = match_models(other, index, given, runtime, tell, beside)
+                result = match_models(other, index, given, runtime, tell)
             else:
                 stored = open_references(a, required_inputs(index), list(index.outputs))
                 given = read_feeds(index, feeds) if feeds else feeds_in_order(index, stored)

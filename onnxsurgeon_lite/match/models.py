@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from onnxsurgeon_lite.errors import FeedsError
@@ -50,23 +49,20 @@ def match_models(
     feeds: Feeds,
     runtime: Runtime,
     progress: Progress = lambda _: None,
-    other: Runtime | None = None,
 ) -> MatchResult:
-    """Align the values of two models, which are run side by side.
+    """Align the values of two models, which are run side by side: b in a process of its own.
 
     Args:
         feeds: a's; b is given the same, by name or in order.
-        runtime: runs a. other: runs b; without it, another process is started.
 
     Raises:
         FeedsError: b does not take them.
         RuntimeFailure: one of them does not run.
     """
     given = feeds_of_other(b, feeds)
-    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
-        second = other or stack.enter_context(Runtime(runtime.options))
-        side_b = pool.submit(side_of_model, b, given, second)
-        return _result(side_of_model(a, feeds, runtime, progress), side_b.result())
+    with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:
+        other = pool.submit(side_of_model, b, given, second)
+        return _result(side_of_model(a, feeds, runtime, progress), other.result())
 
 
 def match_references(
