@@ -7,6 +7,7 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfo
 from onnxsurgeon_lite.declarations import BY_SHAPE_ALONE, contradicts, downstream, infer
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.tensors import copied
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -48,7 +49,7 @@ def loosen(
             sides = info.type, known[name], left.get(name, nothing)
             key = _key(*sides), name in outputs
             if key not in kinds:
-                kinds[key] = _copied(info.type), _loosened(*sides, name in outputs)
+                kinds[key] = copied(info.type), _loosened(*sides, name in outputs)
             original, looser = kinds[key]
             if looser != original:
                 changed[name] = original
@@ -119,7 +120,7 @@ def _inferred_without(
 
 def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
     """A declared type without the sizes that are known, and are not among what is left."""
-    kind = _copied(declared)
+    kind = copied(declared)
     sizes = known.tensor_type.shape.dim
     still = left.tensor_type.shape.dim
     dims = kind.tensor_type.shape.dim
@@ -139,7 +140,7 @@ def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output:
 def _tightened(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
     """The original type where all that was loosened follows again; else what follows now."""
     sizes = inferred.tensor_type.shape.dim
-    kind = _copied(current)
+    kind = copied(current)
     shape = kind.tensor_type.shape
     if not current.tensor_type.HasField("shape"):
         if not contradicts(original, inferred):
@@ -169,15 +170,9 @@ def _key(declared: TypeProto, *others: TypeProto) -> Hashable:
     return declared.SerializeToString(), *map(id, others)
 
 
-def _copied(kind: TypeProto) -> TypeProto:
-    copied = TypeProto()
-    copied.CopyFrom(kind)
-    return copied
-
-
 def _of_rank(kind: TypeProto) -> TypeProto:
     """The type with its rank alone."""
-    ranked = _copied(kind)
+    ranked = copied(kind)
     for dim in ranked.tensor_type.shape.dim:
         _clear(dim)
     return ranked

@@ -74,6 +74,13 @@ def type_of(value: Array | list[Array]) -> TypeProto:
     return helper.make_sequence_type_proto(type_of(element))
 
 
+def copied(kind: TypeProto) -> TypeProto:
+    """A type of its own, to be changed."""
+    copy = TypeProto()
+    copy.CopyFrom(kind)
+    return copy
+
+
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Bytes that `raw_data` takes for a tensor of this dtype and shape."""
     elements = math.prod(dims)

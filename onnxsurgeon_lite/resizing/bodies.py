@@ -6,6 +6,7 @@ from onnx import TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.resizing.inference import State
 from onnxsurgeon_lite.resizing.sizes import Axis, Size, product, varies
+from onnxsurgeon_lite.tensors import copied
 
 
 def either(states: Sequence[State]) -> State:
@@ -38,7 +39,7 @@ def sliced(state: State, axis: int) -> State:
     del axes[place]
     types = []
     for whole in state.types:
-        kind = _copy(whole)
+        kind = copied(whole)
         del kind.tensor_type.shape.dim[place]
         types.append(kind)
     return State(tuple(types), tuple(axes), None, state.follows)
@@ -58,7 +59,7 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
     numbers = [None] * len(state.types) if count is None else list(product(count))
     types = []
     for one, number in zip(state.types, numbers, strict=True):
-        kind = _copy(one)
+        kind = copied(one)
         dims = list(one.tensor_type.shape.dim)
         dims.insert(place, TensorShapeProto.Dimension(dim_value=number))
         del kind.tensor_type.shape.dim[:]
@@ -67,14 +68,8 @@ def stacked(state: State, axis: int, count: Axis | None) -> State:
     return State(tuple(types), tuple(axes), None, state.follows)
 
 
-def _copy(kind: TypeProto) -> TypeProto:
-    copy = TypeProto()
-    copy.CopyFrom(kind)
-    return copy
-
-
 def _without_shape(kind: TypeProto) -> TypeProto:
-    copy = _copy(kind)
+    copy = copied(kind)
     if copy.HasField("tensor_type"):
         copy.tensor_type.ClearField("shape")
     return copy

@@ -11,6 +11,13 @@ Made = tuple[torch.nn.Module, torch.Tensor, str]
 """Module, what it is given, and which part of its output counts."""
 LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
 
+_NARROW = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+}
+
 
 def resnet(small: bool) -> Made:
     sizes = {"embedding_size": 16, "hidden_sizes": [16, 32, 32, 32], "depths": [1, 2, 3, 1]}
@@ -21,26 +28,14 @@ def resnet(small: bool) -> Made:
 
 
 def vit(small: bool) -> Made:
-    sizes = {
-        "hidden_size": 48,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-    }
-    sizes |= {"image_size": 64}
+    sizes = _NARROW | {"image_size": 64}
     config = transformers.ViTConfig(attn_implementation="eager", **sizes if small else {})
     image = torch.randn(1, 3, config.image_size, config.image_size)
     return transformers.ViTForImageClassification(config), image, "logits"
 
 
 def bert(small: bool) -> Made:
-    sizes = {
-        "hidden_size": 48,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-    }
-    config = transformers.BertConfig(attn_implementation="eager", **sizes if small else {})
+    config = transformers.BertConfig(attn_implementation="eager", **_NARROW if small else {})
     tokens = torch.randint(0, config.vocab_size, (1, 32))
     return transformers.BertModel(config), tokens, "last_hidden_state"
 
