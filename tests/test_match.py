@@ -25,7 +25,8 @@ from onnxsurgeon_lite.match.models import (
 )
 from onnxsurgeon_lite.match.renumbered import renumbered
 from onnxsurgeon_lite.match.sides import Fact
-from onnxsurgeon_lite.match.signatures import distance, signature_of, tolerance, transposition
+from onnxsurgeon_lite.match.signatures import distance, tolerance, transposition
+from onnxsurgeon_lite.signature import signature_of
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.torch_recorder import record_module

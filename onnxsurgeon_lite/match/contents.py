@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxsurgeon_lite.match.sides import Fact, Side
-from onnxsurgeon_lite.match.signatures import Signature, Stack, transposition
+from onnxsurgeon_lite.match.signatures import Stack, transposition
+from onnxsurgeon_lite.signature import Signature
 
 _MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
 _ROUNDING = 2e-6  # nearer than this, candidates are equally near
