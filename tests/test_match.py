@@ -17,6 +17,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameEr
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.match import aligned, feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.match.contents import agreeing
 from onnxsurgeon_lite.match.models import (
     MatchResult,
     feeds_of_other,
@@ -24,11 +25,11 @@ from onnxsurgeon_lite.match.models import (
     match_references,
 )
 from onnxsurgeon_lite.match.renumbered import renumbered
-from onnxsurgeon_lite.match.sides import Fact
-from onnxsurgeon_lite.match.signatures import distance, tolerance, transposition
-from onnxsurgeon_lite.signature import signature_of
+from onnxsurgeon_lite.match.sides import Fact, side_of_model
+from onnxsurgeon_lite.match.signatures import transposition
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.signature import signature_of
 from onnxsurgeon_lite.torch_recorder import record_module
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
@@ -431,13 +432,22 @@ def test_a_transposed_value_is_found_with_its_order_of_axes(model_of, runtime):
 
 def test_a_shuffled_tensor_is_another_one():
     array = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
-    one, same = signature_of(array), signature_of(array + np.float32(1e-6))
-    shuffled = signature_of(np.random.default_rng(1).permuted(array, axis=1))
+    shuffled = np.random.default_rng(1).permuted(array, axis=1)
+    given = {
+        "one": array,
+        "same": array + np.float32(1e-6),
+        "shuffled": shuffled,
+        "turned": array.T,
+    }
+    one, same, shuffled, turned = (Fact(name, rank) for rank, name in enumerate(given))
+    for fact in (one, same, shuffled, turned):
+        fact.see(given[fact.name])
 
-    assert distance(one, same) < tolerance(one, same)
-    assert distance(one, shuffled) > tolerance(one, shuffled)
-    assert transposition(one, shuffled) is None
-    assert transposition(one, signature_of(array.T)) == (1, 0)
+    assert agreeing(one, same)
+    assert not agreeing(one, shuffled)
+    assert agreeing(one, turned)
+    assert transposition(one.signature, turned.signature) == (1, 0)
+    assert transposition(one.signature, shuffled.signature) is None
 
 
 @pytest.mark.parametrize(
@@ -615,3 +625,35 @@ def test_transformers_modules_are_matched_with_their_export(make, runtime, tmp_p
 def parents(scope: str) -> list[str]:
     parts = scope.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (1, 40, 60), (40, 1, 60, 1), (2400,), (2,) * 11])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_large_tensor_is_summed_up_where_it_is_as_it_would_be_here(runtime, shape, dtype):
+    array = np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+    runtime.put("x", array)
+    [(name, found, signature)] = runtime.signatures(["x"])
+    runtime.forget(["x"])
+
+    assert (name, found) == ("x", shape)
+    expected = signature_of(array)
+    assert (signature.shape, signature.half) == (shape, dtype == np.float16)
+    np.testing.assert_array_equal(signature.packed(), expected.packed())
+    assert len(signature.means) == len(expected.means)
+
+
+def test_the_mean_over_the_other_axes_is_that_of_each_axis():
+    array = np.random.default_rng(0).normal(size=(5, 1, 4, 3)).astype(np.float32)
+
+    for axis, mean in enumerate(signature_of(array).means):
+        others = tuple(other for other in range(4) if other != axis)
+        np.testing.assert_allclose(mean, array.mean(axis=others), rtol=1e-4, atol=1e-6)
+
+
+def test_a_large_tensor_of_one_number_has_its_shape_alone(runtime, model_of):
+    index = GraphIndex.of(model_of("g (float[40,60] x) => (float[40,60] y) { y = Sub(x, x) }"))
+
+    fact = side_of_model(index, made(index), runtime).facts["y"]
+
+    assert (fact.shape, fact.signature, fact.small) == ((40, 60), None, None)

@@ -1,6 +1,7 @@
 """Whether two tensors hold the same numbers, in one order or transposed, as their signatures tell."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
@@ -11,49 +12,57 @@ from onnxsurgeon_lite.signature import Floats, Signature
 
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
 
-
-def tolerance(one: Signature, other: Signature) -> float:
-    """Up to which distance two tensors are the same."""
-    return _HALF_TOLERANCE if one.half or other.half else _TOLERANCE
-
-
-def distance(one: Signature, other: Signature) -> float:
-    """How far apart two tensors are in the same flat order, relative to their size; inf for another size."""
-    if one.elements != other.elements:
-        return float("inf")
-    stack = Stack([other])
-    return float(max(stack.sums_distances(one)[0], stack.sample_distances(one, [0])[0]))
+Places = NDArray[np.intp]
 
 
 class Stack:
-    """Signatures of tensors of one size, to be held against another all at once; sorted by norm where that matters."""
+    """Signatures of tensors of one size, to be held against others all at once."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._sums = np.array([each.sums for each in signatures])
-        self._samples = np.array([each.sample for each in signatures])
-        self._sizes = np.linalg.norm(self._samples, axis=1)
-        self._half = np.array([each.half for each in signatures])
+        self.sums = np.array([each.sums for each in signatures])
+        self.samples = np.array([each.sample for each in signatures])
+        self.sizes = np.linalg.norm(self.samples, axis=1)
+        self.tolerances = np.array([_tolerance(each.half) for each in signatures])
+        self.elements = signatures[0].elements
 
-    def tolerances(self, one: Signature, part: slice = slice(None)) -> Floats:
-        """Up to which distance each is the same tensor as one."""
-        return np.where(self._half[part] | one.half, _HALF_TOLERANCE, _TOLERANCE)
+    @property
+    def norms(self) -> Floats:
+        """The roots of the sums of squares."""
+        return np.asarray(self.sums[:, 1])
 
-    def sums_distances(self, one: Signature, part: slice = slice(None)) -> Floats:
+
+@dataclass(frozen=True)
+class Pairs:
+    """Places in two stacks whose signatures are held against each other, one by one."""
+
+    ones: Stack
+    others: Stack
+    rows: Places
+    columns: Places
+
+    def among(self, chosen: NDArray[np.bool_]) -> "Pairs":
+        """Those that are chosen."""
+        return Pairs(self.ones, self.others, self.rows[chosen], self.columns[chosen])
+
+    def tolerances(self) -> Floats:
+        """Up to which distance two tensors are the same."""
+        wider = np.maximum(self.ones.tolerances[self.rows], self.others.tolerances[self.columns])
+        return np.asarray(wider)
+
+    def sums_distances(self) -> Floats:
         """Of the sums, in units of what their rounding may be: the norm times the root of the number of elements."""
-        sums = self._sums[part]
-        scale = np.maximum(np.maximum(sums[:, 1], one.norm), 1e-30)
-        total = np.abs(sums[:, 0] - one.sums[0]) / (scale * one.elements**0.5)
-        ends = np.abs(sums[:, 2:] - one.sums[2:]).max(axis=1) / max(
-            np.abs(one.sums[2:]).max(), 1e-30
-        )
-        apart = np.maximum(total, np.abs(sums[:, 1] - one.norm) / scale)
-        return np.asarray(np.maximum(apart, ends))
+        one, other = self.ones.sums[self.rows], self.others.sums[self.columns]
+        apart, scale = np.abs(one - other), np.maximum(np.abs(one), 1e-30)
+        norm = np.maximum(scale[:, 1], other[:, 1])
+        total = apart[:, 0] / (norm * self.ones.elements**0.5)
+        ends = apart[:, 2:].max(axis=1) / scale[:, 2:].max(axis=1)
+        return np.asarray(np.maximum(np.maximum(total, apart[:, 1] / norm), ends))
 
-    def sample_distances(self, one: Signature, chosen: Sequence[int] | NDArray[np.intp]) -> Floats:
+    def sample_distances(self) -> Floats:
         """Of the elements at fixed places."""
-        size = max(float(np.linalg.norm(one.sample)), 1e-30)
-        apart = np.linalg.norm(self._samples[chosen] - one.sample, axis=1)
-        return np.asarray(apart / np.maximum(self._sizes[chosen], size))
+        apart = self.ones.samples[self.rows] - self.others.samples[self.columns]
+        sizes = np.maximum(self.ones.sizes[self.rows], self.others.sizes[self.columns])
+        return np.asarray(np.linalg.norm(apart, axis=1) / np.maximum(sizes, 1e-30))
 
 
 def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
@@ -63,7 +72,7 @@ def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
     """
     if not one.means or not other.means:
         return None
-    allowed = tolerance(one, other)
+    allowed = _tolerance(one.half or other.half)
     found = [
         order
         for order in _orders(one.shape, other.shape)
@@ -90,3 +99,8 @@ def _orders(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...
 def _relative(one: Floats, other: Floats) -> float:
     size = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)), 1e-30)
     return float(np.linalg.norm(one - other)) / size
+
+
+def _tolerance(half: bool) -> float:
+    """Up to which distance two tensors are the same."""
+    return _HALF_TOLERANCE if half else _TOLERANCE

@@ -228,7 +228,7 @@ class Runtime:
     def signatures(
         self, names: Sequence[str]
     ) -> Iterator[tuple[str, tuple[int, ...], Signature | None]]:
-        """(name, shape, what it is recognised by) of stored tensors of the dtypes in `SIGNED`, which stay where they are."""
+        """(name, shape, what it is recognised by) of stored tensors, which stay there; their dtypes are in `SIGNED`."""
         if not names:
             return
         reply = self._child.ask("signatures", file=signature.__file__, names=list(names))

@@ -234,7 +234,8 @@ class Worker:
 def _loaded(file: str) -> ModuleType:
     """A module from its file: this process does not know the package."""
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
