@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -265,6 +266,21 @@ def test_what_cannot_be_recorded_is_told_and_leaves_nothing(
         record_module(module, args, folder=tmp_path / "refs", **options)
 
     assert message in caught.value.message
+    assert not (tmp_path / "refs").exists()
+
+
+@pytest.mark.parametrize("room", [0, 100, 10_000])
+def test_a_disk_that_is_full_is_told_and_leaves_nothing(net, room, tmp_path):
+    wide = torch.randn(1000 if room else 2, 4)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(RecordError, match=r"cannot write to '.*refs': File too large"):
+            record_module(net, (wide,), folder=tmp_path / "refs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
     assert not (tmp_path / "refs").exists()
 
 
