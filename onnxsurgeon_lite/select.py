@@ -203,7 +203,12 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
             found, what = origins.from_source(pattern), "source line"
             known = set() if found else {origin.source for origin in origins}
     if not found:
-        raise UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+        error = UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+        if not any(known):
+            error.hint = (
+                "PyTorch's exporters write scopes down, the dynamo one classes and lines too"
+            )
+        raise error
     return found
 
 

@@ -152,6 +152,14 @@ def test_an_unknown_place_offers_the_closest(selector, closest):
     assert closest is None or closest in caught.value.closest
 
 
+@pytest.mark.parametrize("selector", ["class:Conv2d", "src:model.py:42"])
+def test_where_the_exporter_wrote_no_such_places_down_that_is_said(selector):
+    with pytest.raises(UnknownNameError) as caught:
+        select_values(index_of("whole_model_torchscript"), [selector])
+
+    assert "the dynamo one classes and lines" in caught.value.hint
+
+
 def test_a_value_that_is_called_like_a_selector_is_that_value(model_of):
     model = model_of('g (float[1] "scope:a") => (float[1] y) { y = Relu("scope:a") }')
 
