@@ -48,7 +48,9 @@ def open_checkpoint(path: Path) -> ReferenceSet:
             f"{str(path)!r} is no pickle of tensors alone, and another could run anything: refused",
             "store the parameters alone: torch.save(module.state_dict(), FILE), or as .safetensors",
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except OSError as error:
+        raise ReferenceSetError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ReferenceSetError(f"cannot read {str(path)!r}: {what}") from error
     state = _unwrapped(found)

@@ -1,6 +1,5 @@
 """Values of two sides side by side: what is the same is paired, what is not is left, whatever it is called."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from onnxsurgeon_lite.bisection import bisect
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match import aligned, feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.match import aligned, feeds_in_order
 from onnxsurgeon_lite.match.contents import agreeing
 from onnxsurgeon_lite.match.models import (
     MatchResult,
@@ -503,25 +502,6 @@ def torch_refs(tmp_path_factory) -> ReferenceSet:
     return open_references(folder)
 
 
-@pytest.mark.parametrize(
-    ("model", "scope"), [("faulty_attribute", "convs3.1"), ("faulty_constant", "convs2.1")]
-)
-def test_references_named_by_modules_find_the_node_in_a_graph_named_by_numbers(
-    model, scope, torch_refs, runtime
-):
-    culprit = bisected(index_of(FIXTURES / f"{model}.onnx"), torch_refs, runtime).culprits[0]
-
-    assert (culprit.scope, culprit.class_name) == (scope, "Conv2d")
-    assert culprit.source == "whole_model.py:20"
-    assert len(culprit.region) == 1
-
-
-def test_a_good_model_agrees_with_references_of_other_names(torch_refs, runtime):
-    assert (
-        bisected(index_of(FIXTURES / "whole_model.onnx"), torch_refs, runtime).verdict == "agrees"
-    )
-
-
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
 def test_each_wrong_weight_is_found_by_the_modules_of_the_source(
     exporter, models, references, runtime, tmp_path
@@ -545,21 +525,6 @@ def test_each_wrong_weight_is_found_by_the_modules_of_the_source(
         assert result.verdict == "mismatch", name
         assert f"@{position}" in result.culprits[0].region, (name, result.culprits[0].region)
         assert len(result.culprits[0].region) <= 8  # what lies between two modules
-
-
-def test_a_map_is_written_edited_and_taken_back(torch_refs, runtime, tmp_path):
-    index = index_of(FIXTURES / "faulty_attribute.onnx")
-    feeds = feeds_in_order(index, torch_refs)
-    result = match_references(torch_refs, index, feeds, runtime)
-    save_map(result.matching, tmp_path / "map.json")
-    whole = json.loads((tmp_path / "map.json").read_text())
-    whole["pairs"] = [{"a": pair["a"], "b": pair["b"]} for pair in whole["pairs"]]
-    (tmp_path / "map.json").write_text(json.dumps(whole))
-
-    found = bisected(index, torch_refs, runtime, str(tmp_path / "map.json"))
-
-    assert len(load_map(tmp_path / "map.json")) == len(result.matching.pairs)
-    assert found.culprits[0].value == "27"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What the tutorial does, on the command line: each of its rows, and its custom operators next to every edit."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,41 @@ def test_three_models_share_one_input(folder):
     assert "merged 3 models: input.1 -> 31, second/31, third/31" in told
     for name, value in zip(["31", "second/31", "third/31"], apart, strict=True):
         assert np.array_equal(together[name], value)
+
+
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        ("faulty_attribute.onnx", "scope: convs3.1 (Conv2d), whole_model.py:20"),
+        ("faulty_constant.onnx", "scope: convs2.1 (Conv2d), whole_model.py:20"),
+        ("whole_model.onnx", None),
+    ],
+)
+def test_references_named_by_modules_name_the_layer_of_a_graph_named_by_numbers(
+    folder, model, place
+):
+    said("record", f"{FIXTURES / 'whole_model.py'}:factory", "-o", "torch_refs")
+
+    told = said("bisect", FIXTURES / model, "--reference", "torch_refs", code=1 if place else 0)
+
+    assert told.count("mismatch at value") == (1 if place else 0)
+    assert (place or "agrees at '31'") in told
+
+
+def test_a_map_is_written_edited_and_taken_back(folder):
+    faulty = FIXTURES / "faulty_attribute.onnx"
+    said("record", f"{FIXTURES / 'whole_model.py'}:factory", "-o", "torch_refs")
+    said("match", "torch_refs", faulty, "--save", "map.json")
+    whole = json.loads(Path("map.json").read_text())
+    kept = [{"a": p["a"], "b": p["b"]} for p in whole["pairs"] if p["b"] not in ("26", "27")]
+    Path("map.json").write_text(json.dumps({"pairs": kept}))
+
+    told = said("bisect", faulty, "--reference", "torch_refs", "--map", "map.json", code=1)
+    compared = said("compare", faulty, "torch_refs", "--map", "map.json", code=1)
+
+    assert len(kept) == len(whole["pairs"]) - 2
+    assert "one of 4 nodes, between which no value has a reference: @5, @6, @7, @8" in told
+    assert "scope: convs4.2 (Conv2d), whole_model.py:21" in compared
 
 
 # --- custom operators ---
