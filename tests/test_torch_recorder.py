@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import FIXTURES
+from typer.testing import CliRunner, Result
 
 from onnxsurgeon_lite import open_references, save_tensors, torch_recorder
-from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.torch_recorder import RecordError, record_module
 from onnxsurgeon_lite.torch_recording import record_factory
 
@@ -351,25 +352,32 @@ def factories(tmp_path):
     ("name", "message"),
     [
         ("raises", "factory 'raises' raised ValueError: no weights"),
-        ("needs", "needs arguments"),
-        ("nothing", "returned None, not a module"),
-        ("numbers", r"returned \(an int, a float\), not a module"),
+        ("needs", "factory 'needs' needs arguments: missing a required argument: 'a'"),
+        ("nothing", "factory 'nothing' returned None, not a module"),
+        ("numbers", "factory 'numbers' returned (an int, a float), not a module"),
         ("exits", "factory 'exits' raised SystemExit: 3"),
-        ("god", "has no function 'god'"),
+        ("god", "'factories.py' has no function 'god'"),
     ],
 )
-def test_a_factory_that_is_none_is_told(factories, name, message, tmp_path):
-    with pytest.raises(ReferenceSetError, match=message):
-        record_factory(f"{factories}:{name}", tmp_path / "refs")
+def test_a_factory_that_is_none_is_told(factories, name, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    done = record_command(f"factories.py:{name}", tmp_path / "refs")
+
+    assert done.exit_code == 2
+    assert f"error: {message}" in done.stderr
+    assert not (tmp_path / "refs").exists()
 
 
 def test_the_lines_of_the_user_s_own_code_are_shown(factories, tmp_path):
-    with pytest.raises(ReferenceSetError) as caught:
-        record_factory(f"{factories}:raises", tmp_path / "refs")
+    shown = record_command(f"{factories}:raises", tmp_path / "refs").stderr
 
-    shown = "\n".join(caught.value.__notes__)
     assert "in helper" in shown
     assert "torch_recorder" not in shown
+
+
+def record_command(factory: str, folder: Path) -> Result:
+    return CliRunner().invoke(app, ["record", factory, "-o", str(folder)])
 
 
 def test_feeds_take_the_place_of_the_factory_s_arguments(factories, tmp_path):
