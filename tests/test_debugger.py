@@ -263,12 +263,34 @@ def test_unknown_names_offer_the_closest(fork):
 
 
 def test_a_condition_that_fails_says_so(fork):
-    fork.break_("c", "nothing > 1")
+    fork.break_("c", "out.nothing > 1")
 
-    with pytest.raises(UsageError, match="'nothing' is not defined") as caught:
+    with pytest.raises(UsageError, match="has no attribute 'nothing'") as caught:
         fork.run()
 
     assert "out, outs, node, iteration" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("condition", "wrong", "hint"),
+    [
+        ("isnann(out)", "isnann", "closest names: 'isnan'"),
+        ("abs(out) > q7z", "q7z", "it can use out, outs, node, iteration, numpy's"),
+        ("any(each > most for each in out)", "most", "it can use out"),
+    ],
+)
+def test_a_condition_names_what_there_is(fork, condition, wrong, hint):
+    with pytest.raises(UsageError, match=f"uses '{wrong}', which is not known") as caught:
+        fork.break_("c", condition)
+
+    assert hint in caught.value.hint
+    assert not len(fork.breakpoints)
+
+
+def test_a_condition_may_define_names_of_its_own(fork):
+    fork.break_("c", "any((lambda most: each.max() > (least := most))(-1.0) for each in out)")
+
+    assert fork.run().node == "Abs (@2)"
 
 
 def test_an_edited_model_starts_again_with_what_fits(fork, model_of):

@@ -77,7 +77,7 @@ class Frame:
     @property
     def ended(self) -> bool:
         """Whether all nodes were passed."""
-        return self.place >= len(self.index.order)
+        return self.place >= len(self.index.nodes)
 
     def node_id(self, position: int) -> str:
         """The printable id of a node."""
