@@ -338,12 +338,13 @@ def test_ctrl_c_ends_a_run_names_the_node_and_keeps_the_values(model_of, shared)
     assert dbg["n"].tolist() == [-1]
 
 
-LONG = """long (float[1] x) => (float[n, n] z) <int64[2] sizes = {6000, 6000}> {
+LONG_SIZES = "<int64[2] sizes = {6000, 6000}>"
+LONG = f"""long (float[1] x) => (float[n, n] z) {LONG_SIZES} {{
     a = Neg(x)
     wide = Expand(a, sizes)
     y = MatMul(wide, wide)
     z = Abs(y)
-}"""
+}}"""
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -364,9 +365,12 @@ def test_ctrl_c_ends_a_long_kernel_and_the_session_lives(model_of):
 @pytest.mark.usefixtures("interruptible")
 def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model_of):
     notes = []
+    text = LONG.replace("(float[1] x)", "(float[1] x, int64[2] sizes)").replace(LONG_SIZES, "")
+    feeds = {"x": np.ones(1, np.float32), "sizes": np.array([6000, 6000])}
     with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
-        for seconds in (0.3, 1.2):
+        runtime.about()  # it has started
+        dbg = Debugger(model_of(text), feeds, runtime=runtime)
+        for seconds in (0.5, 1.2):
             threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
             with pytest.raises(KeyboardInterrupt) as caught:
                 dbg.run()
@@ -375,6 +379,21 @@ def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model
     first, second = notes
     assert first.startswith("while computing 4 nodes, Neg (@0) to Abs (@3); they run one by one")
     assert second == "while computing MatMul (@2)"
+    assert dbg.place == "@1"
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_long_kernel_is_named_at_once_where_its_sizes_are_known(model_of):
+    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
+        runtime.about()  # it has started
+        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
+        dbg.frame.index.learn_types(["y"])
+        threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            dbg.run()
+
+    assert caught.value.__notes__ == ["while computing MatMul (@2)"]
     assert dbg.place == "@1"
 
 
