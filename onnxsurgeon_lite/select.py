@@ -212,7 +212,7 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
 def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str | None:
     """What to say of a place that the model does not have, unless it is the closest names."""
     if not known:
-        return f"its nodes say no {what}: torch.onnx.export(..., dynamo=True) writes it down"
+        return "PyTorch's exporters write scopes down, the dynamo one classes and lines too"
     if what == "class" and pattern in index.operators:
         return f"an operator is named so: 'op:{pattern}'"
     file, _, line = pattern.rpartition(":")

@@ -96,6 +96,7 @@ def record_module(
     Raises:
         RecordError: the module cannot be called so, its code raised, or a scope does not exist.
     """
+    module = getattr(module, "_orig_mod", module)  # what torch.compile was given
     samples = [Sample(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
     with _Folder(Path(folder)) as writer, _evaluating(module):
@@ -122,7 +123,8 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     file = _imported(path)
     factory = getattr(file, name, None)
     if not callable(factory):
-        raise RecordError(f"{path!r} has no function {name!r}", _closest(name, vars(file)))
+        functions = [own for own, value in vars(file).items() if callable(value)]
+        raise RecordError(f"{path!r} has no function {name!r}", _closest(name, functions))
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
@@ -216,6 +218,11 @@ def _own_lines(error: BaseException) -> str:
 def _check(module: object, scopes: Sequence[str]) -> None:
     if not isinstance(module, torch.nn.Module):
         raise RecordError(f"{_kind(module)} is no torch.nn.Module", "give the module itself")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise RecordError(
+            "the module is TorchScript, which lets nothing look into it",
+            "give the module that it was made of",
+        )
     paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
     for pattern in scopes:
         if not any(_fits([pattern], path) for path in paths):
@@ -237,7 +244,8 @@ def _closest(name: str, names: Iterable[str]) -> str:
 def _kind(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_kind, value))})"
-    return "None" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 @contextlib.contextmanager
@@ -338,8 +346,12 @@ def _record_calls(
 
     names: dict[torch.nn.Module, str] = {}
     for path, part in module.named_modules(remove_duplicate=False):
-        if _fits(scopes, path):
+        if not _fits(scopes, path):
+            continue
+        if not isinstance(part, torch.jit.ScriptModule):
             names.setdefault(part, path)
+        elif not isinstance(module.get_submodule(path.rpartition(".")[0]), torch.jit.ScriptModule):
+            writer.notes.append(f"{path!r} was not recorded: it is TorchScript")
     handles = [part.register_forward_hook(stored(path)) for part, path in names.items()]
     try:
         with _explained(f"{type(module).__name__}.forward"):

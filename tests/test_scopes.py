@@ -157,11 +157,12 @@ def test_an_unknown_place_offers_the_closest(selector, hint):
     assert caught.value.hint.startswith(hint)
 
 
-def test_where_nodes_say_no_source_line_that_is_said():
+@pytest.mark.parametrize("selector", ["class:Conv2d", "src:model.py:42"])
+def test_where_the_exporter_wrote_no_such_places_down_that_is_said(selector):
     with pytest.raises(UnknownNameError) as caught:
-        select_nodes(index_of("whole_model"), "src:model.py:7")
+        select_values(index_of("whole_model_torchscript"), [selector])
 
-    assert caught.value.hint.startswith("its nodes say no source line")
+    assert "the dynamo one classes and lines" in caught.value.hint
 
 
 def test_a_value_that_is_called_like_a_selector_is_that_value(model_of):

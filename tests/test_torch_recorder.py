@@ -209,6 +209,36 @@ def test_of_branches_that_depend_on_data_the_one_that_was_taken_is_stored(tmp_pa
     assert taken == [["x", "high", "Gated"], ["x", "low", "Gated"]]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_what_is_torchscript_is_noted_and_the_modules_around_it_are_stored(tmp_path):
+    inner = torch.jit.script(torch.nn.Sequential(torch.nn.ReLU()))
+    outer = torch.nn.Sequential(torch.nn.Linear(4, 4), inner)
+
+    notes = record_module(outer, (torch.randn(2, 4),), folder=tmp_path / "refs").notes
+    with pytest.raises(RecordError, match="the module is TorchScript"):
+        record_module(inner, (torch.randn(2, 4),), folder=tmp_path / "none")
+
+    assert notes == ["'1' was not recorded: it is TorchScript"]
+    assert list(open_references(tmp_path / "refs")) == ["input", "0", "Sequential"]
+
+
+class Compiled(torch.nn.Module):
+    """As torch.compile makes one."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, *args, **kwargs):
+        return self._orig_mod(*args, **kwargs)
+
+
+def test_a_compiled_module_is_stored_as_the_one_it_was_made_of(net, tmp_path):
+    stored = recorded(Compiled(net), (torch.randn(2, 4),), tmp_path / "refs")
+
+    assert list(stored)[:3] == ["x", "first", "relu"]
+
+
 @pytest.mark.parametrize(
     ("args", "names", "expected"),
     [
@@ -304,6 +334,7 @@ def raises(): return helper()
 def helper(): raise ValueError("no weights")
 def needs(a): return a
 def nothing(): return None
+def numbers(): return 1, 2.0
 def exits(): raise SystemExit(3)
 """
 
@@ -322,6 +353,7 @@ def factories(tmp_path):
         ("raises", "factory 'raises' raised ValueError: no weights"),
         ("needs", "needs arguments"),
         ("nothing", "returned None, not a module"),
+        ("numbers", r"returned \(an int, a float\), not a module"),
         ("exits", "factory 'exits' raised SystemExit: 3"),
         ("god", "has no function 'god'"),
     ],

@@ -7,7 +7,10 @@ from onnx import TypeProto
 from onnxsurgeon_lite.graph import GraphIndex
 
 _MUCH = 1e10  # multiplications: a tenth of a second and more
-_CONTRACTIONS = "MatMul Gemm Conv ConvTranspose Einsum MatMulInteger ConvInteger".split()
+_CONTRACTIONS = {
+    *("MatMul", "Gemm", "Einsum", "MatMulInteger"),
+    *("Conv", "ConvTranspose", "ConvInteger"),
+}
 
 
 def takes_long(index: GraphIndex, position: int) -> bool:
