@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from faults import Output
 from typer.testing import CliRunner
 
 from onnxsurgeon_lite import load, prove
@@ -19,16 +20,6 @@ from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 SEEN = {"initializer_range": 0.2}  # with the default, samples hardly differ
-
-
-class Output(torch.nn.Module):
-    def __init__(self, model: torch.nn.Module, name: str) -> None:
-        super().__init__()
-        self.model = model
-        self.name = name
-
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        return getattr(self.model(given), self.name)
 
 
 class Recurrent(torch.nn.Module):

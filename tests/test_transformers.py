@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 import transformers
+from faults import Output
 
 from onnxsurgeon_lite import Extract, load, open_references, save
 from onnxsurgeon_lite.bisection import bisect
@@ -17,18 +18,6 @@ from onnxsurgeon_lite.recording import record
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
-
-
-class Output(torch.nn.Module):
-    """One tensor of what a transformers model returns."""
-
-    def __init__(self, model: torch.nn.Module, name: str) -> None:
-        super().__init__()
-        self.model = model
-        self.name = name
-
-    def forward(self, given: torch.Tensor) -> torch.Tensor:
-        return getattr(self.model(given), self.name)
 
 
 def dpt() -> tuple[torch.nn.Module, torch.Tensor]:
