@@ -378,6 +378,20 @@ def test_where_only_values_say_it_the_innermost_module_s_value_is_taken(
     assert {"0.1": "0.0", "0": "0.0"}.items() <= result.matching.aliases.items()
 
 
+def test_what_passes_a_tensor_on_is_known_also_where_the_model_is_wrong(
+    model_of, runtime, tmp_path
+):
+    chain = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout()))
+    record_module(chain.eval(), (torch.randn(4, 8),), folder=tmp_path / "refs")
+    index = GraphIndex.of(model_of("g (float[4,8] q) => (float[4,8] y) { y = Cos(q) }"))
+    stored = open_references(tmp_path / "refs")
+
+    result = match_references(stored, index, feeds_in_order(index, stored), runtime)
+
+    (wrong,) = (pair.a for pair in result.matching.pairs if pair.agrees is False)
+    assert result.matching.aliases == dict.fromkeys(("0.0", "0.1", "0"), wrong)
+
+
 def test_nothing_is_invented_for_models_that_have_nothing_in_common(model_of, runtime):
     one = GraphIndex.of(model_of("g (float[32] x) => (float[32] y) { a = Exp(x) y = Neg(a) }"))
     text = "g (float[32] x) => (float[8,4] y) { s = Constant<value = int64[2] {8, 4}>() r = Reshape(x, s) y = Sin(r) }"
