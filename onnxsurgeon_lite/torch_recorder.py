@@ -284,9 +284,8 @@ def _write_inputs(
             f"{type(module).__name__}.forward cannot be called so: {error}",
             "return the arguments from the factory, or give feeds",
         ) from error
-    given = {
-        name: tensor for key, value in bound.arguments.items() for name, tensor in flat(key, value)
-    }
+    parts = (part for key, value in bound.arguments.items() for part in _flat(key, value))
+    given = {name: part for name, part in parts if isinstance(part, torch.Tensor)}
     for name, called in _renamed(list(given), input_names).items():
         writer.add(called, given[name], {"kind": "input"})
 
@@ -304,19 +303,19 @@ def _renamed(names: list[str], wanted: Sequence[str]) -> dict[str, str]:
     return {name: name for name in names} | dict(zip(others, left, strict=False))
 
 
-def flat(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in a value with its name: parts of tuples, dicts and dataclasses in brackets."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
+def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Every tensor in a value, and every object of another kind, with its name: parts go in brackets."""
+    if isinstance(value, Mapping):
         for key, part in value.items():
-            yield from flat(f"{name}[{key}]", part)
+            yield from _flat(f"{name}[{key}]", part)
     elif isinstance(value, (tuple, list)):
         for number, part in enumerate(value):
-            yield from flat(f"{name}[{number}]", part)
+            yield from _flat(f"{name}[{number}]", part)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for part in dataclasses.fields(value):
-            yield from flat(f"{name}[{part.name}]", getattr(value, part.name))
+            yield from _flat(f"{name}[{part.name}]", getattr(value, part.name))
+    elif not isinstance(value, (int, float, complex, str, type(None))):
+        yield name, value
 
 
 def _fits(patterns: Sequence[str], path: str) -> bool:
@@ -339,8 +338,8 @@ def _record_calls(
             name = path or type(called).__name__
             name = f"{name}#{calls[path]}" if calls[path] > 1 else name
             place = {"scope": path, "class": _class_name(type(called)), "source": _caller()}
-            for part, tensor in flat(name, result):
-                writer.add(part, tensor, place)
+            for part, value in _flat(name, result):
+                writer.add(part, value, place)
 
         return hook
 
@@ -491,8 +490,11 @@ class _Folder:
     def _cannot_write(self, error: OSError) -> RecordError:
         return RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}")
 
-    def add(self, name: str, tensor: torch.Tensor, place: Mapping[str, str]) -> None:
+    def add(self, name: str, tensor: object, place: Mapping[str, str]) -> None:
         """Append a tensor; one that was written and has not changed since is not written again."""
+        if not isinstance(tensor, torch.Tensor):
+            self.notes.append(f"{name!r} was not recorded: it is {_kind(tensor)}")
+            return
         if tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
             self.notes.append(f"{name!r} was not recorded: it is {tensor.dtype}, {tensor.layout}")
             return

@@ -1,6 +1,7 @@
 """References from PyTorch: what each module returned, before anything overwrote it, in a folder that travels."""
 
 import dataclasses
+import io
 import json
 import resource
 import shutil
@@ -94,6 +95,22 @@ def test_parts_of_outputs_are_named_and_keep_their_dtype(net, tmp_path):
     assert [stored.read(name).dtype.name for name in names] == ["float32", "float16", "bfloat16"]
     assert stored.read("parts[0]").shape == ()
     assert "Net[y]" in stored
+
+
+class Cached(torch.nn.Module):
+    """Returns an object that holds tensors, as transformers' models do."""
+
+    def forward(self, x, cache):
+        return {"y": x, "cache": cache, "name": "y", "size": 1, "none": None}
+
+
+def test_an_object_that_is_no_tensor_is_noted(tmp_path):
+    args = torch.randn(2, 4), io.StringIO("cache")
+
+    notes = record_module(Cached(), args, folder=tmp_path / "refs", input_names=["x"]).notes
+
+    assert notes == ["'Cached[cache]' was not recorded: it is a StringIO"]
+    assert list(open_references(tmp_path / "refs")) == ["x", "Cached[y]"]
 
 
 def test_an_entry_names_module_class_and_calling_line(net, tmp_path):
