@@ -45,9 +45,6 @@ DTYPES: dict[torch.dtype, str] = {
 }
 """What ONNX calls each dtype."""
 
-Stored = tuple[str, Sequence[int], bytes]
-"""(ONNX dtype, shape, little-endian bytes)."""
-
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
@@ -141,29 +138,6 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
             "return the module, or (module, args), or (module, args, kwargs)",
         )
     return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}
-
-
-def bind_feeds(module: torch.nn.Module, feeds: Mapping[str, Stored]) -> Sample:
-    """Stored tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
-    tensors: dict[str, object] = {name: tensor_of(*stored) for name, stored in feeds.items()}
-    parameters = inspect.signature(module.forward).parameters
-    if all(name in parameters for name in tensors):
-        return Sample((), tensors)
-    return Sample(tuple(tensors.values()), {})
-
-
-def tensor_of(dtype: str, shape: Sequence[int], raw: bytes) -> torch.Tensor:
-    """The tensor that raw bytes hold.
-
-    Raises:
-        RecordError: torch has no such dtype.
-    """
-    of_name = {name: own for own, name in DTYPES.items()}
-    if dtype not in of_name:
-        raise RecordError(f"torch has no dtype {dtype!r}")
-    if not raw:
-        return torch.empty(tuple(shape), dtype=of_name[dtype])
-    return torch.frombuffer(bytearray(raw), dtype=of_name[dtype]).reshape(tuple(shape))
 
 
 def _samples(args: object) -> list[tuple[object, ...]]:

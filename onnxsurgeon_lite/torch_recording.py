@@ -1,9 +1,11 @@
 """Reference tensors of a PyTorch module, for a model that was exported from it."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
@@ -12,10 +14,10 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.references import ReferenceSet, open_references
 from onnxsurgeon_lite.torch_recorder import (
+    DTYPES,
     Recorded,
     RecordError,
-    Stored,
-    bind_feeds,
+    Sample,
     load_factory,
     record_module,
 )
@@ -42,7 +44,7 @@ def record_factory(
     try:
         module, args, kwargs = load_factory(target)
         if feeds is not None:
-            sample = bind_feeds(module, _arrays(open_references(feeds, inputs)))
+            sample = _bound(module, _tensors(open_references(feeds, inputs)))
             args, kwargs = sample.args, sample.kwargs
         return record_module(
             module,
@@ -60,13 +62,26 @@ def record_factory(
         raise told from error
 
 
-def _arrays(feeds: ReferenceSet) -> dict[str, Stored]:
+def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> Sample:
+    """Tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
+    parameters = inspect.signature(module.forward).parameters
+    if all(name in parameters for name in feeds):
+        return Sample((), dict(feeds))
+    return Sample(tuple(feeds.values()), {})
+
+
+def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
     names = [name for name in feeds if feeds.entries[name].is_input] or list(feeds)
-    arrays: dict[str, Stored] = {}
+    of_name = {name: dtype for dtype, name in DTYPES.items()}
+    found = {}
     for name in names:
         array = feeds.read(name)
         if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
             raise UsageError(f"feed {name!r} is no tensor that torch has", "leave it out")
-        dtype = tensors.dtype_name(tensors.data_type_of_numpy(array.dtype))
-        arrays[name] = (dtype, array.shape, tensors.encode(array))
-    return arrays
+        called = tensors.dtype_name(tensors.data_type_of_numpy(array.dtype))
+        if called not in of_name:
+            raise UsageError(f"feed {name!r} is {called}, which torch has not", "leave it out")
+        raw = bytearray(tensors.encode(array))
+        flat = torch.frombuffer(raw, dtype=of_name[called]) if raw else torch.empty(0)
+        found[name] = flat.to(of_name[called]).reshape(array.shape)
+    return found

@@ -47,7 +47,7 @@ OWNERS = {
     "typer": {"cli"},
     "IPython": {"repl"},
     "onnx_graphsurgeon": {"passes"},
-    "torch": {"torch_recorder", "checkpoint"},
+    "torch": {"torch_recorder", "torch_recording", "checkpoint"},
 }
 
 

@@ -17,6 +17,8 @@ from typer.testing import CliRunner, Result
 
 from onnxsurgeon_lite import open_references, save_tensors, torch_recorder
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.references import FolderWriter
 from onnxsurgeon_lite.torch_recorder import RecordError, record_module
 from onnxsurgeon_lite.torch_recording import record_factory
 
@@ -353,6 +355,9 @@ def helper(): raise ValueError("no weights")
 def needs(a): return a
 def nothing(): return None
 def numbers(): return 1, 2.0
+class Two(torch.nn.Module):
+    def forward(self, x, scale): return x
+def two(): return Two()
 def exits(): raise SystemExit(3)
 """
 
@@ -403,6 +408,27 @@ def test_feeds_take_the_place_of_the_factory_s_arguments(factories, tmp_path):
     record_factory(f"{factories}:alone", tmp_path / "refs", str(tmp_path / "feeds.npz"))
 
     assert open_references(tmp_path / "refs").read("Linear").shape == (3, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_feeds_named_like_parameters_go_to_these(factories, dtype, tmp_path):
+    scale, x = np.zeros((1, 2), dtype), np.ones((1, 2), dtype)
+    save_tensors(tmp_path / "feeds.safetensors", {"scale": scale, "x": x})
+
+    record_factory(f"{factories}:two", tmp_path / "refs", str(tmp_path / "feeds.safetensors"))
+
+    stored = open_references(tmp_path / "refs")
+    assert (stored.read("x").dtype.name, stored.read("x").tolist()) == (dtype, x.tolist())
+    assert stored.read("scale").tolist() == scale.tolist()
+
+
+def test_feeds_of_a_dtype_that_torch_has_not_are_told(factories, tmp_path):
+    narrow = np.ones((1, 2), "int4")
+
+    with FolderWriter(tmp_path / "feeds") as writer:
+        writer.add("x", narrow, {})
+    with pytest.raises(UsageError, match="feed 'x' is int4, which torch has not"):
+        record_factory(f"{factories}:alone", tmp_path / "refs", str(tmp_path / "feeds"))
 
 
 def test_the_inputs_go_by_the_names_of_a_model(factories, tmp_path):
