@@ -5,9 +5,10 @@ differs are left out; values that they make are inputs of what is left.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from operator import ne
 from typing import TypeVar
 
@@ -36,6 +37,8 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
         return None
     one, two = sides = _Side(first), _Side(second)
+    if _is_crowd(one.graph.value_info, two.graph.value_info):
+        return None
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
         return None
@@ -83,8 +86,18 @@ def _same(one: "_Side", two: "_Side") -> dict[int, int]:
     return same
 
 
-def _unequal(mine: Iterable[_Named], theirs: Iterable[_Named]) -> Iterator[_Named]:
+def _is_crowd(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
+    """Whether more than a few are not what they were, each in its place."""
+    pairs = zip(mine, theirs, strict=False)
+    changed = (one for one, two in pairs if one != two and one.name == two.name)
+    return len(list(islice(changed, _MOST + 1))) > _MOST
+
+
+def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Named]:
     """The messages that only one side has."""
+    if len(mine) == len(theirs):  # as a rule they are in one order, and most of them equal
+        pairs = [pair for pair in zip(mine, theirs, strict=True) if ne(*pair)]
+        mine, theirs = [one for one, _ in pairs], [two for _, two in pairs]
     sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
     for side, other in (sides, reversed(sides)):
         yield from (message for encoded, message in side.items() if encoded not in other)

@@ -187,8 +187,9 @@ class Visit:
 
     def be_told(self) -> None:
         """Have shape operands hold what is known from elsewhere, where no rule knew."""
-        for slot in range(len(self.node.input)):
-            effect = self.context.told.get((self.position, slot)) if not self.scope.path else None
+        told = self.context.told if not self.scope.path else {}
+        for slot in range(len(self.node.input)) if told else ():
+            effect = told.get((self.position, slot))
             if effect is None or slot in self.overrides:
                 continue
             if isinstance(effect, ShapeError):
