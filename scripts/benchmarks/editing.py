@@ -222,7 +222,7 @@ def edit_chains_typed(root: Path, out: Path) -> list[Contest]:
     target, saved = out / "edited.onnx", out / "saved.onnx"
     contests = []
     for name, change, verb, *arguments in (
-        ("freeze", _open, "freeze", "v0=1"),
+        ("freeze", _open, "freeze", "v0=[1,2,3,4]"),
         ("promote", _sized_by_number, "promote", "repeats"),
         ("fix", _sized_by_number, "fix"),
         ("set-constant", _sized_by_number, "set-constant", "repeats", "2"),
