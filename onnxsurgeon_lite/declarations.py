@@ -73,13 +73,15 @@ def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]
     if result.unsettled:
         result.unsettled.clear()
     graph = result.proto.graph
-    for place in range(len(graph.value_info) - 1, -1, -1):
-        info = graph.value_info[place]
-        if info.name in stale:
-            if info.name in inferred:
-                info.type.CopyFrom(inferred[info.name])
-            else:
-                del graph.value_info[place]
+    unknown = []
+    for place, info in enumerate(graph.value_info):
+        name = info.name
+        if name in inferred:
+            info.type.CopyFrom(inferred[name])
+        elif name in stale:
+            unknown.append(place)
+    for place in reversed(unknown):
+        del graph.value_info[place]
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
@@ -132,7 +134,7 @@ def infer(
     part.CopyFrom(model.structure())
     if count is not None:
         del part.graph.node[count:]
-    kept = [info for info in part.graph.value_info if info.name not in values]
+    kept = [info for info in model.proto.graph.value_info if info.name not in values]
     del part.graph.value_info[:]
     part.graph.value_info.extend(kept)
     for info in part.graph.output:
