@@ -187,8 +187,11 @@ def test_a_constant_that_differs_by_sample_is_in_the_way(model_of):
         }
     """)
 
-    with pytest.raises(ShapeError, match="Add @0 is in the way: constant 'table' holds something"):
+    with pytest.raises(
+        ShapeError, match="Add @0 is in the way: constant 'table' holds something"
+    ) as caught:
         Rebatch("N").apply(model)
+    assert "export the model with this dimension dynamic" in (caught.value.hint or "")
 
 
 def test_the_bodies_of_if_are_reached(model_of, runtime):
