@@ -194,6 +194,23 @@ def test_a_constant_that_differs_by_sample_is_in_the_way(model_of):
     assert "export the model with this dimension dynamic" in (caught.value.hint or "")
 
 
+def test_equal_nodes_that_read_equal_sizes_are_inferred_once(model_of, monkeypatch):
+    nodes = " ".join(f"v{i + 1} = Relu (v{i})" for i in range(40))
+    model = model_of(f"chain (float[2,3] v0) => (float[2,3] v40) {{ {nodes} }}")
+    asked = []
+    infer = onnx.shape_inference.infer_shapes
+    monkeypatch.setattr(
+        onnx.shape_inference, "infer_shapes", lambda *a, **k: asked.append(a) or infer(*a, **k)
+    )
+
+    result = Rebatch("N").apply(model).model
+
+    declared = [*result.proto.graph.value_info, *result.proto.graph.output]
+    assert {info.type.tensor_type.shape.dim[0].dim_param for info in declared} == {"N"}
+    assert len(declared) == 40
+    assert len(asked) < 10
+
+
 def test_the_bodies_of_if_are_reached(model_of, runtime):
     model = model_of("""
         branches (float[1,6] x, bool c) => (float[1,2,3] y) {
