@@ -221,15 +221,19 @@ class GraphIndex:
         self.learn_types([name])
         return self.types.get(name)
 
-    def learn_types(self, names: Iterable[str]) -> None:
-        """Infer the types of values that declare none, on the part of the structure that computes them."""
+    def learn_types(self, names: Iterable[str], infer: "Infer | None" = None) -> None:
+        """Infer the types of values that declare none, on the part of the structure that computes them.
+
+        Args:
+            infer: who does, ONNX's inference in this process by default.
+        """
         unknown = {name for name in names if name not in self.types} - self._without_type
         if not unknown:
             return
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
-            inferred = self._inferred(positions, data_prop, states)
+            inferred = self._inferred(positions, data_prop, states, infer or _infer)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
@@ -248,7 +252,11 @@ class GraphIndex:
         yield ordered, True
 
     def _inferred(
-        self, positions: Sequence[int], data_prop: bool, known: Mapping[str, TypeProto]
+        self,
+        positions: Sequence[int],
+        data_prop: bool,
+        known: Mapping[str, TypeProto],
+        infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
         part = ModelProto()
@@ -262,10 +270,10 @@ class GraphIndex:
         for name, kind in known.items():
             part.graph.value_info.add(name=name, type=kind)
         try:
-            inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
+            inferred = infer(part, data_prop)
         except (shape_inference.InferenceError, RuntimeError, ValueError):
             return []
-        return [info for info in inferred.graph.value_info if info.HasField("type")]
+        return [info for info in inferred if info.HasField("type")]
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -432,6 +440,18 @@ class _Reads(Sequence[list[str]]):
             names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
+
+
+Infer = Callable[[ModelProto, bool], Iterable[ValueInfoProto]]
+"""(model, data propagation) -> the declarations that ONNX's inference adds.
+
+Raises `InferenceError`, `RuntimeError` or `ValueError` where it cannot.
+"""
+
+
+def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
+    inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
+    return list(inferred.graph.value_info)
 
 
 def captured(node: NodeProto) -> list[str]:

@@ -81,6 +81,16 @@ class Observer:
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
     ) -> Iterator[tuple[str, Value]]:
         """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
+        for part, needed in self.parts(values, progress):
+            yield from self.stream(part, needed)
+
+    def parts(
+        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """(values to compute next, those of them that later parts need), in topological order.
+
+        What no later part needs is let go of before the next one.
+        """
         index = self.index
         order = sorted(values, key=index.rank.__getitem__)
         start = 0
@@ -89,7 +99,7 @@ class Observer:
             stop = bisect_right(order, end, start, key=index.rank.__getitem__)
             part = order[start:stop]  # all that is wanted of a node
             progress(f"{start} of {len(order)} values computed")
-            yield from self.stream(part, [n for n in part if index.last_use.get(n, -1) > end])
+            yield part, [n for n in part if index.last_use.get(n, -1) > end]
             self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
             start = stop
 

@@ -201,10 +201,26 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
             known = set() if found else {name.rpartition(".")[2] for name in origins.classes}
         case _:
             found, what = origins.from_source(pattern), "source line"
-            known = set() if found else {origin.source for origin in origins}
+            known = set() if found else {origin.source for origin in origins} - {""}
     if not found:
-        raise UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+        error = UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+        error.hint = _instead(index, what, pattern, known) or error.hint
+        raise error
     return found
+
+
+def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str | None:
+    """What to say of a place that the model does not have, unless it is the closest names."""
+    if not known:
+        return "PyTorch's exporters write scopes down, the dynamo one classes and lines too"
+    if what == "class" and pattern in index.operators:
+        return f"an operator is named so: 'op:{pattern}'"
+    file, _, line = pattern.rpartition(":")
+    lines = [int(other.rpartition(":")[2]) for other in known if other.startswith(f"{file}:")]
+    if what != "source line" or not line.isdecimal() or not lines:
+        return None
+    near = sorted(sorted(lines, key=lambda other: abs(other - int(line)))[:4])
+    return f"closest lines: {', '.join(f'{file}:{number}' for number in near)}"
 
 
 def _globbed(index: GraphIndex, pattern: str) -> list[str]:

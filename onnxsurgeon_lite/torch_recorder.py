@@ -27,32 +27,21 @@ import sys
 import traceback
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import torch
 
-DTYPES = {
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float8_e4m3fn: "float8e4m3fn",
-    torch.float8_e4m3fnuz: "float8e4m3fnuz",
-    torch.float8_e5m2: "float8e5m2",
-    torch.float8_e5m2fnuz: "float8e5m2fnuz",
-    torch.int64: "int64",
-    torch.int32: "int32",
-    torch.int16: "int16",
-    torch.int8: "int8",
-    torch.uint8: "uint8",
-    torch.uint16: "uint16",
-    torch.uint32: "uint32",
-    torch.uint64: "uint64",
-    torch.bool: "bool",
-    torch.complex64: "complex64",
-    torch.complex128: "complex128",
+_DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool"),
+    *("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+DTYPES: dict[torch.dtype, str] = {
+    getattr(torch, name): {"float32": "float", "float64": "double"}.get(name, name.replace("_", ""))
+    for name in _DTYPES
+    if hasattr(torch, name)  # an older torch has fewer
 }
 """What ONNX calls each dtype."""
 
@@ -107,6 +96,7 @@ def record_module(
     Raises:
         RecordError: the module cannot be called so, its code raised, or a scope does not exist.
     """
+    module = getattr(module, "_orig_mod", module)  # what torch.compile was given
     samples = [Sample(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
     with _Folder(Path(folder)) as writer, _evaluating(module):
@@ -133,9 +123,8 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     file = _imported(path)
     factory = getattr(file, name, None)
     if not callable(factory):
-        close = difflib.get_close_matches(name, vars(file), n=3)
-        hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
-        raise RecordError(f"{path!r} has no function {name!r}", hint)
+        functions = [own for own, value in vars(file).items() if callable(value)]
+        raise RecordError(f"{path!r} has no function {name!r}", _closest(name, functions))
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
@@ -229,13 +218,17 @@ def _own_lines(error: BaseException) -> str:
 def _check(module: object, scopes: Sequence[str]) -> None:
     if not isinstance(module, torch.nn.Module):
         raise RecordError(f"{_kind(module)} is no torch.nn.Module", "give the module itself")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise RecordError(
+            "the module is TorchScript, which lets nothing look into it",
+            "give the module that it was made of",
+        )
     paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
     for pattern in scopes:
         if not any(_fits([pattern], path) for path in paths):
-            close = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.5)
-            hint = f"closest names: {', '.join(map(repr, close))}" if close else ""
             raise RecordError(
-                f"the module has no submodule {pattern!r} (it has {len(paths)})", hint
+                f"the module has no submodule {pattern!r} (it has {len(paths)})",
+                _closest(pattern, paths),
             )
     if any(p.is_meta for p in (*module.parameters(), *module.buffers())):
         raise RecordError(
@@ -243,10 +236,16 @@ def _check(module: object, scopes: Sequence[str]) -> None:
         )
 
 
+def _closest(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"closest names: {', '.join(map(repr, close))}" if close else ""
+
+
 def _kind(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_kind, value))})"
-    return "None" if value is None else f"a {type(value).__name__}"
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 @contextlib.contextmanager
@@ -268,19 +267,11 @@ def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
     if len(devices) != 1:
         return sample
     device = devices.pop()
-
-    def moved(value: object) -> object:
-        if isinstance(value, torch.Tensor):
-            return value.to(device)
-        if type(value) is tuple:
-            return tuple(map(moved, value))
-        if type(value) is list:
-            return [*map(moved, value)]
-        return {k: moved(v) for k, v in value.items()} if type(value) is dict else value
-
     with _explained(f"moving the arguments to {device}"):
-        kwargs = {name: moved(value) for name, value in sample.kwargs.items()}
-        return Sample(tuple(map(moved, sample.args)), kwargs)
+        args, kwargs = torch.utils._pytree.tree_map_only(
+            torch.Tensor, lambda tensor: tensor.to(device), (sample.args, sample.kwargs)
+        )
+    return Sample(args, kwargs)
 
 
 def _write_inputs(
@@ -347,7 +338,7 @@ def _record_calls(
             calls[path] += 1
             name = path or type(called).__name__
             name = f"{name}#{calls[path]}" if calls[path] > 1 else name
-            place = {"scope": path, "class": _class_name(called), "source": _caller()}
+            place = {"scope": path, "class": _class_name(type(called)), "source": _caller()}
             for part, tensor in flat(name, result):
                 writer.add(part, tensor, place)
 
@@ -355,8 +346,12 @@ def _record_calls(
 
     names: dict[torch.nn.Module, str] = {}
     for path, part in module.named_modules(remove_duplicate=False):
-        if _fits(scopes, path):
+        if not _fits(scopes, path):
+            continue
+        if not isinstance(part, torch.jit.ScriptModule):
             names.setdefault(part, path)
+        elif not isinstance(module.get_submodule(path.rpartition(".")[0]), torch.jit.ScriptModule):
+            writer.notes.append(f"{path!r} was not recorded: it is TorchScript")
     handles = [part.register_forward_hook(stored(path)) for part, path in names.items()]
     try:
         with _explained(f"{type(module).__name__}.forward"):
@@ -366,8 +361,8 @@ def _record_calls(
             handle.remove()
 
 
-def _class_name(module: torch.nn.Module) -> str:
-    return f"{type(module).__module__}.{type(module).__qualname__}"
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _caller() -> str:
@@ -400,11 +395,9 @@ def _record_operators(
         def run_node(self, n: torch.fx.Node) -> object:
             result = super().run_node(n)
             place = _node_place(n)
-            if n.op == "call_function" and _fits(scopes, place["scope"]):
-                for name, tensor in (
-                    flat(n.name, result) if isinstance(result, torch.Tensor) else ()
-                ):
-                    writer.add(name, tensor, place)
+            wanted = n.op == "call_function" and _fits(scopes, place["scope"])
+            if wanted and isinstance(result, torch.Tensor):
+                writer.add(n.name, result, place)
             return result
 
     graph = program.module()
@@ -449,7 +442,7 @@ def _node_place(node: torch.fx.Node) -> dict[str, str]:
     if own:
         number = own[-1][1].split("line ")[1].split(",")[0]
         source = f"{os.path.basename(own[-1][0])}:{number}"
-    class_name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    class_name = kind if isinstance(kind, str) else _class_name(kind)
     return {"scope": path, "class": class_name, "source": source}
 
 
@@ -470,7 +463,7 @@ class _Folder:
             self.folder.mkdir(exist_ok=True)
             self._file = open(self.folder / ".values.bin", "wb", 1 << 20)  # noqa: SIM115
         except OSError as error:
-            raise RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}") from error
+            raise self._cannot_write(error) from error
         return self
 
     def __exit__(
@@ -479,17 +472,24 @@ class _Folder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
-        temporary = self.folder / ".values.bin"
-        if error is not None:
-            temporary.unlink()
-            if self._made:
+        values, index = self.folder / ".values.bin", self.folder / ".index.json"
+        try:
+            self._file.close()
+            if error is None:
+                index.write_text(self._index(), encoding="utf-8")
+                values.replace(self.folder / "values.bin")
+                index.replace(self.folder / "index.json")
+        except OSError as full:
+            if error is None:
+                raise self._cannot_write(full) from full
+        finally:
+            values.unlink(missing_ok=True)
+            index.unlink(missing_ok=True)
+            if self._made and not any(self.folder.iterdir()):
                 self.folder.rmdir()
-            return
-        index = self.folder / ".index.json"
-        index.write_text(self._index(), encoding="utf-8")
-        temporary.replace(self.folder / "values.bin")
-        index.replace(self.folder / "index.json")
+
+    def _cannot_write(self, error: OSError) -> RecordError:
+        return RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}")
 
     def add(self, name: str, tensor: torch.Tensor, place: Mapping[str, str]) -> None:
         """Append a tensor; one that was written and has not changed since is not written again."""
@@ -511,7 +511,7 @@ class _Folder:
             try:
                 self._file.write((ctypes.c_char * length).from_address(data.data_ptr()))
             except OSError as error:
-                raise RecordError(f"cannot write {name!r}: {error.strerror}") from error
+                raise self._cannot_write(error) from error
         where = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
         return {**where, "offset": offset, "length": length}
 

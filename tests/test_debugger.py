@@ -263,12 +263,34 @@ def test_unknown_names_offer_the_closest(fork):
 
 
 def test_a_condition_that_fails_says_so(fork):
-    fork.break_("c", "nothing > 1")
+    fork.break_("c", "out.nothing > 1")
 
-    with pytest.raises(UsageError, match="'nothing' is not defined") as caught:
+    with pytest.raises(UsageError, match="has no attribute 'nothing'") as caught:
         fork.run()
 
     assert "out, outs, node, iteration" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("condition", "wrong", "hint"),
+    [
+        ("isnann(out)", "isnann", "closest names: 'isnan'"),
+        ("abs(out) > q7z", "q7z", "it can use out, outs, node, iteration, numpy's"),
+        ("any(each > most for each in out)", "most", "it can use out"),
+    ],
+)
+def test_a_condition_names_what_there_is(fork, condition, wrong, hint):
+    with pytest.raises(UsageError, match=f"uses '{wrong}', which is not known") as caught:
+        fork.break_("c", condition)
+
+    assert hint in caught.value.hint
+    assert not len(fork.breakpoints)
+
+
+def test_a_condition_may_define_names_of_its_own(fork):
+    fork.break_("c", "any((lambda most: each.max() > (least := most))(-1.0) for each in out)")
+
+    assert fork.run().node == "Abs (@2)"
 
 
 def test_an_edited_model_starts_again_with_what_fits(fork, model_of):
@@ -316,12 +338,13 @@ def test_ctrl_c_ends_a_run_names_the_node_and_keeps_the_values(model_of, shared)
     assert dbg["n"].tolist() == [-1]
 
 
-LONG = """long (float[1] x) => (float[n, n] z) <int64[2] sizes = {6000, 6000}> {
+LONG_SIZES = "<int64[2] sizes = {6000, 6000}>"
+LONG = f"""long (float[1] x) => (float[n, n] z) {LONG_SIZES} {{
     a = Neg(x)
     wide = Expand(a, sizes)
     y = MatMul(wide, wide)
     z = Abs(y)
-}"""
+}}"""
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -342,9 +365,12 @@ def test_ctrl_c_ends_a_long_kernel_and_the_session_lives(model_of):
 @pytest.mark.usefixtures("interruptible")
 def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model_of):
     notes = []
+    text = LONG.replace("(float[1] x)", "(float[1] x, int64[2] sizes)").replace(LONG_SIZES, "")
+    feeds = {"x": np.ones(1, np.float32), "sizes": np.array([6000, 6000])}
     with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
-        for seconds in (0.3, 1.2):
+        runtime.about()  # it has started
+        dbg = Debugger(model_of(text), feeds, runtime=runtime)
+        for seconds in (0.5, 1.2):
             threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
             with pytest.raises(KeyboardInterrupt) as caught:
                 dbg.run()
@@ -353,6 +379,21 @@ def test_nodes_that_were_interrupted_together_run_one_by_one_the_next_time(model
     first, second = notes
     assert first.startswith("while computing 4 nodes, Neg (@0) to Abs (@3); they run one by one")
     assert second == "while computing MatMul (@2)"
+    assert dbg.place == "@1"
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_long_kernel_is_named_at_once_where_its_sizes_are_known(model_of):
+    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
+        runtime.about()  # it has started
+        dbg = Debugger(model_of(LONG), {"x": np.ones(1, np.float32)}, runtime=runtime)
+        dbg.frame.index.learn_types(["y"])
+        threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        with pytest.raises(KeyboardInterrupt) as caught:
+            dbg.run()
+
+    assert caught.value.__notes__ == ["while computing MatMul (@2)"]
     assert dbg.place == "@1"
 
 

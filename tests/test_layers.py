@@ -13,7 +13,7 @@ PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
 FLOORS = (
     ("errors", "names", "search", "torch_recorder"),
-    ("wire", "tensors", "walk"),
+    ("wire", "tensors", "walk", "signature"),
     ("comparison", "model", "scopes"),
     ("graph", "references", "storage"),
     ("inner",),

@@ -17,6 +17,7 @@ from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameEr
 from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.match import aligned, feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.match.contents import agreeing
 from onnxsurgeon_lite.match.models import (
     MatchResult,
     feeds_of_other,
@@ -24,10 +25,11 @@ from onnxsurgeon_lite.match.models import (
     match_references,
 )
 from onnxsurgeon_lite.match.renumbered import renumbered
-from onnxsurgeon_lite.match.sides import Fact
-from onnxsurgeon_lite.match.signatures import distance, signature_of, tolerance, transposition
+from onnxsurgeon_lite.match.sides import Fact, side_of_model
+from onnxsurgeon_lite.match.signatures import transposition
 from onnxsurgeon_lite.recording import computed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.signature import signature_of
 from onnxsurgeon_lite.torch_recorder import record_module
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
@@ -122,6 +124,10 @@ def references(tmp_path_factory) -> ReferenceSet:
     return open_references(folder)
 
 
+def pairs_of(result: MatchResult) -> dict[str, str]:
+    return {pair.a: pair.b for pair in result.matching.pairs}
+
+
 def wrong_pairs(result: MatchResult, a: GraphIndex, b: GraphIndex, runtime: Runtime) -> list:
     """The pairs whose values disagree on feeds that the matching has not seen."""
     feeds = made(a, seed=7)
@@ -153,7 +159,7 @@ def test_what_modules_returned_is_matched_with_each_export(exporter, models, ref
 
     result = match_references(references, index, feeds, runtime)
 
-    paired = {pair.a: pair.b for pair in result.matching.pairs}
+    paired = pairs_of(result)
     assert {"blocks.1.q", "blocks.1.k", "blocks.2.norm", "blocks.0", "head"} <= paired.keys()
     assert [value.name for value in result.only_a] == ["stem.0"]  # folded into what stem.1 returned
     for one, other in paired.items():
@@ -255,6 +261,26 @@ def test_the_items_of_a_list_are_where_their_weights_are(ones, others, moves):
     assert found == {f"list.{i}": f"list.{'?' if j is None else j}" for i, j in moves.items()}
 
 
+def test_weights_say_more_than_names(model_of, runtime):
+    v = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+    w = v + (np.arange(8) == 7).astype(np.float32)[:, None]  # alike where x is not zero
+    x = np.random.default_rng(1).normal(size=(8, 8)).astype(np.float32) * (np.arange(8) < 7)
+    text = "g (float[8,8] x) => (float[8,4] t, float[8,4] u) { t = MatMul(x, T) u = MatMul(x, U) }"
+    indexes = []
+    for first, second in ((v, w), (w, v)):
+        proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+        weights = (
+            onnx.numpy_helper.from_array(first, "T"),
+            onnx.numpy_helper.from_array(second, "U"),
+        )
+        proto.graph.initializer.extend(weights)
+        indexes.append(GraphIndex.of(model_of(proto, f"{len(indexes)}.onnx")))
+
+    result = match_models(*indexes, {"x": x.astype(np.float32)}, runtime)
+
+    assert pairs_of(result) == {"x": "x", "t": "u", "u": "t"}
+
+
 TWINS = """g (float[32] x) => (float[32] y, float[32] z) {
     a = Identity(x) b = Identity(x) y = Neg(a) z = Abs(b)
 }"""
@@ -266,7 +292,7 @@ def test_values_of_equal_bytes_are_told_apart_by_structure_or_left(model_of, run
 
     result = match_models(one, other, made(one), runtime)
 
-    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    pairs = pairs_of(result)
     assert pairs["y"] == "y"
     assert pairs["z"] == "z"
     assert len({*pairs.values()}) == len(pairs)
@@ -286,7 +312,7 @@ def test_the_runtime_s_optimised_graph_is_matched_without_a_wrong_pair(
 
     assert not wrong_pairs(result, a, b, runtime)
     kept = [name for name in a.producer if name in b.producer]
-    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    pairs = pairs_of(result)
     assert len(kept) >= 20
     assert {name: pairs.get(name) for name in kept} == {name: name for name in kept}
 
@@ -331,7 +357,7 @@ def test_a_fused_node_is_the_node_that_has_its_weight_or_the_value_after_it(mode
 
     result = match_models(a, b, made(a), runtime)
 
-    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    pairs = pairs_of(result)
     assert pairs == {"x": "x", "m": "g", "y": "y"}
     assert result.matching.aliases == {"h": "m"}
 
@@ -348,9 +374,23 @@ def test_where_only_values_say_it_the_innermost_module_s_value_is_taken(
 
     result = match_references(stored, index, feeds_in_order(index, stored), runtime)
 
-    pairs = {pair.a: pair.b for pair in result.matching.pairs}
+    pairs = pairs_of(result)
     assert pairs["0.0"] == "h"
     assert {"0.1": "0.0", "0": "0.0"}.items() <= result.matching.aliases.items()
+
+
+def test_what_passes_a_tensor_on_is_known_also_where_the_model_is_wrong(
+    model_of, runtime, tmp_path
+):
+    chain = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout()))
+    record_module(chain.eval(), (torch.randn(4, 8),), folder=tmp_path / "refs")
+    index = GraphIndex.of(model_of("g (float[4,8] q) => (float[4,8] y) { y = Cos(q) }"))
+    stored = open_references(tmp_path / "refs")
+
+    result = match_references(stored, index, feeds_in_order(index, stored), runtime)
+
+    (wrong,) = (pair.a for pair in result.matching.pairs if pair.agrees is False)
+    assert result.matching.aliases == dict.fromkeys(("0.0", "0.1", "0"), wrong)
 
 
 def test_nothing_is_invented_for_models_that_have_nothing_in_common(model_of, runtime):
@@ -374,14 +414,9 @@ MEASURED_SIZE = """g (float[4,8] x) => (float[8,4] y) {
 
 
 def test_a_size_that_only_one_side_computes_is_no_difference(model_of, runtime):
-    one, other = (
-        GraphIndex.of(model_of(in_modules(text), f"{i}.onnx"))
-        for i, text in enumerate((KNOWN_SIZE, MEASURED_SIZE))
-    )
+    pairs = pairs_in_modules(KNOWN_SIZE, MEASURED_SIZE, model_of, runtime)
 
-    result = match_models(one, other, made(one), runtime)
-
-    assert {(pair.a, pair.b) for pair in result.matching.pairs} == {(v, v) for v in "xstrqy"}
+    assert pairs == {value: value for value in "xstrqy"}
 
 
 HALVED_LAST = """g (float[4,8] x) => (float[4,8] y) {
@@ -395,16 +430,16 @@ HALVED_FIRST = """g (float[4,8] x) => (float[4,8] y) {
 
 
 def test_a_node_that_may_have_a_counterpart_is_not_taken_for_inserted(model_of, runtime):
-    one, other = (
-        GraphIndex.of(model_of(in_modules(text), f"{i}.onnx"))
-        for i, text in enumerate((HALVED_LAST, HALVED_FIRST))
-    )
+    pairs = pairs_in_modules(HALVED_LAST, HALVED_FIRST, model_of, runtime)
 
-    result = match_models(one, other, made(one), runtime)
-
-    pairs = {pair.a: pair.b for pair in result.matching.pairs}
     assert pairs["s"] == "s"
     assert pairs.get("p") != "m"  # which is half of it
+
+
+def pairs_in_modules(one: str, other: str, model_of, runtime: Runtime) -> dict[str, str]:
+    a = GraphIndex.of(model_of(in_modules(one), "a.onnx"))
+    b = GraphIndex.of(model_of(in_modules(other), "b.onnx"))
+    return pairs_of(match_models(a, b, made(a), runtime))
 
 
 def in_modules(text: str) -> onnx.ModelProto:
@@ -430,13 +465,22 @@ def test_a_transposed_value_is_found_with_its_order_of_axes(model_of, runtime):
 
 def test_a_shuffled_tensor_is_another_one():
     array = np.random.default_rng(0).normal(size=(8, 9)).astype(np.float32)
-    one, same = signature_of(array), signature_of(array + np.float32(1e-6))
-    shuffled = signature_of(np.random.default_rng(1).permuted(array, axis=1))
+    shuffled = np.random.default_rng(1).permuted(array, axis=1)
+    given = {
+        "one": array,
+        "same": array + np.float32(1e-6),
+        "shuffled": shuffled,
+        "turned": array.T,
+    }
+    one, same, shuffled, turned = (Fact(name, rank) for rank, name in enumerate(given))
+    for fact in (one, same, shuffled, turned):
+        fact.see(given[fact.name])
 
-    assert distance(one, same) < tolerance(one, same)
-    assert distance(one, shuffled) > tolerance(one, shuffled)
-    assert transposition(one, shuffled) is None
-    assert transposition(one, signature_of(array.T)) == (1, 0)
+    assert agreeing(one, same)
+    assert not agreeing(one, shuffled)
+    assert agreeing(one, turned)
+    assert transposition(one.signature, turned.signature) == (1, 0)
+    assert transposition(one.signature, shuffled.signature) is None
 
 
 @pytest.mark.parametrize(
@@ -614,3 +658,35 @@ def test_transformers_modules_are_matched_with_their_export(make, runtime, tmp_p
 def parents(scope: str) -> list[str]:
     parts = scope.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (1, 40, 60), (40, 1, 60, 1), (2400,), (2,) * 11])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_large_tensor_is_summed_up_where_it_is_as_it_would_be_here(runtime, shape, dtype):
+    array = np.random.default_rng(0).normal(size=shape).astype(dtype)
+
+    runtime.put("x", array)
+    [(name, found, signature)] = runtime.signatures(["x"])
+    runtime.forget(["x"])
+
+    assert (name, found) == ("x", shape)
+    expected = signature_of(array)
+    assert (signature.shape, signature.half) == (shape, dtype == np.float16)
+    np.testing.assert_array_equal(signature.packed(), expected.packed())
+    assert len(signature.means) == len(expected.means)
+
+
+def test_the_mean_over_the_other_axes_is_that_of_each_axis():
+    array = np.random.default_rng(0).normal(size=(5, 1, 4, 3)).astype(np.float32)
+
+    for axis, mean in enumerate(signature_of(array).means):
+        others = tuple(other for other in range(4) if other != axis)
+        np.testing.assert_allclose(mean, array.mean(axis=others), rtol=1e-4, atol=1e-6)
+
+
+def test_a_large_tensor_of_one_number_has_its_shape_alone(runtime, model_of):
+    index = GraphIndex.of(model_of("g (float[40,60] x) => (float[40,60] y) { y = Sub(x, x) }"))
+
+    fact = side_of_model(index, made(index), runtime).facts["y"]
+
+    assert (fact.shape, fact.signature, fact.small) == ((40, 60), None, None)

@@ -67,15 +67,20 @@ def test_nothing_is_wrong_with_it(folder, tmp_path):
     assert "agrees" in done.output
 
 
-def test_one_altered_weight_is_all_that_is_found(folder, tmp_path):
+@pytest.fixture(scope="module")
+def wrong(folder) -> Path:
+    """`v2.onnx` with one weight altered."""
     proto = onnx.load(folder / "v2.onnx")
     weight = next(t for t in proto.graph.initializer if t.name == "second.weight")
     altered = numpy_helper.to_array(weight) + np.float32(0.1)
     weight.CopyFrom(numpy_helper.from_array(altered, weight.name))
-    onnx.save(proto, tmp_path / "wrong.onnx")
+    onnx.save(proto, folder / "wrong.onnx")
+    return folder / "wrong.onnx"
 
+
+def test_one_altered_weight_is_all_that_is_found(folder, wrong, tmp_path):
     done = onnxdbg(
-        *("bisect", tmp_path / "wrong.onnx", "--reference", folder / "refs"),
+        *("bisect", wrong, "--reference", folder / "refs"),
         *("-o", tmp_path / "culprit"),
     )
 
@@ -84,6 +89,19 @@ def test_one_altered_weight_is_all_that_is_found(folder, tmp_path):
     source = Path(__file__).read_text().splitlines()
     line = next(n for n, text in enumerate(source, 1) if "self.gate(self.second(" in text)
     assert f"scope: second (Conv2d), test_next_export.py:{line}" in done.output
+
+
+def test_a_session_compares_with_references_of_other_names(folder, wrong):
+    session = ("repl", wrong, "--reference", folder / "refs")
+
+    walked = onnxdbg(*session, "-c", "break scope:second; run; heal scope:second; continue")
+    unmatched = onnxdbg(*session, "--map", "names", "-c", "break scope:second; run")
+
+    assert walked.exit_code == 0, walked.output
+    at, healed, end = (walked.output.index(word) for word in ("MISMATCH", "agrees", "at the end"))
+    assert at < healed < end
+    assert "agrees" in walked.output[end:]
+    assert "MISMATCH" not in unmatched.output
 
 
 def test_values_of_two_exports_are_compared_side_by_side(folder):

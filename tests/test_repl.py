@@ -1,19 +1,26 @@
 """The session: what is a command and what is Python, every command, what a user can do wrong."""
 
+import shutil
 import subprocess
 import sys
+import time
 import tomllib
 
 import numpy as np
 import pytest
 from conftest import FIXTURES
+from onnx import parser, shape_inference
 
-from onnxsurgeon_lite import load, open_references
+from onnxsurgeon_lite import Model, load, open_references
+from onnxsurgeon_lite.browsing import Graph
+from onnxsurgeon_lite.completing import Names
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.passes import PASSES
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.repl.commands import COMMANDS
 from onnxsurgeon_lite.repl.completion import complete, words
 from onnxsurgeon_lite.repl.opening import open_session
+from onnxsurgeon_lite.repl.preparing import Preparation
 from onnxsurgeon_lite.repl.script import run_script
 from onnxsurgeon_lite.repl.shell import transformed
 from onnxsurgeon_lite.repl.words import command_of, split
@@ -28,6 +35,40 @@ def session():
     session = open_session(FAULTY, reference=REFERENCES)
     with session.dbg:
         yield session
+
+
+@pytest.fixture
+def large():
+    """An index of more nodes than a look waits for."""
+    steps = (f"v{i + 1} = Relu(v{i})" for i in range(5_000))
+    text = f"g (float[2, 3] v0) => (float[2, 3] v5000) {{ {' '.join(steps)} }}"
+    return GraphIndex.of(
+        Model(parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}'))
+    )
+
+
+def prepared(index):
+    """What a session does while its user types."""
+    Preparation(lambda: Names(index)).begin()
+    assert repr(Graph(index)["v7"]).startswith(
+        "value 'v7' type not inferred yet: Relu @6 -> Relu @7"
+    )
+    deadline = time.monotonic() + 60
+    while index.learning and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return repr(Graph(index)["v7"])
+
+
+def test_the_types_of_a_large_graph_are_inferred_in_another_process(large, monkeypatch):
+    monkeypatch.setattr(shape_inference, "infer_shapes", None)
+
+    assert prepared(large) == "value 'v7' float [2, 3]: Relu @6 -> Relu @7"
+
+
+def test_a_look_goes_on_without_types_when_their_inference_died(large, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+
+    assert prepared(large) == "value 'v7' unknown type: Relu @6 -> Relu @7"
 
 
 @pytest.fixture
@@ -337,3 +378,20 @@ def test_commands_are_completed_and_python_is_left_alone(session):
     assert list(words("co")) == ["continue", "compare"]
     assert list(words("")) == []
     assert complete(session, "x = gra") is None
+
+
+def test_a_condition_uses_what_the_user_defined_and_sees_it_change(said):
+    said("most = 1e9", "break 25 if out.max() > most", "most = -1e9")
+
+    assert said("run")[0].startswith("breakpoint 1 at")
+
+
+def test_an_export_leaves_nothing_behind_when_it_cannot_be_written(said, tmp_path):
+    said("model.set_constant('convs1.0.weight', np.zeros((3, 3, 3, 3), np.float32))")
+    folder = tmp_path / "missing"
+
+    assert f"mkdir -p {folder}" in said(f"export {folder}/session.py", well=False)[1]
+
+    (tmp_path / "recipe.toml").mkdir()
+    assert "is no regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]

@@ -142,14 +142,27 @@ def test_a_place_in_the_program_selects_its_values(selector, values):
 
 
 @pytest.mark.parametrize(
-    ("selector", "closest"),
-    [("scope:convs22", "convs2"), ("class:Conv2", "Conv2d"), ("src:make_fixtures.py:1", None)],
+    ("selector", "hint"),
+    [
+        ("scope:convs22", "closest names: 'convs2'"),
+        ("class:Conv2", "closest names: 'Conv2d'"),
+        ("class:Conv", "an operator is named so: 'op:Conv'"),
+        ("src:make_fixtures.py:90", "closest lines: make_fixtures.py:98, make_fixtures.py:99"),
+    ],
 )
-def test_an_unknown_place_offers_the_closest(selector, closest):
+def test_an_unknown_place_offers_the_closest(selector, hint):
     with pytest.raises(UnknownNameError) as caught:
         select_values(index_of("whole_model_dynamo"), [selector])
 
-    assert closest is None or closest in caught.value.closest
+    assert caught.value.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("selector", ["class:Conv2d", "src:model.py:42"])
+def test_where_the_exporter_wrote_no_such_places_down_that_is_said(selector):
+    with pytest.raises(UnknownNameError) as caught:
+        select_values(index_of("whole_model_torchscript"), [selector])
+
+    assert "the dynamo one classes and lines" in caught.value.hint
 
 
 def test_a_value_that_is_called_like_a_selector_is_that_value(model_of):

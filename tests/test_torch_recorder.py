@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 import shutil
 import subprocess
 import sys
@@ -152,6 +153,92 @@ def test_a_value_that_several_modules_return_is_written_once(tmp_path):
     assert len({v["offset"] for v in values}) == 2
 
 
+class Tied(torch.nn.Module):
+    """The first and the last layer have one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(9, 4)
+        self.head = torch.nn.Linear(4, 9, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        return self.head(self.embed(ids))
+
+
+def test_modules_with_tied_weights_are_stored_apart(tmp_path):
+    torch.manual_seed(0)
+    tied, ids = Tied(), torch.tensor([[1, 8, 3]])
+
+    stored = recorded(tied, (ids,), tmp_path / "refs")
+
+    assert list(stored) == ["ids", "embed", "head", "Tied"]
+    weight = tied.embed.weight.detach().numpy()
+    np.testing.assert_array_equal(stored.read("embed"), weight[[[1, 8, 3]]])
+    np.testing.assert_allclose(stored.read("head"), weight[[[1, 8, 3]]] @ weight.T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_module_in_half_precision_is_stored_bit_by_bit(net, dtype, tmp_path):
+    x = torch.randn(2, 4, dtype=dtype)
+
+    stored = recorded(net.to(dtype), (x,), tmp_path / "refs")
+
+    with torch.no_grad():
+        first = net.first(x)
+    found = stored.read("first")
+    assert found.dtype.name == str(dtype).removeprefix("torch.")
+    assert found.tobytes() == first.view(torch.uint8).numpy().tobytes()
+
+
+class Gated(torch.nn.Module):
+    """Which of two layers is called depends on the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.high(x) if x.sum() > 0 else self.low(x)
+
+
+def test_of_branches_that_depend_on_data_the_one_that_was_taken_is_stored(tmp_path):
+    recorded(Gated(), [(torch.ones(1, 2),), (-torch.ones(1, 2),)], tmp_path / "refs")
+
+    taken = [list(open_references(tmp_path / "refs", sample=number)) for number in (0, 1)]
+    assert taken == [["x", "high", "Gated"], ["x", "low", "Gated"]]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_what_is_torchscript_is_noted_and_the_modules_around_it_are_stored(tmp_path):
+    inner = torch.jit.script(torch.nn.Sequential(torch.nn.ReLU()))
+    outer = torch.nn.Sequential(torch.nn.Linear(4, 4), inner)
+
+    notes = record_module(outer, (torch.randn(2, 4),), folder=tmp_path / "refs").notes
+    with pytest.raises(RecordError, match="the module is TorchScript"):
+        record_module(inner, (torch.randn(2, 4),), folder=tmp_path / "none")
+
+    assert notes == ["'1' was not recorded: it is TorchScript"]
+    assert list(open_references(tmp_path / "refs")) == ["input", "0", "Sequential"]
+
+
+class Compiled(torch.nn.Module):
+    """As torch.compile makes one."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, *args, **kwargs):
+        return self._orig_mod(*args, **kwargs)
+
+
+def test_a_compiled_module_is_stored_as_the_one_it_was_made_of(net, tmp_path):
+    stored = recorded(Compiled(net), (torch.randn(2, 4),), tmp_path / "refs")
+
+    assert list(stored)[:3] == ["x", "first", "relu"]
+
+
 @pytest.mark.parametrize(
     ("args", "names", "expected"),
     [
@@ -212,6 +299,21 @@ def test_what_cannot_be_recorded_is_told_and_leaves_nothing(
     assert not (tmp_path / "refs").exists()
 
 
+@pytest.mark.parametrize("room", [0, 100, 10_000])
+def test_a_disk_that_is_full_is_told_and_leaves_nothing(net, room, tmp_path):
+    wide = torch.randn(1000 if room else 2, 4)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(RecordError, match=r"cannot write to '.*refs': File too large"):
+            record_module(net, (wide,), folder=tmp_path / "refs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert not (tmp_path / "refs").exists()
+
+
 class Branches(torch.nn.Module):
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x
@@ -232,6 +334,7 @@ def raises(): return helper()
 def helper(): raise ValueError("no weights")
 def needs(a): return a
 def nothing(): return None
+def numbers(): return 1, 2.0
 def exits(): raise SystemExit(3)
 """
 
@@ -250,6 +353,7 @@ def factories(tmp_path):
         ("raises", "factory 'raises' raised ValueError: no weights"),
         ("needs", "needs arguments"),
         ("nothing", "returned None, not a module"),
+        ("numbers", r"returned \(an int, a float\), not a module"),
         ("exits", "factory 'exits' raised SystemExit: 3"),
         ("god", "has no function 'god'"),
     ],

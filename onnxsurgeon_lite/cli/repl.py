@@ -17,6 +17,7 @@ def repl(
     reference: Annotated[
         Path | None, typer.Option("--reference", help=options.REFERENCES, show_default=False)
     ] = None,
+    mapping: options.Map = None,
     commands: Annotated[
         str | None,
         typer.Option("-c", help='Run these and leave: "break 25; run; print 25".'),
@@ -48,6 +49,7 @@ def repl(
             options.recipe(seed, dim, fill),
             options.tolerance(rtol, atol),
             options.byte_size(memory),
+            mapping,
         )
         if commands is None and sys.stdin.isatty():
             from onnxsurgeon_lite.repl.shell import run_shell

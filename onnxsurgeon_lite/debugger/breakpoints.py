@@ -1,7 +1,10 @@
 """Where to stop: nodes that a selector means, in the main graph and in bodies, and on which condition."""
 
+import ast
+import builtins
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from types import CodeType
 
 import numpy as np
@@ -12,7 +15,10 @@ from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.runtime.session import Value
 
 Facts = Mapping[str, Value | list[Value] | int | str]
-"""What a condition is told: `out` (the first output), `outs`, `iteration` and `node`."""
+"""What a condition is told, by the names of `FACTS`."""
+
+FACTS = ("out", "outs", "node", "iteration")  # its first output, all, what it is, that of its loop
+_USABLE = f"it can use {', '.join(FACTS)}, numpy's functions, np, and what the session defines"
 
 Condition = Callable[[Facts], bool]
 
@@ -53,24 +59,44 @@ class Breakpoint:
         except Exception as error:
             raise UsageError(
                 f"the condition of {self} fails: {type(error).__name__}: {error}",
-                f"it can use {', '.join(told)}, numpy's functions and np",
+                _USABLE,
             ) from error
 
 
 def expression(text: str, names: Mapping[str, object]) -> Condition:
     """A condition from a Python expression, which can use numpy's functions and the names.
 
+    Args:
+        names: what else it can use, as they are when it is asked.
+
     Raises:
         SyntaxError: it is no expression.
+        UsageError: it uses another name.
     """
-    code: CodeType = compile(text.strip(), "<condition>", "eval")
-    known = {**vars(np), "np": np}
+    tree = ast.parse(text.strip(), "<condition>", "eval")
+    code: CodeType = compile(tree, "<condition>", "eval")
+    known = {**vars(builtins), **vars(np), "np": np}
+    for name in _free(tree):
+        if not (name in known or name in names or name in FACTS):
+            near = get_close_matches(name, [*FACTS, *names, *known])
+            hint = f"closest names: {', '.join(map(repr, near))}" if near else _USABLE
+            raise UsageError(
+                f"the condition {text.strip()!r} uses {name!r}, which is not known", hint
+            )
 
     def condition(facts: Facts) -> bool:
         answer: bool = eval(code, {**known, **names, **facts})
         return answer
 
     return condition
+
+
+def _free(tree: ast.AST) -> list[str]:
+    """The names that an expression uses and does not define itself."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return [node.id for node in names if node.id not in own]
 
 
 class Breakpoints:

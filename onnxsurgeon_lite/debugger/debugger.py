@@ -34,6 +34,7 @@ class Debugger:
 
     Attributes:
         breakpoints: to be iterated.
+        names: what conditions can use, besides what they are told of a node and numpy.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Debugger:
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
         self._looker = Looker(self._execution, self.breakpoints, references, tolerance)
+        self.names: Mapping[str, object] = {"dbg": self}
         for name, value in (feeds or {}).items():
             self.feed(name, value)
 
@@ -126,18 +128,18 @@ class Debugger:
             node = "" if position is None else frame.describe(position)
             origin = "" if position is None else str(frame.index.origins[position])
             graph = at(frame.path, frame.numbers)
-            levels.append(Level(graph, node, origin, frame.place, len(frame.index.order)))
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes)))
         return levels
 
     def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
         """Stop after the nodes that a selector means, where the condition holds.
 
         Raises:
-            UnknownNameError, UsageError: there is no such node.
+            UnknownNameError, UsageError: there is no such node, or the condition uses a name that is not known.
             SyntaxError: the condition is no Python expression.
         """
         if isinstance(condition, str):
-            told = expression(condition, {"dbg": self})
+            told = expression(condition, self.names)
             return self.breakpoints.add(required(selector), told, condition)
         return self.breakpoints.add(required(selector), condition)
 

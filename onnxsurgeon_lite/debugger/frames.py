@@ -9,6 +9,7 @@ from time import monotonic
 from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite import walk
+from onnxsurgeon_lite.debugger.effort import takes_long
 from onnxsurgeon_lite.graph import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.inner import at
 from onnxsurgeon_lite.observe import Observer
@@ -77,7 +78,7 @@ class Frame:
     @property
     def ended(self) -> bool:
         """Whether all nodes were passed."""
-        return self.place >= len(self.index.order)
+        return self.place >= len(self.index.nodes)
 
     def node_id(self, position: int) -> str:
         """The printable id of a node."""
@@ -175,9 +176,10 @@ class Frame:
         self.machine.working = None
 
     def _together(self, region: Sequence[int]) -> Sequence[int]:
-        """The first nodes; one that might not end is run by itself, so that it can be named."""
+        """The first nodes; one that might take long, or not end, is run by itself, so that it can be named."""
         for place, position in enumerate(region):
-            if (self.scope, position) in self.machine.slow or self._may_hang(position):
+            slow = (self.scope, position) in self.machine.slow or takes_long(self.index, position)
+            if slow or self._may_hang(position):
                 return region[: max(1, place)]
         return region
 

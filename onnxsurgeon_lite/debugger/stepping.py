@@ -85,7 +85,7 @@ class Stepper:
             if hits:
                 frame.place += 1
                 return Halt("breakpoint", hits)
-        frame.place = len(frame.index.order)
+        frame.place = len(frame.index.nodes)
         return None
 
     def _prefetch(self, places: Sequence[int]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.errors import UsageError, WriteError
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model.files import Staging
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors import Array
 
@@ -42,13 +43,14 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
     Raises:
         WriteError: it cannot be written.
     """
-    stored = _Stored(path)
-    lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
-    needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
-    text = _SCRIPT.format(
-        source=source, name=path.name, numpy=needs_numpy, steps=lines, target=target
-    )
-    _write(path, text)
+    with Staging() as staging:
+        stored = _Stored(staging, path)
+        lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
+        needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
+        text = _SCRIPT.format(
+            source=source, name=path.name, numpy=needs_numpy, steps=lines, target=target
+        )
+        stored.finish(text)
 
 
 def write_recipe(steps: Sequence[Pass], path: Path) -> None:
@@ -58,32 +60,30 @@ def write_recipe(steps: Sequence[Pass], path: Path) -> None:
         WriteError: it cannot be written.
         UsageError: a recipe cannot say it.
     """
-    stored = _Stored(path)
-    _write(path, "\n".join(_table(step, stored) for step in steps))
+    with Staging() as staging:
+        stored = _Stored(staging, path)
+        stored.finish("\n".join(_table(step, stored) for step in steps))
 
 
 class _Stored:
-    """The files beside a script that hold its larger arrays."""
+    """A script, and the files beside it that hold its larger arrays; all of them or none."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, staging: Staging, path: Path) -> None:
+        self.staging = staging
         self.path = path
         self.count = 0
 
     def file(self, array: Array) -> str:
         self.count += 1
-        file = self.path.with_suffix(f".{self.count}.npy")
-        try:
+        path = self.path.with_suffix(f".{self.count}.npy")
+        with self.staging.open(path) as file:
             np.save(file, array)
-        except OSError as error:
-            raise WriteError(f"cannot write {str(file)!r}: {error.strerror}") from error
-        return str(file)
+        return str(path)
 
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise WriteError(f"cannot write {str(path)!r}: {error.strerror}") from error
+    def finish(self, text: str) -> None:
+        with self.staging.open(self.path) as file:
+            file.write(text.encode())
+        self.staging.commit()
 
 
 def _given(step: Pass) -> dict[str, object]:

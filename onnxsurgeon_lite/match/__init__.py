@@ -1,6 +1,6 @@
 """Values of two models, or of references and a model, side by side whatever they are called."""
 
-from onnxsurgeon_lite.match.aligning import aligned
+from onnxsurgeon_lite.match.aligning import aligned, needs_alignment
 from onnxsurgeon_lite.match.board import Pair
 from onnxsurgeon_lite.match.mapping import feeds_in_order, load_map, save_map
 from onnxsurgeon_lite.match.nodes import same_nodes
@@ -16,6 +16,7 @@ __all__ = [
     "load_map",
     "lost_note",
     "match",
+    "needs_alignment",
     "same_nodes",
     "save_map",
     "side_of_model",

@@ -34,7 +34,7 @@ def aligned(
         ReferenceSetError: nothing can be matched, or the map cannot be read.
         UnknownNameError: the map names what is not there.
     """
-    if how == "names" or (how is None and not has_other_names(references, index)):
+    if not needs_alignment(references, index, how):
         return references
     if how is not None and how != "auto":
         return renamed(references, load_map(Path(how)), index, static_shapes(index))
@@ -51,6 +51,11 @@ def aligned(
     fitted = renamed(references, pairs, index, shapes)
     notes = filter(None, (_told(matching, references, len(pairs)), lost_note(matching)))
     return ReferenceSet(fitted.place, fitted.entries, (*references.notes, *notes))
+
+
+def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:
+    """Whether `aligned` has something to do."""
+    return how != "names" and (how is not None or has_other_names(references, index))
 
 
 def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:

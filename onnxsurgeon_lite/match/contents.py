@@ -1,18 +1,19 @@
 """Pairs of values that hold the same numbers, in one order or transposed."""
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxsurgeon_lite.match.sides import Fact, Side
-from onnxsurgeon_lite.match.signatures import Signature, Stack, transposition
+from onnxsurgeon_lite.match.signatures import Pairs, Stack, transposition
+from onnxsurgeon_lite.signature import Signature
 
 _MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
 _ROUNDING = 2e-6  # nearer than this, candidates are equally near
-_SLACK = 2e-2  # of the norm; no tolerance is wider
+_AT_ONCE = 1 << 11  # pairs
+_SLACK = 1.1  # tolerances are of the larger norm, which may be the other one
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Candidate:
 
 def candidates(a: Side, b: Side) -> list[Candidate]:
     """Pairs whose contents agree, and where neither has a partner that agrees much better."""
-    shelves = _shelves(b)
     found: list[tuple[float, Candidate]] = []
-    for fact in a.facts.values():
-        if fact.signature is not None and fact.signature.elements in shelves:
-            found += shelves[fact.signature.elements].agreeing(fact, fact.signature)
+    others = _by_size(b)
+    for size, ones in _by_size(a).items():
+        found += _agreeing(ones, others.get(size, []))
+    found.sort(key=lambda each: each[1].a.rank)
     nearest: dict[tuple[str, int], float] = {}
     for apart, c in found:
         for key in ((c.a.name, 0), (c.b.name, 1)):
@@ -47,7 +48,7 @@ def agreeing(a: Fact, b: Fact) -> bool | None:
     if a.signature is not None and b.signature is not None:
         if a.signature.elements != b.signature.elements:
             return False
-        return any(_Shelf([(b.signature, b)]).agreeing(a, a.signature))
+        return any(_agreeing([(a, a.signature)], [(b, b.signature)]))
     if a.small is None or b.small is None:
         return None
     if a.small.size != b.small.size:
@@ -58,34 +59,48 @@ def agreeing(a: Fact, b: Fact) -> bool | None:
     return bool(np.allclose(one.astype(float), other.astype(float), 1e-3, 1e-5, equal_nan=True))
 
 
-class _Shelf:
-    """The values of one size, by their norms."""
-
-    def __init__(self, facts: Sequence[tuple[Signature, Fact]]) -> None:
-        self._pairs = sorted(facts, key=lambda pair: (pair[0].norm, pair[1].rank))
-        self._norms = [signature.norm for signature, _ in self._pairs]
-        self._stack = Stack([signature for signature, _ in self._pairs])
-
-    def agreeing(self, fact: Fact, wanted: Signature) -> Iterator[tuple[float, Candidate]]:
-        """(distance, candidate) of each that holds the same numbers."""
-        slack = _SLACK * wanted.norm + 1e-30
-        start = bisect_left(self._norms, wanted.norm - slack)
-        part = slice(start, bisect_right(self._norms, wanted.norm + slack))
-        allowed = self._stack.tolerances(wanted, part)
-        sums = self._stack.sums_distances(wanted, part)
-        close = np.flatnonzero(sums <= allowed)
-        samples = self._stack.sample_distances(wanted, start + close)
-        for i, apart in zip(close.tolist(), samples.tolist(), strict=True):
-            signature, other = self._pairs[start + i]
-            if apart <= allowed[i]:
-                yield max(apart, float(sums[i])), Candidate(fact, other)
-            elif (axes := transposition(wanted, signature)) is not None:
-                yield _ROUNDING, Candidate(fact, other, axes)
+_Signed = list[tuple[Fact, Signature]]
+"""Values of one size, with their signatures."""
 
 
-def _shelves(side: Side) -> dict[int, _Shelf]:
-    by_size: dict[int, list[tuple[Signature, Fact]]] = defaultdict(list)
+def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate]]:
+    """(distance, candidate) of those that hold the same numbers."""
+    if not others:
+        return
+    others = sorted(others, key=lambda pair: (pair[1].norm, pair[0].rank))
+    for pairs in _near(Stack([s for _, s in ones]), Stack([s for _, s in others])):
+        sums = pairs.sums_distances()
+        close = sums <= pairs.tolerances()
+        pairs, sums = pairs.among(close), sums[close]
+        samples = pairs.sample_distances()
+        agree = samples <= pairs.tolerances()
+        apart = np.maximum(samples, sums)
+        for row, column, same, distance in zip(
+            *(each.tolist() for each in (pairs.rows, pairs.columns, agree, apart)), strict=True
+        ):
+            (a, one), (b, other) = ones[row], others[column]
+            if same:
+                yield distance, Candidate(a, b)
+            elif (axes := transposition(one, other)) is not None:
+                yield _ROUNDING, Candidate(a, b, axes)
+
+
+def _near(ones: Stack, others: Stack) -> Iterator[Pairs]:
+    """Those whose norms are near, some at a time; the others are in the order of their norms."""
+    slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
+    starts = np.searchsorted(others.norms, ones.norms - slack, "left")
+    counts = np.searchsorted(others.norms, ones.norms + slack, "right") - starts
+    cuts = np.diff(counts.cumsum() // _AT_ONCE).nonzero()[0] + 1
+    for block in np.split(np.arange(len(counts)), cuts):
+        here = counts[block]
+        rows = np.repeat(block, here)
+        first = np.repeat(starts[block] - here.cumsum() + here, here)
+        yield Pairs(ones, others, rows, first + np.arange(len(rows)))
+
+
+def _by_size(side: Side) -> dict[int, _Signed]:
+    found: dict[int, _Signed] = defaultdict(list)
     for fact in side.facts.values():
         if fact.signature is not None:
-            by_size[fact.signature.elements].append((fact.signature, fact))
-    return {size: _Shelf(facts) for size, facts in by_size.items()}
+            found[fact.signature.elements].append((fact, fact.signature))
+    return found

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Drop
 
 def save_map(matching: Matching, path: Path) -> None:
     """Write the pairs: `{"format": "onnxsurgeon-map", "pairs": [{"a": ..., "b": ...}, ...]}`; the rest is optional."""
-    pairs = ",\n  ".join(json.dumps(asdict(pair)) for pair in matching.pairs)
+    pairs = ",\n  ".join(json.dumps(vars(pair)) for pair in matching.pairs)
     text = f'{{"format": "{FORMAT}", "version": 1, "pairs": [\n  {pairs}\n]}}\n'
     with Staging() as staging:
         with staging.open(path) as file:

@@ -87,9 +87,9 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
     for c in found:
         if c.a.name not in pairs and c.b.name in board.taken:
             result.aliases.setdefault(c.a.name, board.taken[c.b.name])
-    small = {key: f.name for f in facts.values() if f.name in pairs and (key := _bytes(f))}
+    paired = {key: f.name for f in facts.values() if f.name in pairs and (key := _content(f))}
     for fact in facts.values():
-        same = small.get(_bytes(fact))
+        same = paired.get(_content(fact))
         if same is not None and fact.name not in pairs:
             result.aliases.setdefault(fact.name, same)
     result.only_a = [n for n in facts if n not in pairs and n not in result.aliases]
@@ -100,5 +100,8 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
     return result
 
 
-def _bytes(fact: Fact) -> object:
+def _content(fact: Fact) -> object:
+    """Equal for what passes a tensor on as it is."""
+    if fact.signature is not None:
+        return fact.shape, fact.signature.packed().tobytes()
     return (fact.shape, fact.small.dtype, fact.small.tobytes()) if fact.small is not None else None

@@ -11,11 +11,11 @@ from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.feeds import Feeds
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.match.blocked import block_size, blocked_values, unblocked
-from onnxsurgeon_lite.match.signatures import Signature, signature_of
-from onnxsurgeon_lite.recording import computed
+from onnxsurgeon_lite.observe import Observer
 from onnxsurgeon_lite.references import ReferenceSet
 from onnxsurgeon_lite.references.sets import Stored
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
+from onnxsurgeon_lite.signature import Signature, signature_of
 from onnxsurgeon_lite.tensors import Array
 
 Progress = Callable[[str], None]
@@ -129,16 +129,40 @@ def side_of_model(
                 _left(index, name, origin.around()),
                 name in index.outputs,
             )
-    blocked = blocked_values(index)
-    block = block_size(index, runtime) if blocked else 1
-    for name, value in computed(index, feeds, runtime, (), progress):
-        if name in blocked and isinstance(value, np.ndarray):
-            side.facts[name].blocked, value = True, unblocked(value, block)
-        side.facts[name].see(value)
+    _see_values(side, index, feeds, runtime, progress)
     for fact in side.facts.values():
         for name in fact.inputs:
             side.facts[name].users.add(fact.name)
     return side
+
+
+def _see_values(
+    side: Side, index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress
+) -> None:
+    """Compute the values part by part; large ones are summed up where they are."""
+    facts = side.facts
+    blocked = blocked_values(index)
+    block = block_size(index, runtime) if blocked else 1
+    for name, given in feeds.items():
+        facts[name].see(given)
+    observer = Observer(index, runtime)
+    observer.feed(feeds)
+    for part, _ in observer.parts(index.producer, progress):
+        observer.fetch([], keep=part)
+        large = [n for n in part if n not in blocked and _is_large_float(observer, n)]
+        for name, shape, signature in runtime.signatures(large):
+            facts[name].shape, facts[name].signature = shape, signature
+        for name, value in runtime.get([n for n in part if n not in large]):
+            if name in blocked and isinstance(value, np.ndarray):
+                facts[name].blocked = True
+                facts[name].see(unblocked(value, block))
+            else:
+                facts[name].see(value)
+
+
+def _is_large_float(observer: Observer, name: str) -> bool:
+    data_type = observer.kept[name].tensor_type.elem_type
+    return data_type in SIGNED and observer.runtime.held[name] > _SMALL
 
 
 def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:

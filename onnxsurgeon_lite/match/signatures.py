@@ -1,6 +1,5 @@
-"""What is kept of a tensor to recognise it elsewhere: sums that no transposition changes, and some of its numbers."""
+"""Whether two tensors hold the same numbers, in one order or transposed, as their signatures tell."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,131 +8,61 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.signature import Floats, Signature
 
-MIN_ELEMENTS = 17
-"""Tensors with fewer elements are alike by chance."""
-_SAMPLE = 512
-_MIN_DISTINCT = 8
-_MAX_AXES = 6
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
 
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Signature:
-    """A tensor's content in a few numbers.
-
-    Attributes:
-        sums: sum, root of the sum of squares, largest and smallest, over all elements.
-        sample: elements at fixed places of the flattened tensor.
-        means: for each axis, the mean over the others.
-        half: whether it has half precision or less.
-    """
-
-    shape: tuple[int, ...]
-    sums: Floats
-    sample: Floats
-    means: tuple[Floats, ...]
-    half: bool
-
-    @property
-    def elements(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def norm(self) -> float:
-        """The root of the sum of squares."""
-        return float(self.sums[1])
-
-
-def signature_of(array: Array) -> Signature | None:
-    """A tensor's signature; None for what carries too little to be recognised: integers, few or equal elements."""
-    if array.size < MIN_ELEMENTS:
-        return None
-    half = array.dtype.itemsize == 2 if array.dtype.kind == "f" else array.dtype.name == "bfloat16"
-    if not half and array.dtype.kind != "f":
-        return None
-    numbers = array.astype(np.float32) if half else array
-    flat = numbers.reshape(-1)
-    sample = flat[_places(flat.size)].astype(np.float64)
-    if not np.isfinite(sample).all() or len({*sample[:64].tolist()}) < _MIN_DISTINCT:
-        return None
-    with np.errstate(all="ignore"):
-        means = _means(numbers)
-        total = means[0].sum() * flat.size / len(means[0]) if means else flat.sum(dtype=np.float64)
-        sums = np.array([total, float(np.dot(flat, flat)) ** 0.5, flat.max(), flat.min()])
-    if not np.isfinite(sums).all():
-        return None
-    return Signature(array.shape, sums, sample, means, half)
-
-
-@lru_cache(maxsize=64)
-def _places(size: int) -> NDArray[np.int64]:
-    return np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
-
-
-def _means(numbers: Array) -> tuple[Floats, ...]:
-    """For each axis the mean over the others; the axes before it are summed once for all that follow.
-
-    Sums are products with ones: several times as fast, and near enough.
-    """
-    if numbers.ndim > _MAX_AXES:
-        return ()
-    found = []
-    rest = numbers.reshape(-1)
-    for size in numbers.shape:
-        table = rest.reshape(size, -1)
-        sums = table @ np.ones(table.shape[1], table.dtype)
-        found.append(sums.astype(np.float64) * (size / numbers.size))
-        rest = table.T @ np.ones(size, table.dtype)
-    return tuple(found)
-
-
-def tolerance(one: Signature, other: Signature) -> float:
-    """Up to which distance two tensors are the same."""
-    return _HALF_TOLERANCE if one.half or other.half else _TOLERANCE
-
-
-def distance(one: Signature, other: Signature) -> float:
-    """How far apart two tensors are in the same flat order, relative to their size; inf for another size."""
-    if one.elements != other.elements:
-        return float("inf")
-    stack = Stack([other])
-    return float(max(stack.sums_distances(one)[0], stack.sample_distances(one, [0])[0]))
+Places = NDArray[np.intp]
 
 
 class Stack:
-    """Signatures of tensors of one size, to be held against another all at once; sorted by norm where that matters."""
+    """Signatures of tensors of one size, to be held against others all at once."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._sums = np.array([each.sums for each in signatures])
-        self._samples = np.array([each.sample for each in signatures])
-        self._sizes = np.linalg.norm(self._samples, axis=1)
-        self._half = np.array([each.half for each in signatures])
+        self.sums = np.array([each.sums for each in signatures])
+        self.samples = np.array([each.sample for each in signatures])
+        self.sizes = np.linalg.norm(self.samples, axis=1)
+        self.tolerances = np.array([_tolerance(each.half) for each in signatures])
+        self.elements = signatures[0].elements
 
-    def tolerances(self, one: Signature, part: slice = slice(None)) -> Floats:
-        """Up to which distance each is the same tensor as one."""
-        return np.where(self._half[part] | one.half, _HALF_TOLERANCE, _TOLERANCE)
+    @property
+    def norms(self) -> Floats:
+        """The roots of the sums of squares."""
+        return np.asarray(self.sums[:, 1])
 
-    def sums_distances(self, one: Signature, part: slice = slice(None)) -> Floats:
+
+@dataclass(frozen=True)
+class Pairs:
+    """Places in two stacks whose signatures are held against each other, one by one."""
+
+    ones: Stack
+    others: Stack
+    rows: Places
+    columns: Places
+
+    def among(self, chosen: NDArray[np.bool_]) -> "Pairs":
+        """Those that are chosen."""
+        return Pairs(self.ones, self.others, self.rows[chosen], self.columns[chosen])
+
+    def tolerances(self) -> Floats:
+        """Up to which distance two tensors are the same."""
+        wider = np.maximum(self.ones.tolerances[self.rows], self.others.tolerances[self.columns])
+        return np.asarray(wider)
+
+    def sums_distances(self) -> Floats:
         """Of the sums, in units of what their rounding may be: the norm times the root of the number of elements."""
-        sums = self._sums[part]
-        scale = np.maximum(np.maximum(sums[:, 1], one.norm), 1e-30)
-        total = np.abs(sums[:, 0] - one.sums[0]) / (scale * one.elements**0.5)
-        ends = np.abs(sums[:, 2:] - one.sums[2:]).max(axis=1) / max(
-            np.abs(one.sums[2:]).max(), 1e-30
-        )
-        apart = np.maximum(total, np.abs(sums[:, 1] - one.norm) / scale)
-        return np.asarray(np.maximum(apart, ends))
+        one, other = self.ones.sums[self.rows], self.others.sums[self.columns]
+        apart, scale = np.abs(one - other), np.maximum(np.abs(one), 1e-30)
+        norm = np.maximum(scale[:, 1], other[:, 1])
+        total = apart[:, 0] / (norm * self.ones.elements**0.5)
+        ends = apart[:, 2:].max(axis=1) / scale[:, 2:].max(axis=1)
+        return np.asarray(np.maximum(np.maximum(total, apart[:, 1] / norm), ends))
 
-    def sample_distances(self, one: Signature, chosen: Sequence[int] | NDArray[np.intp]) -> Floats:
+    def sample_distances(self) -> Floats:
         """Of the elements at fixed places."""
-        size = max(float(np.linalg.norm(one.sample)), 1e-30)
-        apart = np.linalg.norm(self._samples[chosen] - one.sample, axis=1)
-        return np.asarray(apart / np.maximum(self._sizes[chosen], size))
+        apart = self.ones.samples[self.rows] - self.others.samples[self.columns]
+        sizes = np.maximum(self.ones.sizes[self.rows], self.others.sizes[self.columns])
+        return np.asarray(np.linalg.norm(apart, axis=1) / np.maximum(sizes, 1e-30))
 
 
 def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
@@ -143,7 +72,7 @@ def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
     """
     if not one.means or not other.means:
         return None
-    allowed = tolerance(one, other)
+    allowed = _tolerance(one.half or other.half)
     found = [
         order
         for order in _orders(one.shape, other.shape)
@@ -170,3 +99,8 @@ def _orders(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...
 def _relative(one: Floats, other: Floats) -> float:
     size = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)), 1e-30)
     return float(np.linalg.norm(one - other)) / size
+
+
+def _tolerance(half: bool) -> float:
+    """Up to which distance two tensors are the same."""
+    return _HALF_TOLERANCE if half else _TOLERANCE

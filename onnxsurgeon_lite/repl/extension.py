@@ -34,6 +34,7 @@ def _open(shell: InteractiveShell, line: str) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--feeds")
     parser.add_argument("--reference", type=Path)
+    parser.add_argument("--map")
     parser.add_argument("--seed", type=int, default=0)
     try:
         given, rest = parser.parse_known_args(shlex.split(line))
@@ -41,6 +42,8 @@ def _open(shell: InteractiveShell, line: str) -> None:
         raise UsageError(str(error), parser.format_usage().strip()) from error
     if rest:
         raise UsageError(f"%onnxdbg takes no {rest[0]!r}", parser.format_usage().strip())
-    session = open_session(given.model, given.feeds, given.reference, recipe=Recipe(given.seed))
+    session = open_session(
+        given.model, given.feeds, given.reference, recipe=Recipe(given.seed), mapping=given.map
+    )
     install(shell, session)
     lines.out(repr(session.model))

@@ -32,6 +32,7 @@ class Session:
         self.dbg = dbg
         self.model = EditedModel(History(model), self.follow)
         self.namespace: dict[str, object] = {"model": self.model, "dbg": dbg, "np": np}
+        dbg.names = self.namespace
         self.show: Callable[[object], None] = print_result
         self.mismatch = False
         self.target: Path | None = None

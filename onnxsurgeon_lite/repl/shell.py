@@ -49,9 +49,9 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     before = shell.user_ns.get(_SESSION)
     names = {**session.namespace, _DO: _doer(session), _SESSION: session}
     shell.push(names, interactive=False)
-    session.namespace = shell.user_ns
+    session.namespace = session.dbg.names = shell.user_ns
     session.show = _shower(shell)
-    preparation = Preparation(lambda: _current(shell).dbg.index)
+    preparation = Preparation(lambda: _current(shell).names)
     if isinstance(before, Session):
         before.dbg.runtime.__exit__()
         return preparation

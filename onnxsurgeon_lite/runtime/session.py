@@ -4,20 +4,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
-from onnx import ModelProto, TypeProto
+from onnx import ModelProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite import signature, tensors
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.signature import Signature, unpacked
 from onnxsurgeon_lite.tensors import Array
 
 Opt = Literal["none", "basic", "extended", "all"]
 Value = Array | list[Array] | None
 """A tensor, a sequence of tensors, or an optional that holds nothing."""
+
+SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+"""The dtypes of tensors whose signatures the child computes."""
 
 _Header = dict[str, Any]
 """What the child says of a value before it sends its bytes."""
@@ -220,6 +224,18 @@ class Runtime:
         """Bring stored values here, one by one."""
         if names:
             yield from self._receive_all(_headers(self._child.ask("get", names=list(names))))
+
+    def signatures(
+        self, names: Sequence[str]
+    ) -> Iterator[tuple[str, tuple[int, ...], Signature | None]]:
+        """(name, shape, what it is recognised by) of stored tensors, which stay there; their dtypes are in `SIGNED`."""
+        if not names:
+            return
+        reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
+        for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
+            shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
+            found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
+            yield name, shape, found
 
     def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, Value]]:
         for header in headers:

@@ -9,6 +9,8 @@ It imports nothing of the package, so that it starts as fast as onnxruntime does
 
 import contextlib
 import ctypes
+import functools
+import importlib.util
 import json
 import os
 import signal
@@ -17,6 +19,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from io import BufferedRWPair
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +38,7 @@ _LEVELS = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _STRING = 8
+_FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
 _RESIDENT = 256 << 20  # bytes of mapped files that may stay in memory while a session works
 _LOOK = 0.01  # seconds between two looks at it
 _DONTNEED = 4  # MADV_DONTNEED
@@ -160,6 +165,19 @@ class Worker:
         """Hold stored values."""
         return self._hold({name: self.store[name] for name in names}, names)
 
+    def do_signatures(self, file: str, names: list[str]) -> tuple[Header, list[memoryview]]:
+        """Sum up stored tensors of numpy's floats as the function in a file does; its numbers follow, in order."""
+        signature_of = _loaded(file).signature_of
+        headers, payloads = [], []
+        for name in names:
+            value = self.store[name]
+            shape, dtype = value.shape(), np.dtype(_FLOATS[value.element_type()])
+            found = signature_of(np.frombuffer(_memory(value), dtype).reshape(shape))
+            payloads.append(memoryview(found.packed() if found else b"").cast("B"))
+            half = dtype.itemsize == 2
+            headers.append({"shape": shape, "half": half, "bytes": payloads[-1].nbytes})
+        return {"signatures": headers}, payloads
+
     def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
         """Send the bytes of one that is held."""
         return {}, [self.held[payload][1]]
@@ -210,6 +228,17 @@ class Worker:
     def do_about(self) -> tuple[Header, list[memoryview]]:
         """The runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
+
+
+@functools.cache
+def _loaded(file: str) -> ModuleType:
+    """A module from its file: this process does not know the package."""
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:

@@ -6,7 +6,9 @@ from cutting import SESSION_AND_RUN
 from measuring import ONNXDBG, PYTHON, Command, Contest, Peer, Row, Target, python
 from models import model_folder
 
-_PROMPT, _LOOKING = (Path(__file__).with_name(name) for name in ("prompt.py", "looking.py"))
+_PROMPT, _LOOKING, _TYPIST = (
+    Path(__file__).with_name(name) for name in ("prompt.py", "looking.py", "typist.py")
+)
 
 # what opening may take: twice onnx.load in a process, and IPython's own start
 _ALLOWED = """
@@ -27,10 +29,10 @@ def opening(root: Path, out: Path) -> list[Contest]:
 
 
 def looking(root: Path, out: Path) -> list[Contest]:
-    """Its own judge: it fails when a look or a completion takes long."""
-    ours = Command("repl-look", [PYTHON, _LOOKING])
-    peer = Command("nothing", python("pass"))
-    return [Contest(ours, (Peer(peer, once=True),))]
+    """Judges of their own: they fail when a look or a completion takes long, asked for again or as the first."""
+    peer = Peer(Command("nothing", python("pass")), once=True)
+    scripts = {"repl-look": _LOOKING, "repl-type": _TYPIST}
+    return [Contest(Command(label, [PYTHON, path]), (peer,)) for label, path in scripts.items()]
 
 
 def running(root: Path, out: Path) -> list[Contest]:

@@ -127,6 +127,8 @@ def main() -> int:
         "-v", "--verbose", action="store_true", help="list wrong pairs and missed nodes"
     )
     given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in ARCHITECTURES]:
+        parser.error(f"no architecture {unknown[0]!r}; there are: {', '.join(ARCHITECTURES)}")
     warnings.simplefilter("ignore")
     logging.disable()
     print(f"{'':8} {'':26} {'weighted nodes':20}   {'floats > 16':20}   wrong pairs")
