@@ -133,7 +133,7 @@ def test_samples_that_depend_on_each_other_are_not_proved(model_of, runtime):
     """.replace("mixed", '<ir_version: 10, opset_import: ["" : 17]> mixed', 1)
     )
 
-    with pytest.raises(ShapeError, match="'y' of sample 0 is not"):
+    with pytest.raises(ShapeError, match="'y' of sample 0, 1 is not"):
         changed(runtime, model, Rebatch("N"))
 
 
@@ -192,6 +192,15 @@ def test_a_constant_that_differs_by_sample_is_in_the_way(model_of):
     ) as caught:
         Rebatch("N").apply(model)
     assert "export the model with this dimension dynamic" in (caught.value.hint or "")
+
+
+def test_a_sample_that_fills_the_original_is_named_once(model_of, runtime):
+    model = model_of("""<ir_version: 4, opset_import: ["" : 9]>
+        cut (float[4,2] x) => (float[4,2] y) { y = Slice <starts = [0], ends = [4], axes = [0]> (x) }
+    """)
+
+    with pytest.raises(ShapeError, match="with N = 1, output 'y' of sample 0 is not"):
+        changed(runtime, model, Rebatch("N"))
 
 
 def test_equal_nodes_that_read_equal_sizes_are_inferred_once(model_of, monkeypatch):
