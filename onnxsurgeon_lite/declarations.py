@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from onnx import GraphProto, ModelProto, TypeProto, shape_inference
+from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, shape_inference
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
@@ -29,7 +29,7 @@ _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze
 
 def follow(
     before: GraphIndex,
-    result: Model,
+    after: GraphIndex,
     types: Mapping[str, TypeProto],
     stands_for: Mapping[str, str] | None = None,
 ) -> list[str]:
@@ -48,10 +48,10 @@ def follow(
     before.learn_types(place for place in places.values() if place in before)
     known = before.types
     changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
-    return retype(before.model, result, changed) if changed else []
+    return retype(before.model, after, changed) if changed else []
 
 
-def retype(before: Model, result: Model, values: Iterable[str]) -> list[str]:
+def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]:
     """Declare anew, as inferred, the types of some values and of all that depends on them.
 
     Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
@@ -60,9 +60,9 @@ def retype(before: Model, result: Model, values: Iterable[str]) -> list[str]:
     Raises:
         EditError: what depends on them does not take the new types.
     """
+    result = after.model
     changed = {*values, *(result.unsettled or ())}
-    index = GraphIndex.of(result)
-    stale = downstream(index, changed) - index.inputs.keys()
+    stale = downstream(after, changed) - after.inputs.keys()
     try:
         inferred = _fitting(before, result, stale)
     except EditError:
@@ -73,13 +73,15 @@ def retype(before: Model, result: Model, values: Iterable[str]) -> list[str]:
     if result.unsettled:
         result.unsettled.clear()
     graph = result.proto.graph
-    for place in range(len(graph.value_info) - 1, -1, -1):
-        info = graph.value_info[place]
-        if info.name in stale:
-            if info.name in inferred:
-                info.type.CopyFrom(inferred[info.name])
-            else:
-                del graph.value_info[place]
+    unknown = []
+    for place, info in enumerate(graph.value_info):
+        name = info.name
+        if name in inferred:
+            info.type.CopyFrom(inferred[name])
+        elif name in stale:
+            unknown.append(place)
+    for place in reversed(unknown):
+        del graph.value_info[place]
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
@@ -132,7 +134,7 @@ def infer(
     part.CopyFrom(model.structure())
     if count is not None:
         del part.graph.node[count:]
-    kept = [info for info in part.graph.value_info if info.name not in values]
+    kept = [info for info in model.proto.graph.value_info if info.name not in values]
     del part.graph.value_info[:]
     part.graph.value_info.extend(kept)
     for info in part.graph.output:
@@ -146,16 +148,21 @@ def infer(
         if strict:
             raise
         return {}
-    kinds: dict[bytes, TypeProto | None] = {}  # most values are of few types
+    return _shared(info for info in (*inferred.value_info, *inferred.output) if info.name in wanted)
+
+
+def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
+    """The types that say something, by name; equal ones are one object: most values are of few types."""
+    kinds: dict[bytes, TypeProto] = {}
     found = {}
-    for info in (*inferred.value_info, *inferred.output):
-        if info.name in wanted:
-            encoded = info.type.SerializeToString()
-            if encoded not in kinds:
-                kinds[encoded] = info.type if _says(info.type) else None
-            kind = kinds[encoded]
-            if kind is not None:
-                found[info.name] = kind
+    last, says = TypeProto(), False
+    for info in infos:
+        kind = info.type
+        if kind != last:  # neighbours are mostly of one type
+            last = kinds.setdefault(kind.SerializeToString(), kind)
+            says = _says(last)
+        if says:
+            found[info.name] = last
     return found
 
 
@@ -204,9 +211,9 @@ def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
     """The values, and all that depends on them."""
     found = set(values)
     for position in index.order:
-        node = index.nodes[position]
-        if not found.isdisjoint(index.reads[position] if node.attribute else node.input[:]):
-            found.update(filter(None, node.output[:]))
+        if not found.isdisjoint(index.needs[position]):
+            found.update(index.nodes[position].output[:])
+            found.discard("")
     return found
 
 

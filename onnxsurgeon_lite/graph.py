@@ -122,12 +122,19 @@ class GraphIndex:
         return sorted(self.named)
 
     @cached_property
+    def needs(self) -> list[list[str]]:
+        """Per node, the values it needs; of those without attributes as they stand there, repeats and '' included."""
+        return [
+            self.reads[position] if node.attribute else node.input[:]
+            for position, node in enumerate(self.nodes)
+        ]
+
+    @cached_property
     def consumers(self) -> dict[str, list[int]]:
         """Value -> the nodes that need it, in order."""
         found = defaultdict[str, list[int]](list)
-        for position, node in enumerate(self.nodes):
-            names = self.reads[position] if node.attribute else dict.fromkeys(node.input[:])
-            for name in names:
+        for position, names in enumerate(self.needs):
+            for name in dict.fromkeys(names):
                 found[name].append(position)
         found.pop("", None)
         return dict(found)
@@ -146,8 +153,8 @@ class GraphIndex:
     def unread(self, values: Iterable[str]) -> set[str]:
         """Of a few values, those that no node needs."""
         left = set(values)
-        for position, node in enumerate(self.nodes) if left else ():
-            left.difference_update(self.reads[position] if node.attribute else node.input[:])
+        for names in self.needs if left else ():
+            left.difference_update(names)
             if not left:
                 break
         return left
@@ -168,8 +175,8 @@ class GraphIndex:
 
     def _is_sorted(self) -> bool:
         producer = self.producer.get
-        for position, node in enumerate(self.nodes):
-            for name in self.reads[position] if node.attribute else node.input[:]:
+        for position, names in enumerate(self.needs):
+            for name in names:
                 if producer(name, -1) >= position:
                     return False
         return True

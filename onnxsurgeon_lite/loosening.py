@@ -46,14 +46,15 @@ def loosen(
     for info in declared:
         name = info.name
         if name in known:
-            sides = info.type, known[name], left.get(name, nothing)
+            kind = info.type
+            sides = kind, known[name], left.get(name, nothing)
             key = _key(*sides), name in outputs
             if key not in kinds:
-                kinds[key] = copied(info.type), _loosened(*sides, name in outputs)
+                kinds[key] = copied(kind), _loosened(*sides, name in outputs)
             original, looser = kinds[key]
             if looser != original:
                 changed[name] = original
-                info.type.CopyFrom(looser)
+                kind.CopyFrom(looser)
     return changed
 
 

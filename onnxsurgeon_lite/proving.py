@@ -206,7 +206,7 @@ class _Proof:
         if part.size == reference.size:
             worst = compare(part.reshape(reference.shape), reference).max_abs
             off = f"they differ by up to {worst:.6g}"
-        shown = ", ".join(str(i) for i in next(iter(places.values()), []))
+        shown = ", ".join(map(str, dict.fromkeys(next(iter(places.values()), []))))
         raise ShapeError(
             f"not proved: with {_text(case.sizes)}, output {name!r} of sample {shown} is not what the "
             f"original computes: {off}",

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import shape_inference
 
-from onnxsurgeon_lite import Freeze, Model, Promote, save
+from onnxsurgeon_lite import Freeze, Model, Promote, SetConstant, save
 
 RESIZE = """
     g (float[1,3,2,2] x) => (float[1,3,4,4] y)
@@ -195,3 +195,18 @@ def test_a_rank_that_hangs_on_the_numbers_is_forgotten_except_of_an_output(model
     assert sizes(promoted, "shape") == [None]
     assert sizes(promoted, "flat") is None
     assert sizes(promoted, "y") == [None, None]
+
+
+@pytest.mark.parametrize(("node", "before", "after"), [("Expand (x, n)", 2, 4), ("Relu (x)", 1, 1)])
+def test_other_numbers_are_followed_directly_and_through_arithmetic(model_of, node, before, after):
+    model = model_of(f"""
+        g (float[1] x) => (float[{before}] a, float[3] b) <int64[1] n = {{2}}, int64[1] one = {{1}}> {{
+            a = {node}
+            more = Add (n, one)
+            b = Expand (x, more)
+        }}""")
+
+    result = SetConstant("n", [4]).apply(model).model
+
+    assert sizes(result, "a") == [after]
+    assert sizes(result, "b") == [5]

@@ -133,7 +133,7 @@ def test_samples_that_depend_on_each_other_are_not_proved(model_of, runtime):
     """.replace("mixed", '<ir_version: 10, opset_import: ["" : 17]> mixed', 1)
     )
 
-    with pytest.raises(ShapeError, match="'y' of sample 0"):
+    with pytest.raises(ShapeError, match="'y' of sample 0, 1 is not"):
         changed(runtime, model, Rebatch("N"))
 
 
@@ -187,8 +187,37 @@ def test_a_constant_that_differs_by_sample_is_in_the_way(model_of):
         }
     """)
 
-    with pytest.raises(ShapeError, match="Add @0 is in the way: constant 'table' holds something"):
+    with pytest.raises(
+        ShapeError, match="Add @0 is in the way: constant 'table' holds something"
+    ) as caught:
         Rebatch("N").apply(model)
+    assert "export the model with this dimension dynamic" in (caught.value.hint or "")
+
+
+def test_a_sample_that_fills_the_original_is_named_once(model_of, runtime):
+    model = model_of("""<ir_version: 4, opset_import: ["" : 9]>
+        cut (float[4,2] x) => (float[4,2] y) { y = Slice <starts = [0], ends = [4], axes = [0]> (x) }
+    """)
+
+    with pytest.raises(ShapeError, match="with N = 1, output 'y' of sample 0 is not"):
+        changed(runtime, model, Rebatch("N"))
+
+
+def test_equal_nodes_that_read_equal_sizes_are_inferred_once(model_of, monkeypatch):
+    nodes = " ".join(f"v{i + 1} = Relu (v{i})" for i in range(40))
+    model = model_of(f"chain (float[2,3] v0) => (float[2,3] v40) {{ {nodes} }}")
+    asked = []
+    infer = onnx.shape_inference.infer_shapes
+    monkeypatch.setattr(
+        onnx.shape_inference, "infer_shapes", lambda *a, **k: asked.append(a) or infer(*a, **k)
+    )
+
+    result = Rebatch("N").apply(model).model
+
+    declared = [*result.proto.graph.value_info, *result.proto.graph.output]
+    assert {info.type.tensor_type.shape.dim[0].dim_param for info in declared} == {"N"}
+    assert len(declared) == 40
+    assert len(asked) < 10
 
 
 def test_the_bodies_of_if_are_reached(model_of, runtime):

@@ -398,6 +398,18 @@ def test_more_data_than_the_memory_allowed_is_moved(tmp_path):
     (tmp_path / "new.bin").unlink()
 
 
+def test_what_a_strip_keeps_in_a_node_is_called_by_what_the_node_makes(tmp_path):
+    model = proto()
+    order = numpy_helper.from_array(np.arange(512))
+    model.graph.node.insert(0, helper.make_node("Constant", [], ["order"], value=order))
+    del model.graph.initializer[2]
+    onnx.save(model, tmp_path / "m.onnx")
+
+    stripped = strip(load(tmp_path / "m.onnx"), tmp_path / "stripped.onnx")
+
+    assert stripped.kept == ("order value",)
+
+
 def test_the_commands_say_what_they_did(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

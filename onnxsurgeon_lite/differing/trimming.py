@@ -5,9 +5,11 @@ differs are left out; values that they make are inputs of what is left.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
+from operator import ne
 from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -35,11 +37,12 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
         return None
     one, two = sides = _Side(first), _Side(second)
+    if _is_crowd(one.graph.value_info, two.graph.value_info):
+        return None
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
         return None
-    where = {node: position for position, node in enumerate(two.nodes)}
-    same = {i: where[node] for i, node in enumerate(one.nodes) if node in where}
+    same = _same(one, two)
     paired = set(same.values())
     one.kept = [i for i in range(len(one.nodes)) if i not in same]
     two.kept = [i for i in range(len(two.nodes)) if i not in paired]
@@ -50,7 +53,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if len(made | leaves | redeclared) > _MOST:
         return None
     others = made | redeclared
-    touched = same.keys() & mentioning(one.nodes, others | leaves)
+    touched = same.keys() & one.mentioning(others | leaves)
     touched = _without_crowds(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
@@ -65,8 +68,36 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     return Trimmed(scopes, pairs, constants - unequal)
 
 
-def _unequal(mine: Iterable[_Named], theirs: Iterable[_Named]) -> Iterator[_Named]:
+def _same(one: "_Side", two: "_Side") -> dict[int, int]:
+    """The nodes of the same bytes: where they are in the first graph, and in the second."""
+    count = min(len(one.nodes), len(two.nodes))
+    head = next((i for i, differ in enumerate(map(ne, one.nodes, two.nodes)) if differ), count)
+    backwards = map(ne, reversed(one.nodes), reversed(two.nodes))
+    tail = next((i for i, differ in enumerate(backwards) if differ), count)
+    tail = min(tail, count - head)
+    shift = len(two.nodes) - len(one.nodes)
+    last = range(len(one.nodes) - tail, len(one.nodes))
+    same = {i: i for i in range(head)} | {i: i + shift for i in last}
+    where = {two.nodes[i].SerializeToString(): i for i in range(head, len(two.nodes) - tail)}
+    for i in range(head, last.start):
+        place = where.get(one.nodes[i].SerializeToString())
+        if place is not None:
+            same[i] = place
+    return same
+
+
+def _is_crowd(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
+    """Whether more than a few are not what they were, each in its place."""
+    pairs = zip(mine, theirs, strict=False)
+    changed = (one for one, two in pairs if one != two and one.name == two.name)
+    return len(list(islice(changed, _MOST + 1))) > _MOST
+
+
+def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Named]:
     """The messages that only one side has."""
+    if len(mine) == len(theirs):  # as a rule they are in one order, and most of them equal
+        pairs = [pair for pair in zip(mine, theirs, strict=True) if ne(*pair)]
+        mine, theirs = [one for one, _ in pairs], [two for _, two in pairs]
     sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
     for side, other in (sides, reversed(sides)):
         yield from (message for encoded, message in side.items() if encoded not in other)
@@ -81,7 +112,7 @@ def _without_crowds(
     readers = Counter[str]()
     kept = set()
     for position in sorted(touched):
-        node = side.graph.node[position]
+        node = side.nodes[position]
         read = leaves.intersection(node.input)
         more = node.attribute or not read or not others.isdisjoint((*node.input, *node.output))
         if more or any(readers[name] < _MOST for name in read):
@@ -94,17 +125,17 @@ class _Side:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = model.proto.graph
+        self.nodes = list(self.graph.node)
         self.kept: list[int] = []
 
-    @cached_property
-    def nodes(self) -> list[bytes]:
-        """The graph's nodes, serialized."""
-        return [node.SerializeToString() for node in self.graph.node]
+    def mentioning(self, names: Set[str]) -> list[int]:
+        """The nodes that hold one of these names."""
+        return mentioning([node.SerializeToString() for node in self.nodes], names) if names else []
 
     @property
     def left(self) -> list[NodeProto]:
         """The nodes that are kept."""
-        return [self.graph.node[position] for position in self.kept]
+        return [self.nodes[position] for position in self.kept]
 
     @cached_property
     def leaves(self) -> set[tuple[str, str]]:

@@ -88,6 +88,8 @@ class Model:
 
     def structure(self) -> ModelProto:
         """The structure with small tensors filled in, as type and shape inference want it; to be read, not changed."""
+        if all(file.location is None for file in self.files.values()):
+            return self.proto  # what stays in the model's own file is large
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
             return self.proto
         proto = ModelProto()

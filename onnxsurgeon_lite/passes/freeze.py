@@ -61,9 +61,9 @@ class Freeze:
             _freeze(index, result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
-        settle(index, result)
+        after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
-            notes += retype(model, result, frozen)
+            notes += retype(model, after, frozen)
         tighten(result, loosened)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)

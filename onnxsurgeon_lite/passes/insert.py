@@ -115,4 +115,4 @@ class Insert:
         after.types.update(types)
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user))
-        return follow(index, after.model, types, {made: value})
+        return follow(index, after, types, {made: value})

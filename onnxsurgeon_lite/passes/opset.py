@@ -1,5 +1,6 @@
 """Another version of ONNX's own operators."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from onnx import (
 )
 from onnx.shape_inference import InferenceError
 
+from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -36,10 +38,7 @@ class Opset:
 
         Raises:
             EditError: the converter cannot, or knows no such version.
-            GraphError: the graph has a cycle.
         """
-        index = GraphIndex.of(model)
-        index.require_sound()
         imports = [o for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
         old = imports[0].version if imports else 0
         if old == self.version or not imports:
@@ -49,9 +48,10 @@ class Opset:
                 f"there is no opset {self.version}",
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
-        converted = self._converted(index, old)
         result = model.copy()
-        changed = _take_over(result.proto.graph, converted.graph)
+        changed = 0
+        if self._touches(model.proto, old):
+            changed = _take_over(result.proto.graph, self._converted(model, old).graph)
         for imported in result.proto.opset_import:
             if imported.domain in ("", "ai.onnx"):
                 imported.version = self.version
@@ -65,13 +65,30 @@ class Opset:
         change = f"opset {old} -> {self.version}: {changed} nodes changed"
         return PassResult.of(model, result, [change], notes)
 
-    def _converted(self, index: GraphIndex, old: int) -> ModelProto:
+    def _touches(self, proto: ModelProto, old: int) -> bool:
+        """Whether an operator has another definition in the other version: the converter leaves the others alone."""
+        return any(
+            domain in ("", "ai.onnx") and self._redefines(operator, old)
+            for graph in walk.graphs(proto)
+            for domain, operator in {(node.domain, node.op_type) for node in graph.node}
+        )
+
+    def _redefines(self, operator: str, old: int) -> bool:
+        try:
+            one, two = (defs.get_schema(operator, v, "") for v in (old, self.version))
+        except defs.SchemaError:
+            return True
+        return bool(one.since_version != two.since_version)
+
+    def _converted(self, model: Model, old: int) -> ModelProto:
         part = ModelProto()
-        part.CopyFrom(index.model.structure())
+        part.CopyFrom(model.structure())
         del part.functions[:]
-        for sparse in index.graph.sparse_initializer:  # the converter knows no sparse initializers
-            part.graph.input.append(index.value_info(sparse.values.name))
-        del part.graph.sparse_initializer[:]
+        if part.graph.sparse_initializer:  # the converter knows none
+            index = GraphIndex.of(model)
+            names = (sparse.values.name for sparse in part.graph.sparse_initializer)
+            part.graph.input.extend(map(index.value_info, names))
+            del part.graph.sparse_initializer[:]
         try:
             return version_converter.convert_version(part, self.version)
         except (version_converter.ConvertError, InferenceError, RuntimeError, ValueError) as error:
@@ -84,21 +101,37 @@ class Opset:
 
 def _take_over(graph: GraphProto, converted: GraphProto) -> int:
     """Make a graph's nodes the converted ones, but keep those that are the same; how many are not."""
-    same = {node.SerializeToString() for node in graph.node}
-    others = [node for node in converted.node if node.SerializeToString() not in same]
-    originals: dict[str, NodeProto] = {}
-    if others:
-        originals = {name: node for node in graph.node for name in node.output if name}
+    others, left = _unlike(graph.node, converted.node)
+    originals = {name: node for node in left for name in node.output if name}
     changed = 0
     for node in others:
         original = next((originals[name] for name in node.output if name in originals), None)
         changed += original is None or _restore(node, original)
     known = {tensor.name for tensor in graph.initializer}
-    if others or len(graph.node) != len(converted.node):
+    if others or left:
         del graph.node[:]
         graph.node.extend(converted.node)
     graph.initializer.extend(t for t in converted.initializer if t.name not in known)
     return changed
+
+
+def _unlike(
+    nodes: Iterable[NodeProto], converted: Iterable[NodeProto]
+) -> tuple[list[NodeProto], list[NodeProto]]:
+    """The converted nodes that are not the same as their originals, and the originals that are left."""
+    others, left = [], []
+    rest = iter(nodes)
+    original = next(rest, None)
+    for node in converted:
+        if node == original:
+            original = next(rest, None)
+            continue
+        others.append(node)
+        if original is not None and not set(original.output).isdisjoint(node.output):
+            left.append(original)
+            original = next(rest, None)
+    left += [] if original is None else [original, *rest]
+    return others, left
 
 
 def _restore(node: NodeProto, original: NodeProto) -> bool:

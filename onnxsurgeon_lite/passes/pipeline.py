@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from onnxsurgeon_lite.declarations import retype
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
@@ -44,5 +45,5 @@ class Pipeline:
             return PassResult(model, changed=False, notes=tuple(notes))
         current = replace(current, unsettled=model.unsettled)
         if unsettled and model.unsettled is None:
-            notes += retype(model, current, unsettled)
+            notes += retype(model, GraphIndex.of(current), unsettled)
         return PassResult(current, True, tuple(notes), tuple(changes))

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.passes.set_shape import SetShape
+from onnxsurgeon_lite.passes.set_shape import resized
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Rebatch:
             ShapeError: a node is in the way, or the inputs have no batch in common.
             UnknownNameError: the model has no such input.
         """
-        return SetShape(self.shapes(GraphIndex.of(model)), self.second).apply(model)
+        index = GraphIndex.of(model)
+        return resized(index, self.shapes(index), self.second)
 
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
         """The shapes that the inputs get."""

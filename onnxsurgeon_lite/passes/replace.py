@@ -72,8 +72,8 @@ class Replace:
                 )
         else:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)
-            settle(index, result)
-        notes += follow(index, result, types)
+            after = settle(index, result)
+        notes += follow(index, after, types)
         what = self.op_type or "the model's graph"
         return PassResult.of(model, result, [f"replaced {len(region)} nodes by {what}"], notes)
 

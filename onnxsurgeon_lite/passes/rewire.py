@@ -61,7 +61,7 @@ class Rewire:
             made = next(filter(None, index.nodes[position].output))
             node = after.nodes[after.producer[made]]
             types.update(check_node(after, node, index.describe(position)))
-        notes += follow(index, result, types)
+        notes += follow(index, after, types)
         changes = [
             f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
         ]

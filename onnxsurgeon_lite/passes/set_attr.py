@@ -53,7 +53,7 @@ class SetAttr:
             for name, value in self.attributes:
                 changes += _set(index, node, name, value, what)
             types.update(check_node(index, node, what))
-        return PassResult.of(model, result, changes, follow(before, result, types))
+        return PassResult.of(model, result, changes, follow(before, index, types))
 
 
 def make_attribute(

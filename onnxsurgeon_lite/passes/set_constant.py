@@ -69,9 +69,9 @@ class SetConstant:
             after = GraphIndex.of(result)
             for place in chosen:
                 check_node(after, after.nodes[place], index.describe(place))
-            notes += retype(model, result, _results(index, chosen))
+            notes += retype(model, after, _results(index, chosen))
         elif decides_shapes(index, {value: old}):
-            notes += _follow(index, result, _results(index, chosen))
+            notes += _follow(index, GraphIndex.of(result), chosen)
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
         return PassResult.of(model, result, [change], notes)
 
@@ -106,12 +106,26 @@ def _results(index: GraphIndex, positions: list[int]) -> list[str]:
     return [name for place in positions for name in index.nodes[place].output if name]
 
 
-def _follow(before: GraphIndex, result: Model, values: list[str]) -> list[str]:
+def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
     """Declare anew what has another shape since a constant has other numbers."""
-    stale = downstream(before, values)
-    one, two = infer(before.model, stale), infer(result, stale)
-    changed = [name for name in one | two if one.get(name) != two.get(name)]
-    return retype(before.model, result, changed) if changed else []
+    results = _results(before, readers)
+    stale = downstream(before, results)
+    changed = _changed(before, after, stale, set(results), 1 + max(readers))
+    if len(changed) < len(results):  # the numbers may go further, and decide shapes there
+        changed = _changed(before, after, stale, stale)
+    return retype(before.model, after, changed) if changed else []
+
+
+def _changed(
+    before: GraphIndex,
+    after: GraphIndex,
+    stale: set[str],
+    wanted: set[str],
+    count: int | None = None,
+) -> list[str]:
+    """What inference finds another type of."""
+    one, two = (infer(index.model, stale, wanted, count) for index in (before, after))
+    return [name for name in one | two if one.get(name) != two.get(name)]
 
 
 def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None:

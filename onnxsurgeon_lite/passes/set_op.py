@@ -51,5 +51,5 @@ class SetOp:
                 node.domain = self.domain
             types.update(check_node(index, node, what))
             changes.append(f"{what}: operator {old} -> {self.op_type}")
-        notes += follow(before, result, types)
+        notes += follow(before, index, types)
         return PassResult.of(model, result, changes, notes)

@@ -36,18 +36,24 @@ class SetShape:
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
-        index = GraphIndex.of(model)
-        symbols = symbols_for(index, self.shapes)
-        if not any(symbol.changes for symbol in symbols):
-            return PassResult(model, changed=False)
-        second = None if self.second is None else loaded(self.second)
-        followed = follow(model.copy(), symbols, second)
-        result, plan = followed.model, followed.plan
-        changes = [f"inlined function {name!r}: it holds what follows" for name in followed.inlined]
-        changes += carry_out(result, plan)
-        inputs = GraphIndex.of(result).inputs
-        for name, info in index.inputs.items():
-            if info.type != inputs[name].type:
-                now = shape_text(inputs[name].type)
-                changes.append(f"input {name!r}: {shape_text(info.type)} -> {now}")
-        return PassResult.of(model, result, changes, plan.kept)
+        return resized(GraphIndex.of(model), self.shapes, self.second)
+
+
+def resized(
+    index: GraphIndex, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
+) -> PassResult:
+    """The model of an index with other shapes of its inputs; see `SetShape`."""
+    model = index.model
+    symbols = symbols_for(index, shapes)
+    if not any(symbol.changes for symbol in symbols):
+        return PassResult(model, changed=False)
+    followed = follow(model.copy(), symbols, None if second is None else loaded(second))
+    result, plan = followed.model, followed.plan
+    changes = [f"inlined function {name!r}: it holds what follows" for name in followed.inlined]
+    changes += carry_out(result, plan)
+    for info in result.proto.graph.input:
+        before = index.inputs[info.name].type
+        if info.type != before:
+            now = shape_text(info.type)
+            changes.append(f"input {info.name!r}: {shape_text(before)} -> {now}")
+    return PassResult.of(model, result, changes, plan.kept)

@@ -5,13 +5,14 @@ that a shape that a model computes for itself is as good as one that it holds.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 
-from onnxsurgeon_lite import tensors
+from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.resizing.sizes import Axis, Size, varies
 from onnxsurgeon_lite.tensors import Array
 
@@ -37,7 +38,20 @@ class State:
 
     def sizes(self) -> list[Size | None] | None:
         """The sizes of the axes."""
-        return None if self.axes is None else list(sizes_of(self.types) or ())
+        return None if self.axes is None else list(self.shape or ())
+
+    @cached_property
+    def shape(self) -> list[Size | None] | None:
+        """The sizes that the types say, whether or not the axes' factors are known; to be read, not changed."""
+        return sizes_of(self.types)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What tells the state from others: equal for equal states."""
+        types = tuple(kind.SerializeToString(deterministic=True) for kind in self.types)
+        arrays = () if self.data is None else self.data
+        data = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+        return types, self.axes, data, self.data is None, self.follows
 
 
 class InferenceFailed(Exception):
@@ -80,13 +94,29 @@ class Inference:
         self.trials = trials
         self.header = ModelProto(ir_version=10, opset_import=model.opset_import)
         self.header.functions.extend(model.functions)
+        self.known: dict[Hashable, list[State]] = {}
 
     def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
-        """The states of the node's outputs.
+        """The states of the node's outputs; those of equal nodes that read equal states are found once.
 
         Raises:
             InferenceFailed: the inputs do not fit together.
         """
+        attributes = [attribute.SerializeToString() for attribute in node.attribute]
+        if attributes and walk.bodies(node):
+            return self._states(node, reads)
+        key = (
+            *(node.op_type, node.domain, node.overload),
+            tuple(attributes),
+            tuple(reads[name].key if name in reads else name == "" for name in node.input[:]),
+            tuple(map(bool, node.output[:])),
+        )
+        states = self.known.get(key)
+        if states is None:
+            states = self.known[key] = self._states(node, reads)
+        return list(states)
+
+    def _states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
         follows = any(state.follows for state in reads.values())
         trials = range(self.trials if follows else 1)
         inferred = [self._infer(node, reads, trial) for trial in trials]

@@ -1,11 +1,11 @@
 """A plan, carried out: constants changed in place or copied, sizes computed where they stay open, types declared."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import ShapeError
@@ -31,8 +31,11 @@ class _Rewriting:
     def __init__(self, model: Model, plan: Plan) -> None:
         self.proto: ModelProto = model.proto
         self.plan = plan
-        self.uses = _uses(model.proto)
-        self.taken = set(self.uses) | _definitions(model.proto)
+        self.uses: Counter[str] = Counter()
+        self.taken: set[str] = set()
+        if plan.refills or plan.stretches:
+            self.uses = _uses(model.proto)
+            self.taken = set(self.uses) | _definitions(model.proto)
         self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
         self.removed: set[tuple[int, int]] = set()
         self.computed: dict[tuple[object, ...], str] = {}
@@ -284,15 +287,20 @@ class _Rewriting:
 
     def _declare(self, scope: Scope) -> None:
         graph = scope.graph
+        kinds: dict[Hashable, TypeProto] = {}  # most values are of few types
         for info in (*graph.input, *graph.value_info, *graph.output):
             state = scope.states.get(info.name)
             if state is not None and info.type.tensor_type.HasField("shape"):
-                self._declare_value(info, state.sizes(), state.follows)
+                key = info.type.SerializeToString(), state.key
+                if key not in kinds:
+                    kinds[key] = tensors.copied(info.type)
+                    self._declare_type(kinds[key], state.sizes(), state.follows)
+                info.type.CopyFrom(kinds[key])
 
-    def _declare_value(
-        self, info: ValueInfoProto, sizes: Sequence[Size | None] | None, follows: bool
+    def _declare_type(
+        self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
     ) -> None:
-        dims = info.type.tensor_type.shape.dim
+        dims = kind.tensor_type.shape.dim
         known = sizes if sizes is not None and len(sizes) == len(dims) else [None] * len(dims)
         for dim, size in zip(dims, known, strict=True):
             if size is None:

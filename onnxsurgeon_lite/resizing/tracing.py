@@ -31,7 +31,6 @@ from onnxsurgeon_lite.resizing.inference import (
     MOST_ELEMENTS,
     Inference,
     State,
-    sizes_of,
     tensor_state,
 )
 from onnxsurgeon_lite.resizing.plan import Plan, Scope, Symbol
@@ -64,8 +63,9 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> 
     """
     check_functions(model.proto)
     wanted: Wanted = {}
+    inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), wanted, told or {})
+        tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
         try:
             tracer.main()
         except Again:
@@ -75,10 +75,16 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> 
 
 
 class _Tracer:
-    def __init__(self, model: Model, symbols: list[Symbol], wanted: Wanted, told: Told) -> None:
+    def __init__(
+        self,
+        model: Model,
+        symbols: list[Symbol],
+        wanted: Wanted,
+        told: Told,
+        inference: Inference,
+    ) -> None:
         self.model = model
-        self.trials = len(symbols[0].sizes)
-        inference = Inference(model.proto, self.trials)
+        self.trials = inference.trials
         self.declared: dict[str, ValueInfoProto] = {}
         opsets = list(model.proto.opset_import)
         self.functions = {
@@ -122,15 +128,12 @@ class _Tracer:
             )
         nodes = list(scope.graph.node)
         for position in order:
-            for name in nodes[position].output:
+            for name in nodes[position].output[:]:
                 scope.producers[name] = position
         for position in order:
-            for name, state in zip(
-                nodes[position].output,
-                self._node(scope, position, nodes[position]),
-                strict=False,
-            ):
-                scope.states[name] = state
+            node = nodes[position]
+            made = self._node(scope, position, node)
+            scope.states.update(zip(node.output[:], made, strict=False))
 
     def _constant(self, tensor: TensorProto) -> State:
         sizes = [constant(dim, self.trials) for dim in tensor.dims]
@@ -142,25 +145,26 @@ class _Tracer:
         return tensor_state(tensor.data_type, sizes, self.trials, data)
 
     def _node(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
-        standard = node.domain in ("", "ai.onnx")
+        operator = node.op_type if node.domain in ("", "ai.onnx") else ""
+        names = [*node.input, *captured(node)] if node.attribute else node.input[:]
         reads = {}
-        for name in dict.fromkeys((*node.input, *captured(node))):
+        for name in names:
             state = scope.find(name) if name else None
             if state is not None:
                 reads[name] = state
         visit = Visit(self.context, scope, position, node, reads)
         follows = any(state.follows for state in reads.values())
-        if call_key(node) in self.functions and follows:
+        if follows and self.functions and call_key(node) in self.functions:
             return self._call(visit)
-        if standard and node.op_type in self.with_bodies:
-            states = self.with_bodies[node.op_type](visit)
+        if operator in self.with_bodies:
+            states = self.with_bodies[operator](visit)
             return [replace(state, follows=follows or state.follows) for state in states]
-        if standard and node.op_type == "Constant":
+        if operator == "Constant":
             value = next((a for a in node.attribute if a.name == "value"), None)
             if value is not None:
                 return [self._constant(value.t)]
-        if standard and node.op_type in RULES:
-            RULES[node.op_type](visit)
+        if operator in RULES:
+            RULES[operator](visit)
         visit.be_told()
         states = visit.states()
         return [
@@ -170,7 +174,7 @@ class _Tracer:
 
     def _declared(self, scope: Scope, name: str, state: State, reads: Mapping[str, State]) -> State:
         """A state that inference does not know, from its declaration: axes keep their place in custom operators."""
-        if sizes_of(state.types) is not None or scope.path:
+        if state.shape is not None or scope.path:
             return state
         declared = self.declared.get(name)
         if declared is None or not declared.type.tensor_type.HasField("shape"):

@@ -112,11 +112,11 @@ class Visit:
         follows = any(state.follows for state in self.reads.values())
         return State((TypeProto(),) * self.trials, None, None, follows)
 
-    def blocked(self, what: str, detail: str = "") -> ShapeError:
+    def blocked(self, what: str, detail: str = "", hint: str = "") -> ShapeError:
         """The node is in the way."""
         error = ShapeError(
             f"{self.scope.describe(self.position)} is in the way: {what}",
-            "look at it with onnxdbg inspect --node; it may need its size by design",
+            hint or "look at it with onnxdbg inspect --node; it may need its size by design",
         )
         if detail:
             error.add_note(detail.splitlines()[0].partition("[ShapeInferenceError] ")[2] or detail)
@@ -187,8 +187,9 @@ class Visit:
 
     def be_told(self) -> None:
         """Have shape operands hold what is known from elsewhere, where no rule knew."""
-        for slot in range(len(self.node.input)):
-            effect = self.context.told.get((self.position, slot)) if not self.scope.path else None
+        told = self.context.told if not self.scope.path else {}
+        for slot in range(len(self.node.input)) if told else ():
+            effect = told.get((self.position, slot))
             if effect is None or slot in self.overrides:
                 continue
             if isinstance(effect, ShapeError):
@@ -271,7 +272,9 @@ class Visit:
         array = self._array(name)
         if array is not None and (array != np.take(array, [0], axis)).any():
             raise self.blocked(
-                f"constant {name!r} holds something else at each place of axis {axis}"
+                f"constant {name!r} holds something else at each place of axis {axis}",
+                hint="it was computed for one size (a mask, positions): keep that size, "
+                "or export the model with this dimension dynamic",
             )
 
     def _array(self, name: str) -> Array | None:

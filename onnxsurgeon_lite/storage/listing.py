@@ -38,7 +38,7 @@ def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]
     Raises:
         SourceChangedError: a file changed after the load.
     """
-    for name, tensor in _named_tensors(model.proto):
+    for name, tensor in named_tensors(model.proto):
         if not is_external(tensor):
             continue
         file, offset, length = model.span(tensor)
@@ -70,7 +70,7 @@ def contents(model: Model, tensor: TensorProto, block: int = 1 << 20) -> Iterato
     yield from file.blocks(offset, tensors.byte_count(tensor.data_type, tensor.dims), block)
 
 
-def _named_tensors(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+def named_tensors(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """Every tensor by its name; one in an attribute by the value that its node makes."""
     bodies = [function.node for function in proto.functions]
     for graph in walk.graphs(proto):

@@ -17,7 +17,7 @@ from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save
 from onnxsurgeon_lite.model.model import is_external, refer
-from onnxsurgeon_lite.storage.listing import contents, fingerprint
+from onnxsurgeon_lite.storage.listing import contents, fingerprint, named_tensors
 
 MARK = "onnxsurgeon_lite.stripped"
 """Metadata of a stripped tensor: the fingerprint of what it held."""
@@ -61,14 +61,12 @@ def strip(
         SourceChangedError: a file changed after the load.
     """
     result = model.copy()
-    kept, changed = [], 0
+    kept = (name for name, tensor in named_tensors(model.proto) if _is_kept(tensor))
+    changed = 0
     location = "noise" if movable(model) else None  # external data stays external
     with _scratch_file(None if dry_run else path) as noise:
         for number, tensor in enumerate(walk.tensors(result.proto)):
-            if math.prod(tensor.dims) <= _SPARED:
-                continue
-            if tensor.data_type not in _FLOATS:
-                kept += [tensor.name] if is_external(tensor) else []
+            if math.prod(tensor.dims) <= _SPARED or tensor.data_type not in _FLOATS:
                 continue
             size = tensors.byte_count(tensor.data_type, tensor.dims)
             survey = _Survey("0" * 32) if dry_run else _survey(model, tensor)
@@ -86,6 +84,11 @@ def strip(
         result.files[noise.name] = DataFile.of(Path(noise.name), location)
         written = save(result, path, movable(result), force=force, dry_run=dry_run)
     return Stripped(written, changed, tuple(kept))
+
+
+def _is_kept(tensor: TensorProto) -> bool:
+    large = is_external(tensor) and math.prod(tensor.dims) > _SPARED
+    return large and tensor.data_type not in _FLOATS
 
 
 def unstrip(

@@ -150,13 +150,28 @@ def edit_chain(root: Path, out: Path) -> list[Contest]:
     ]
     ours = [ONNXDBG, "edit", "script", script, source, "-o", target, "--force"]
     surgeon = Command("graphsurgeon", python(_GRAPHSURGEON, source, out / "saved.onnx"))
-    converter = Command("converter", python(_CONVERTER, source, out / "saved.onnx"))
+    reducing = out / "reducing.onnx"
+    model = onnx.load(source)
+    _with_reductions(model.graph)
+    onnx.save(model, reducing)
+    converters = {
+        "chain-opset": source,  # no operator has another definition there
+        "chain-opset-converted": reducing,
+    }
     return [
         *contests,
         Contest(Command("chain-script", ours), (Peer(surgeon, (Target("time", 1.3),)),)),
-        Contest(
-            _edit("chain-opset", source, target, "opset", "21"),
-            (Peer(converter, (Target("time", 1.3),)),),
+        *(
+            Contest(
+                _edit(label, model, target, "opset", "21"),
+                (
+                    Peer(
+                        Command("converter", python(_CONVERTER, model, out / "saved.onnx")),
+                        (Target("time", 1.3),),
+                    ),
+                ),
+            )
+            for label, model in converters.items()
         ),
     ]
 
@@ -202,6 +217,65 @@ def edit_chains_more(root: Path, out: Path) -> list[Contest]:
     ]
 
 
+def edit_chains_typed(root: Path, out: Path) -> list[Contest]:
+    """Edits that decide types, on chains that declare the type of every value."""
+    target, saved = out / "edited.onnx", out / "saved.onnx"
+    contests = []
+    for name, change, verb, *arguments in (
+        ("freeze", _open, "freeze", "v0=[1,2,3,4]"),
+        ("promote", _sized_by_number, "promote", "repeats"),
+        ("fix", _sized_by_number, "fix"),
+        ("set-constant", _sized_by_number, "set-constant", "repeats", "2"),
+        ("rewire", _of_two_inputs, "rewire", "v0", "wide"),
+        ("set-shape", _open, "set-shape", "v0=7", "--unproved"),
+        ("rebatch", _of_one_row, "rebatch", "--unproved"),
+        ("rebatch-proved", _of_one_row, "rebatch"),
+        ("batch-outputs", _of_three_images, "batch-outputs", "--max", "100"),
+    ):
+        source = out / f"typed_{name}.onnx"
+        model = onnx.load(model_folder(root, "chain") / "model.onnx")
+        change(model.graph)
+        onnx.save(onnx.shape_inference.infer_shapes(model), source)
+        peer = Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, source, saved))
+        targets = () if name == "rebatch-proved" else (Target("time", 3),)  # that one runs both
+        ours = _edit(f"typed-{name}", source, target, verb, *arguments)
+        contests.append(Contest(ours, (Peer(peer, targets),)))
+    return contests
+
+
+def _sized_by_number(graph: onnx.GraphProto) -> None:
+    """Of a size that hangs on a constant, from the first value on."""
+    _open(graph)
+    repeats = onnx.numpy_helper.from_array(np.ones(1, np.int64), "repeats")
+    graph.initializer.append(repeats)
+    graph.node[0].CopyFrom(onnx.helper.make_node("Tile", ["v0", "repeats"], ["v1"], "tile"))
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 4
+
+
+def _of_two_inputs(graph: onnx.GraphProto) -> None:
+    """With a second input, of another size."""
+    _sized_by_number(graph)
+    graph.input.append(onnx.helper.make_tensor_value_info("wide", onnx.TensorProto.FLOAT, [8]))
+
+
+def _of_one_row(graph: onnx.GraphProto) -> None:
+    """With a batch of one."""
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=1))
+
+
+def _of_three_images(graph: onnx.GraphProto) -> None:
+    """With the results of three images as outputs."""
+    _open(graph)
+    del graph.output[:]
+    for image, value in enumerate(("v100", _MIDDLE, f"v{CHAIN_NODES}")):
+        graph.node.add(op_type="Identity", input=[value], output=[f"scores.{image}"])
+        graph.output.append(
+            onnx.helper.make_tensor_value_info(f"scores.{image}", onnx.TensorProto.FLOAT, ["n"])
+        )
+
+
 def _in_modules(graph: onnx.GraphProto) -> None:
     for number, node in enumerate(graph.node):
         node.name = f"/block.{number // _NODES_OF_A_BLOCK}/{node.name}"
@@ -212,6 +286,14 @@ def _with_attributes(graph: onnx.GraphProto) -> None:
         del node.input[1]
         node.op_type = "LeakyRelu"
         node.attribute.append(onnx.helper.make_attribute("alpha", 0.5))
+
+
+def _with_reductions(graph: onnx.GraphProto) -> None:
+    """With nodes that opset 18 defines anew."""
+    for node in graph.node[::_NODES_OF_A_BLOCK]:
+        del node.input[1]
+        node.op_type = "ReduceMax"
+        node.attribute.append(onnx.helper.make_attribute("axes", [0]))
 
 
 def _open(graph: onnx.GraphProto) -> None:
@@ -266,6 +348,9 @@ ROWS = {
     "edit-chain": Row("verbs on fifty thousand nodes", ("chain",), 10_000_000, edit_chain),
     "edit-chain-more": Row(
         "verbs on other chains of fifty thousand nodes", ("chain",), 40_000_000, edit_chains_more
+    ),
+    "edit-chain-typed": Row(
+        "edits of types on fifty thousand nodes", ("chain",), 60_000_000, edit_chains_typed
     ),
     "diff": Row("one attribute among 3000 and 50 000 nodes", ("chain",), 10_000_000, diff_chains),
 }
