@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import typer
@@ -66,8 +67,9 @@ def commands(group, path: str = "") -> dict[str, object]:
 def test_every_parameter_that_takes_names_completes_them():
     texts, completing = set(), set()
     for name, command in commands(typer.main.get_command(app)).items():
+        kinds = get_type_hints(command.callback)
         for parameter in command.params:
-            if "str" in str(parameter.type_descriptor.annotation):
+            if "str" in str(kinds.get(parameter.name)):
                 is_completed = parameter._custom_shell_complete is not None
                 (completing if is_completed else texts).add((name, parameter.name))
 
