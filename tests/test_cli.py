@@ -588,3 +588,35 @@ def test_a_dry_run_of_a_merge_says_what_it_would_make_and_writes_nothing(folder)
     assert (dry.exit_code, after) == (0, before)
     assert "merged 2 models: input.1 -> 31, 31_1 (22 nodes, 40 initializers)" in dry.stdout
     assert done.stdout == dry.stdout + "wrote 'twice.onnx'\n"
+
+
+def test_an_edit_that_changes_the_outputs_is_not_written_where_it_is_to_be_verified(folder):
+    words = ["edit", "set-op", "whole_model.onnx", "Add_7", "Sub", "-o", "sub.onnx"]
+
+    done = invoke(*words, "--verify", code=1)
+
+    assert "mismatch at value '31'" in done.stdout
+    assert "the outputs differ: nothing was written" in done.stderr
+    assert not Path("sub.onnx").exists()
+    invoke(*words)
+    assert Path("sub.onnx").exists()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_an_edited_model_goes_on_using_its_source_s_data_unless_it_is_to_have_its_own(
+    folder, copied
+):
+    for name in ("external.onnx", "external.data"):
+        shutil.copy(FIXTURES / name, folder)
+    data = Path("external.data").read_bytes()
+
+    done = invoke(
+        *("edit", "rename", "external.onnx", "x=q", "-o", "q.onnx"),
+        *(["--copy-data"] if copied else []),
+    )
+
+    assert ("--copy-data gives each its own" in done.stderr) is not copied
+    files = {row["file"] for row in parsed("data", "ls", "q.onnx", "--json")}
+    assert files == {"q.data" if copied else "external.data"}
+    assert Path("external.data").read_bytes() == data
+    invoke("diff", "external.onnx", "q.onnx")
