@@ -11,7 +11,7 @@ from onnxsurgeon_lite import check, prove, run_model
 from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError, UnknownNameError
 from onnxsurgeon_lite.feeds import Recipe
 from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.passes import Rebatch, SetShape
+from onnxsurgeon_lite.passes import Opset, Rebatch, SetShape
 from onnxsurgeon_lite.resizing.sizes import product, refold
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
@@ -637,3 +637,41 @@ def test_a_value_that_a_loop_captures_follows_in_its_body(model_of, runtime):
 
     dims = result.model.proto.graph.output[1].type.tensor_type.shape.dim
     assert [d.dim_param or d.dim_value for d in dims] == ["t", "N", 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("opset", "text", "attribute"),
+    [
+        (9, "(float[4,3] y) { y = Slice<starts = [0,0], ends = [4,3]>(x) }", "ends"),
+        (4, "(float[4,2,3] y) { y = Reshape<shape = [4,2,3]>(x) }", "shape"),
+        (11, "(float[2,6] y) { y, z = Split<axis = 0, split = [2,2]>(x) }", "split"),
+    ],
+)
+def test_a_size_in_an_attribute_of_an_older_opset_is_said_and_follows_in_a_newer_one(
+    model_of, opset, text, attribute
+):
+    header = f'<ir_version: 7, opset_import: ["" : {opset}]>'
+    model = model_of(f"{header} g (float[4,6] x) => {text}")
+
+    with pytest.raises(ShapeError, match=f"its attribute '{attribute}' holds a size") as caught:
+        SetShape({"x": ("N", 6)}).apply(model)
+
+    assert "edit opset MODEL 13" in caught.value.hint
+    newer = SetShape({"x": ("N", 6)}).apply(Opset(13).apply(model).model).model
+    x = np.arange(48, dtype=np.float32).reshape(8, 6)
+    whole = run_model(newer, {"x": x})["y"]
+    assert np.array_equal(whole[:2], run_model(newer, {"x": x[:4]})["y"][:2])
+    assert len(whole) == (4 if attribute == "split" else 8)
+
+
+def test_a_slice_of_an_older_opset_that_takes_a_part_stays(model_of):
+    header = '<ir_version: 7, opset_import: ["" : 9]>'
+    text = (
+        "g (float[4,6] x) => (float[2,6] y) { y = Slice<axes = [0], starts = [0], ends = [2]>(x) }"
+    )
+
+    result = SetShape({"x": ("N", 6)}).apply(model_of(f"{header} {text}"))
+
+    assert result.changed
+    x = np.ones((8, 6), np.float32)
+    assert run_model(result.model, {"x": x})["y"].shape == (2, 6)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.resizing.plan import Entry
 from onnxsurgeon_lite.resizing.sizes import Size, constant, product, refold, varies
 from onnxsurgeon_lite.resizing.visit import Visit
@@ -14,6 +15,9 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 
 def _reshape(visit: Visit) -> None:
     state, sizes, literals = visit.read(0), visit.sizes(0), visit.elements(1)
+    held = _integers(visit, "shape")
+    if sizes is not None and held and any(map(varies, sizes)) and {0, -1}.isdisjoint(held):
+        raise _held(visit, "shape")
     if state is None or sizes is None or literals is None or not state.follows:
         return
     copies = not visit.attribute("allowzero", 0)
@@ -131,6 +135,8 @@ def _tile(visit: Visit) -> None:
 
 def _slice(visit: Visit) -> None:
     sizes, starts, ends = visit.sizes(0), visit.elements(1), visit.elements(2)
+    if sizes is not None and _holds_an_end(visit, sizes):
+        raise _held(visit, "ends")
     if sizes is None or starts is None or ends is None:
         return
     one = constant(1, visit.trials)
@@ -152,8 +158,24 @@ def _slice(visit: Visit) -> None:
         visit.refill(2, entries, effect, "it keeps the whole of what follows")
 
 
+def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
+    """Whether a Slice of an older opset takes the whole of what follows, and says so by its end."""
+    starts, ends = _integers(visit, "starts"), _integers(visit, "ends")
+    axes = _integers(visit, "axes") or range(len(ends))
+    return any(
+        varies(sizes[axis]) and (start, end) == (0, sizes[axis][0])
+        for axis, start, end in zip(axes, starts, ends, strict=True)
+    )
+
+
 def _split(visit: Visit) -> None:
     sizes, literals = visit.sizes(0), visit.elements(1)
+    if (
+        sizes is not None
+        and _integers(visit, "split")
+        and varies(sizes[visit.attribute("axis", 0)])
+    ):
+        raise _held(visit, "split")
     if sizes is None or not literals:
         return
     whole, count = sizes[visit.attribute("axis", 0)], len(literals)
@@ -169,8 +191,7 @@ def _resize(visit: Visit) -> None:
     sizes, literals = visit.sizes(0), visit.elements(3)
     if sizes is None or literals is None:
         return
-    listed = next((list(a.ints) for a in visit.node.attribute if a.name == "axes"), None)
-    axes = listed or list(range(len(sizes)))
+    axes = _integers(visit, "axes") or range(len(sizes))
     effect = [
         sizes[axis] if literal == constant(sizes[axis][0], visit.trials) else literal
         for axis, literal in zip(axes, literals, strict=True)
@@ -203,6 +224,19 @@ def _flatten(visit: Visit) -> None:
         tuple(factor for axis in part for factor in axis) or one
         for part in (axes[:middle], axes[middle:])
     ]
+
+
+def _integers(visit: Visit, name: str) -> Sequence[int]:
+    """A list that an attribute holds; empty where there is none."""
+    return next((a.ints for a in visit.node.attribute if a.name == name), ())
+
+
+def _held(visit: Visit, attribute: str) -> ShapeError:
+    """A size that must follow is in an attribute, as older opsets have it."""
+    return visit.blocked(
+        f"its attribute {attribute!r} holds a size that must follow",
+        hint="onnxdbg edit opset MODEL 13 makes it a constant, which can",
+    )
 
 
 RULES = {
