@@ -22,7 +22,6 @@ from onnxsurgeon_lite.differing.result import Change, Difference, TensorDifferen
 from onnxsurgeon_lite.differing.subjects import (
     Initializer,
     leaf_kind,
-    left_over,
     named,
     operator_text,
     place_of,
@@ -32,6 +31,7 @@ from onnxsurgeon_lite.differing.subjects import (
     unpaired,
     zipped,
 )
+from onnxsurgeon_lite.differing.unread import left_over
 from onnxsurgeon_lite.differing.wiring import Wiring
 from onnxsurgeon_lite.graph import call_key
 from onnxsurgeon_lite.inspect import attribute_texts, type_text

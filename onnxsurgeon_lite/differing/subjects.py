@@ -40,26 +40,6 @@ def named(
     return Difference("added", kind, f"{subject} ({text})", after=name)
 
 
-def left_over(
-    scopes: tuple[Scope, Scope], paired: dict[tuple[str, str], None]
-) -> Iterator[tuple[str, str]]:
-    """Pairs of initializers that no paired node reads: of one name, or without any reader and of one kind."""
-    first, second = (scope.index.initializers for scope in scopes)
-    free, others = (
-        dict.fromkeys(name for name in tensors if name not in known)
-        for tensors, known in ((first, {a for a, _ in paired}), (second, {b for _, b in paired}))
-    )
-    unread: dict[str, list[str]] = {}
-    for name in others:
-        if name not in free and name not in scopes[1].uses:
-            unread.setdefault(tensor_kind(second[name]), []).append(name)
-    for name in free:
-        if name in others:
-            yield name, name
-        elif name not in scopes[0].uses and unread.get(tensor_kind(first[name])):
-            yield name, unread[tensor_kind(first[name])].pop(0)
-
-
 def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Slot by slot; '' where one has fewer."""
     for slot in range(max(len(names), len(others))):
