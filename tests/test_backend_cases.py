@@ -9,7 +9,7 @@ from onnx import ModelProto, shape_inference
 
 from onnxsurgeon_lite import Extract, load, save
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 

@@ -11,11 +11,11 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.bisection import Search, bisect, write_reproducer
+from onnxsurgeon_lite.debug.bisection import Search, bisect, write_reproducer
 from onnxsurgeon_lite.errors import FeedsError, OutputExistsError, ReferenceSetError
-from onnxsurgeon_lite.feeds import Recipe, feeds_from, make_feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.observe import Observer
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds
+from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -282,7 +282,7 @@ def test_the_command_keeps_its_contract(tmp_path):
 
 
 def test_a_folder_that_is_there_is_not_written_over(tmp_path):
-    from onnxsurgeon_lite.bisection.reproducer import require_free
+    from onnxsurgeon_lite.debug.bisection.reproducer import require_free
 
     (tmp_path / "mine.txt").write_text("mine")
 

@@ -16,8 +16,8 @@ from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load
-from onnxsurgeon_lite.references import save_tensors, write_test_data
 from onnxsurgeon_lite.runtime.session import run_model
+from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
 COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 REFERENCES = FIXTURES / "references" / "whole_model.npz"

@@ -9,11 +9,11 @@ import pytest
 from onnx import parser
 
 from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
-from onnxsurgeon_lite.bisection import computed_references, find
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.lifting import liftable
+from onnxsurgeon_lite.debug.bisection import computed_references, find
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.surgery.exposing import liftable
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from onnxsurgeon_lite import Tolerance, compare
-from onnxsurgeon_lite.comparing import compare_sets
-from onnxsurgeon_lite.comparison import DEFAULTS, EXACT, agrees, default_tolerance
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.references import Entry, ReferenceSet
+from onnxsurgeon_lite.matching.sets import compare_sets
+from onnxsurgeon_lite.tensors.comparison import DEFAULTS, EXACT, agrees, default_tolerance
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 LOW_PRECISION = [
     "bfloat16",

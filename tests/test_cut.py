@@ -46,9 +46,9 @@ from onnxsurgeon_lite import (
     passes,
     save,
 )
-from onnxsurgeon_lite.cut import close, missing_inputs
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.cut import close, missing_inputs
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.findings import find
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.inspect import model_text, summarize, summarize_node, summarize_value
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.lint import find
+from onnxsurgeon_lite.graph.summary import model_text, summarize, summarize_node, summarize_value
 
 MODELS = sorted(FIXTURES.glob("*.onnx"))
 

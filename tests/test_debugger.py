@@ -9,7 +9,7 @@ import pytest
 from conftest import FIXTURES
 
 from onnxsurgeon_lite import load, open_references
-from onnxsurgeon_lite.debugger import Debugger
+from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import (
     FeedsError,
     ReferenceSetError,
@@ -19,7 +19,7 @@ from onnxsurgeon_lite.errors import (
     UnknownNameError,
     UsageError,
 )
-from onnxsurgeon_lite.feeds import Recipe
+from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 
 FORK = """fork (float[4] x) => (float[4] y, float[4] z) {

@@ -7,9 +7,9 @@ import pytest
 from onnx import parser
 from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 
-from onnxsurgeon_lite.debugger import Debugger
+from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.inner import iterations_of
+from onnxsurgeon_lite.graph.bodies import iterations_of
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.report.debugging import level_text, stop_text
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions

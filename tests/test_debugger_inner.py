@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import SetOp, run
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.completing import Names
-from onnxsurgeon_lite.debugger import Debugger
+from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.lifting import liftable
+from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import run_script
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.surgery.exposing import liftable
 
 FEEDS = {"x": np.array([-1, 2], np.float32), "c": np.array(True)}
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import Tolerance, diff, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.differing import Difference, with_outputs
+from onnxsurgeon_lite.matching.diff import Difference, with_outputs
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.runtime.session import Runtime
 

@@ -36,10 +36,10 @@ from onnxsurgeon_lite import (
     load,
     save,
 )
-from onnxsurgeon_lite.editing.writing import write_recipe
 from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
+from onnxsurgeon_lite.passes.recipe_writing import write_recipe
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 X = np.array([1, -2, 3, 0.5], np.float32)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.references import save_tensors
+from onnxsurgeon_lite.tensors.references import save_tensors
 
 COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 VERBS = {

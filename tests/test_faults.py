@@ -8,10 +8,10 @@ import pytest
 from faults import ARCHITECTURES, FAULTS, every_node, export
 
 from onnxsurgeon_lite import load, open_references
-from onnxsurgeon_lite.bisection import BisectResult, Search, bisect
-from onnxsurgeon_lite.feeds import Recipe, feeds_from, make_feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.recording import record
+from onnxsurgeon_lite.debug.bisection import BisectResult, Search, bisect
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.recording.from_model import record
+from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)

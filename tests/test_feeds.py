@@ -7,10 +7,10 @@ from onnx import TensorProto, helper
 
 from onnxsurgeon_lite import Recipe, Runtime, RuntimeOptions, make_feeds, read_feeds, run
 from onnxsurgeon_lite.errors import FeedsError
-from onnxsurgeon_lite.feeds import check_feeds, shape_text
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.references import save_tensors, write_test_data
-from onnxsurgeon_lite.tensors import numpy_dtype
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import check_feeds, shape_text
+from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
+from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
 DTYPES = {name: number for name, number in TensorProto.DataType.items() if number}
 INTEGERS = [name for name in DTYPES if "INT" in name]

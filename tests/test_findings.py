@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import GraphIndex, check, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.findings import find
+from onnxsurgeon_lite.graph.lint import find
 from onnxsurgeon_lite.model import Model
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "custom" : 1]>\n'

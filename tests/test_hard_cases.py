@@ -25,7 +25,7 @@ from onnxsurgeon_lite import (
     save,
 )
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1, "my.domain" : 1]>\n'

@@ -10,14 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
 
-from onnxsurgeon_lite import Expose, Model, load, tensors
+from onnxsurgeon_lite import Expose, Model, load
 from onnxsurgeon_lite.errors import EditError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.inner import InnerGraph, at, iterations_of
-from onnxsurgeon_lite.lifting import liftable
-from onnxsurgeon_lite.running import run
+from onnxsurgeon_lite.graph.bodies import InnerGraph, at, iterations_of
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.tensors import dtypes
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)
@@ -287,7 +288,7 @@ def test_every_dtype_comes_out_as_it_is_inside(runtime, loaded, dtype):
     expected = ["1", "0"] if dtype == "string" else [1, 0]
     assert found["@0/body/q[0]"].tolist() == expected
     if dtype != "string":
-        assert tensors.data_type_of_numpy(found["@0/body/q[0]"].dtype) == number
+        assert dtypes.data_type_of_numpy(found["@0/body/q[0]"].dtype) == number
 
 
 def test_sequences_inside_come_out_as_lists(runtime, loaded):

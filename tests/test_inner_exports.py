@@ -8,12 +8,12 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from onnxsurgeon_lite import bisect, load, open_references, record
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.lifting import liftable
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.running import run
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.surgery.exposing import liftable
 
 X = np.float32([1, -2, 3])
 

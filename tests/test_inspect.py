@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import check, load
 from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.inspect import (
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.summary import (
     attribute_texts,
     model_text,
     summarize,
@@ -21,7 +21,7 @@ from onnxsurgeon_lite.inspect import (
     summarize_value,
     type_text,
 )
-from onnxsurgeon_lite.report.data import plain
+from onnxsurgeon_lite.report.json import plain
 
 ALL_FIXTURES = sorted(path.name for path in FIXTURES.glob("*.onnx"))
 

@@ -1,6 +1,7 @@
 """The shape of the house: imports point down, third parties stay in their rooms, the front door is light."""
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,43 +12,30 @@ import onnxsurgeon_lite
 
 PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 
-FLOORS = (
-    ("errors", "names", "search", "torch_recorder"),
-    ("wire", "tensors", "walk", "signature"),
-    ("comparison", "model", "scopes"),
-    ("graph", "references", "storage"),
-    ("inner",),
-    ("runtime", "cut", "select", "feeds", "findings", "alignment", "checkpoint"),
-    ("surgery", "operators", "declarations", "constants", "completing"),
-    ("resizing", "lifting", "loosening"),
-    ("passes", "checking", "observe", "shipped", "running", "inspect"),
-    ("float64",),
-    (
-        "bisection",
-        "recording",
-        "comparing",
-        "ranking",
-        "building",
-        "proving",
-        "tree",
-        "torch_recording",
-        "weights",
-        "browsing",
-        "editing",
-    ),
-    ("differing", "splitting", "verifying", "match", "debugger"),
-    ("report",),
-    ("repl",),
-    ("cli",),
+ROOMS = (
+    "errors",
+    "names",
+    "atomic",
+    "tensors",
+    "model",
+    "graph",
+    "surgery",
+    "runtime",
+    "recording",
+    "passes",
+    "matching",
+    "debug",
+    "report",
+    "repl",
+    "cli",
 )
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 OWNERS = {
     "onnxruntime": {"runtime"},
     "rich": {"report"},
     "typer": {"cli"},
     "IPython": {"repl"},
     "onnx_graphsurgeon": {"passes"},
-    "torch": {"torch_recorder", "torch_recording", "checkpoint"},
+    "torch": {"recording"},
 }
 
 
@@ -76,16 +64,29 @@ def test_imports_point_down_and_third_parties_stay_in_their_rooms(path):
 
     for name in imports_of(path):
         top, *rest = name.split(".")
-        if top == "onnxsurgeon_lite" and rest and rest[0] in FLOOR:
-            assert rest[0] == room or FLOOR[rest[0]] < FLOOR[room], f"{room} imports {name}"
+        if top == "onnxsurgeon_lite" and rest and rest[0] in ROOMS:
+            assert ROOMS.index(rest[0]) <= ROOMS.index(room), f"{room} imports {name}"
         assert room in OWNERS.get(top, {room}), f"{room} imports {name}"
 
 
-def test_every_room_has_a_floor():
+def test_the_listing_is_the_order_of_imports():
     files = [p for p in PACKAGE.iterdir() if p.is_dir() or p.suffix == ".py"]
     rooms = {p.name.removesuffix(".py") for p in files if not p.name.startswith("__")}
 
-    assert rooms == FLOOR.keys()
+    assert rooms == set(ROOMS)
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    names = {p: ".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts) for p in MODULES}
+    modules = {name.removesuffix(".__init__") for name in names.values()}
+    imported = {
+        name.removesuffix(".__init__"): {
+            found for found in imports_of(path) & modules if found != name.removesuffix(".__init__")
+        }
+        for path, name in names.items()
+    }
+
+    graphlib.TopologicalSorter(imported).prepare()
 
 
 def test_everything_public_resolves():

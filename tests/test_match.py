@@ -11,25 +11,25 @@ import transformers
 from conftest import FIXTURES
 
 from onnxsurgeon_lite import ReferenceSet, load, open_references, save_tensors
-from onnxsurgeon_lite.bisection import bisect
+from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
-from onnxsurgeon_lite.feeds import Feeds, Recipe, make_feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match import aligned, feeds_in_order
-from onnxsurgeon_lite.match.contents import agreeing
-from onnxsurgeon_lite.match.models import (
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
+from onnxsurgeon_lite.matching.values.contents import agreeing
+from onnxsurgeon_lite.matching.values.facts import Fact, side_of_model
+from onnxsurgeon_lite.matching.values.renumbered import renumbered
+from onnxsurgeon_lite.matching.values.run_both import (
     MatchResult,
     feeds_of_other,
     match_models,
     match_references,
 )
-from onnxsurgeon_lite.match.renumbered import renumbered
-from onnxsurgeon_lite.match.sides import Fact, side_of_model
-from onnxsurgeon_lite.match.signatures import transposition
-from onnxsurgeon_lite.recording import computed
+from onnxsurgeon_lite.matching.values.signatures import transposition
+from onnxsurgeon_lite.recording.from_model import computed
+from onnxsurgeon_lite.recording.torch_recorder import record_module
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.signature import signature_of
-from onnxsurgeon_lite.torch_recorder import record_module
+from onnxsurgeon_lite.tensors.signature import signature_of
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
 
@@ -509,7 +509,7 @@ def bisected(index: GraphIndex, references: ReferenceSet, runtime: Runtime, how:
 @pytest.fixture(scope="module")
 def torch_refs(tmp_path_factory) -> ReferenceSet:
     """What the modules of the tutorial's model return."""
-    from onnxsurgeon_lite.torch_recording import record_factory
+    from onnxsurgeon_lite.recording.from_torch import record_factory
 
     folder = tmp_path_factory.mktemp("torch") / "refs"
     record_factory(f"{FIXTURES / 'whole_model.py'}:factory", folder)

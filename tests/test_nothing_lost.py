@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite import PASSES, Model, diff
-from onnxsurgeon_lite.differing import Change, ModelDiff, edit_diff, models
+from onnxsurgeon_lite.matching.diff import Change, ModelDiff, edit_diff, models
 from onnxsurgeon_lite.passes import (
     BatchOutputs,
     Clean,

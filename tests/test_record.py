@@ -19,8 +19,8 @@ from onnxsurgeon_lite import (
     run,
 )
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.running import Statistics, statistics
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.run import Statistics, statistics
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
 INSIDE = {

@@ -15,7 +15,7 @@ from onnx import SequenceProto, TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite import open_references, save_tensors
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError, WriteError
-from onnxsurgeon_lite.references import FolderWriter, write_test_data
+from onnxsurgeon_lite.tensors.references import FolderWriter, write_test_data
 
 NUMBERS = [
     "bool",

@@ -6,7 +6,7 @@ from conftest import FIXTURES
 
 from onnxsurgeon_lite import Inline, Model, Outline, Replace, check, load, run_model
 from onnxsurgeon_lite.errors import CutError, EditError, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 X = np.array([1, -2, 3, 0.5], np.float32)

@@ -12,9 +12,9 @@ from conftest import FIXTURES
 from onnx import parser, shape_inference
 
 from onnxsurgeon_lite import Model, load, open_references
-from onnxsurgeon_lite.browsing import Graph
-from onnxsurgeon_lite.completing import Names
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.browse import Graph
+from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import PASSES
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.repl.commands import COMMANDS

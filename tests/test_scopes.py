@@ -6,12 +6,12 @@ from onnx import helper
 
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.inspect import summarize_value
-from onnxsurgeon_lite.scopes import Origin, Origins
-from onnxsurgeon_lite.scopes.origin import fits_scope, fits_source, origin_of
-from onnxsurgeon_lite.select import select_nodes, select_values
-from onnxsurgeon_lite.tree import module_tree
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.modules import module_tree
+from onnxsurgeon_lite.graph.scopes import Origin, Origins
+from onnxsurgeon_lite.graph.scopes.origin import fits_scope, fits_source, origin_of
+from onnxsurgeon_lite.graph.select import select_nodes, select_values
+from onnxsurgeon_lite.graph.summary import summarize_value
 
 CONVS = [f"convs{i}.{j}" for i, many in ((1, 3), (2, 2), (3, 2), (4, 3)) for j in range(many)]
 

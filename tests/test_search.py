@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxsurgeon_lite.search import first_bad, origins, smallest, spread
+from onnxsurgeon_lite.debug.bisection.search import first_bad, origins, smallest, spread
 
 
 def chain(length):

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from onnxsurgeon_lite import load, prove
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.feeds import Recipe
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Rebatch, SetShape
+from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from onnxsurgeon_lite import GraphIndex, Recipe, check, load, make_feeds
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError
+from onnxsurgeon_lite.matching.split import compare_chain, model_of, split, write_parts
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.splitting import compare_chain, model_of, split, write_parts
 
 
 def index_of(name: str) -> GraphIndex:

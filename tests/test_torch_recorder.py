@@ -15,12 +15,13 @@ import torch
 from conftest import FIXTURES
 from typer.testing import CliRunner, Result
 
-from onnxsurgeon_lite import open_references, save_tensors, torch_recorder
+from onnxsurgeon_lite import open_references, save_tensors
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.references import FolderWriter
-from onnxsurgeon_lite.torch_recorder import RecordError, record_module
-from onnxsurgeon_lite.torch_recording import record_factory
+from onnxsurgeon_lite.recording import torch_recorder
+from onnxsurgeon_lite.recording.from_torch import record_factory
+from onnxsurgeon_lite.recording.torch_recorder import RecordError, record_module
+from onnxsurgeon_lite.tensors.references import FolderWriter
 
 
 class Net(torch.nn.Module):

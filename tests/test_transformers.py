@@ -11,10 +11,10 @@ import transformers
 from faults import Output
 
 from onnxsurgeon_lite import Extract, load, open_references, save
-from onnxsurgeon_lite.bisection import bisect
-from onnxsurgeon_lite.feeds import Recipe, make_feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.recording import record
+from onnxsurgeon_lite.debug.bisection import bisect
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.recording.from_model import record
+from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)

@@ -8,12 +8,12 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.bisection import Search, bisect, find
-from onnxsurgeon_lite.bisection.verdicts import Evidence, judge
+from onnxsurgeon_lite.debug.bisection import Search, bisect, find
+from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, judge
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.feeds import Recipe, make_feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.observe import Observer
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
+from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from onnxsurgeon_lite import load, open_references, save_tensors
-from onnxsurgeon_lite.checkpoint import open_checkpoint
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.weights import WeightsResult, compare_weights
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights import WeightsResult, compare_weights
+from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
 
 RNG = np.random.default_rng(0)
 

@@ -19,7 +19,7 @@ class Boundary(TyperGroup):
     """A `SurgeonError` is shown and exits 2; Ctrl-C exits 130; anything else is our bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        from onnxsurgeon_lite.report import lines
+        from onnxsurgeon_lite.report import plain
 
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
@@ -28,12 +28,12 @@ class Boundary(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except SurgeonError as error:
-            lines.show_error(error)
+            plain.show_error(error)
             raise typer.Exit(FAILED) from error
         except KeyboardInterrupt as interrupt:
-            lines.note("interrupted")
+            plain.note("interrupted")
             for text in getattr(interrupt, "__notes__", ()):
-                lines.note(f"  {text}")  # how far the work was
+                plain.note(f"  {text}")  # how far the work was
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _close_stdout()  # whoever read the result has gone
@@ -42,8 +42,8 @@ class Boundary(TyperGroup):
             if error.filename is not None or error.errno not in _NO_ROOM:
                 raise
             _close_stdout()
-            lines.note(f"error: cannot write the result: {error.strerror}")
-            lines.note("  free some space, or send it elsewhere")
+            plain.note(f"error: cannot write the result: {error.strerror}")
+            plain.note("  free some space, or send it elsewhere")
             raise typer.Exit(FAILED) from error
         return result
 

@@ -19,17 +19,17 @@ def build(
     dry_run: options.DryRun = False,
 ) -> None:
     """Build a model from ONNX text syntax, and check it."""
-    from onnxsurgeon_lite import building
-    from onnxsurgeon_lite.checking import require_valid
+    from onnxsurgeon_lite.graph.check import require_valid
     from onnxsurgeon_lite.model import save
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+    from onnxsurgeon_lite.report import plain
 
     target = None if dry_run else options.default_output(text, "build", output, force)
-    model = building.parse_text(options.text_of(text))
-    model = building.add_initializers(model, options.files(initializer))
+    model = parse_text(options.text_of(text))
+    model = add_initializers(model, options.files(initializer))
     require_valid(model)
     if target is None:
-        lines.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
+        plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
         return
     written = save(model, target, force=force)
-    lines.show_written(written.path, written.data_files)
+    plain.show_written(written.path, written.data_files)

@@ -11,7 +11,7 @@ import typer
 from onnxsurgeon_lite.errors import SurgeonError
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.completing import Names
+    from onnxsurgeon_lite.graph.complete import Names
 
 _BEFORE = (
     "ONNXDBG_BEFORE"  # the word up to its last ':' or '=', which bash does not want to hear again
@@ -66,8 +66,8 @@ def _paired(
 
 
 def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:
-    from onnxsurgeon_lite.completing import Names
-    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.graph.complete import Names
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import load
 
     heard = os.environ.get(_BEFORE, "")

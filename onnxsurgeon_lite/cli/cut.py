@@ -88,26 +88,28 @@ def split(
     json: options.Json = False,
 ) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole."""
-    from onnxsurgeon_lite import splitting
-    from onnxsurgeon_lite.bisection.reproducer import require_free
-    from onnxsurgeon_lite.feeds import given_or_made
-    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.debug.bisection.reproducer import require_free
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching import split as splitting
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data, lines, parts
+    from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.report import plain
+    from onnxsurgeon_lite.report import split as parts
     from onnxsurgeon_lite.report.progress import progress
+    from onnxsurgeon_lite.runtime.feeds import given_or_made
     from onnxsurgeon_lite.runtime.session import Runtime
 
     index = GraphIndex.of(load(model))
     found = splitting.split(index, at)
     show = data.show_json if json else parts.show_split
     if dry_run:
-        lines.show_notes(found.notes)
+        plain.show_notes(found.notes)
         show(found)
         return
     folder = options.default_output(model, "split", output, force, suffix="")
     require_free(folder, force)
     given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
-    lines.show_notes([*found.notes, *(f"made {line}" for line in made)])
+    plain.show_notes([*found.notes, *(f"made {line}" for line in made)])
     how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
     with progress(f"writing {folder}"), Runtime(how) as runtime:
         found = splitting.write_parts(index, found, folder)
@@ -127,16 +129,16 @@ def _apply(
 ) -> None:
     """Load, apply, save, say so; `complete` writes files that need none of the source's."""
     from onnxsurgeon_lite.model import load, movable, save
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     target = None if dry_run else options.default_output(source, step.name, output, force)
     result = step.apply(load(source))
-    lines.show_notes(result.notes)
+    plain.show_notes(result.notes)
     if target is None:
-        lines.show_graph(step.name, result.model.proto.graph)
+        plain.show_graph(step.name, result.model.proto.graph)
         return
     with progress(f"writing {target}"):
         external = movable(result.model) if complete else None
         written = save(result.model, target, external, force=force)
-    lines.show_written(written.path, written.data_files)
+    plain.show_written(written.path, written.data_files)

@@ -23,10 +23,10 @@ def ls(
 ) -> None:
     """List the large tensors: file, offset, bytes, dtype, fingerprint."""
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data as reporting
+    from onnxsurgeon_lite.model.storage import list_data
+    from onnxsurgeon_lite.report import json as reporting
     from onnxsurgeon_lite.report import storage as tables
     from onnxsurgeon_lite.report.progress import progress
-    from onnxsurgeon_lite.storage import list_data
 
     with progress(f"reading the data of {model}"):
         found = list(list_data(load(model), fingerprints))
@@ -41,8 +41,7 @@ def embed(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model with all its data inside."""
-    from onnxsurgeon_lite import storage
-    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.model import load, storage
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "embed", output, force)
@@ -82,32 +81,30 @@ def move(
     dry_run: options.DryRun = False,
 ) -> None:
     """Move a model's data to another file, in place: the model refers to it there."""
-    from onnxsurgeon_lite import storage
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.model import load, storage
+    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"moving the data of {model}"):
         written, notes = storage.move(load(model), location, force=force, dry_run=dry_run)
-    lines.show_notes(notes)
+    plain.show_notes(notes)
     _show(written, dry_run)
 
 
 @data.command()
 def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
-    from onnxsurgeon_lite import storage
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.model import load, storage
+    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"collecting the data of {model}"):
         found = storage.collect(load(model), dry_run=dry_run)
     if dry_run:
-        lines.show_planned(found.files)
+        plain.show_planned(found.files)
     for file in () if dry_run else found.files:
-        lines.show_written(file)
-    lines.out(f"{found.before - found.after} bytes less")
+        plain.show_written(file)
+    plain.out(f"{found.before - found.after} bytes less")
 
 
 @data.command()
@@ -119,16 +116,15 @@ def strip(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range."""
-    from onnxsurgeon_lite import storage
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.model import load, storage
+    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "strip", output, force)
     with progress(f"writing {target}"):
         found = storage.strip(load(model), target, seed, force=force, dry_run=dry_run)
-    lines.show_notes(f"no floats, so kept as they are: {name!r}" for name in found.kept)
-    lines.out(f"stripped {found.changed} tensors")
+    plain.show_notes(f"no floats, so kept as they are: {name!r}" for name in found.kept)
+    plain.out(f"stripped {found.changed} tensors")
     _show(found.written, dry_run)
 
 
@@ -141,8 +137,7 @@ def unstrip(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a stripped model with the weights of the original."""
-    from onnxsurgeon_lite import storage
-    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.model import load, storage
     from onnxsurgeon_lite.report.progress import progress
 
     target = options.default_output(model, "unstrip", output, force)
@@ -152,9 +147,9 @@ def unstrip(
 
 
 def _show(written: "Written", dry_run: bool) -> None:
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report import plain
 
     if dry_run:
-        lines.show_planned(written.sizes)
+        plain.show_planned(written.sizes)
     else:
-        lines.show_written(written.path, written.data_files)
+        plain.show_written(written.path, written.data_files)

@@ -14,12 +14,12 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.child import Child
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.bisection import BisectResult
-    from onnxsurgeon_lite.feeds import Feeds, Recipe
-    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import Model
-    from onnxsurgeon_lite.references import ReferenceSet
+    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
+    from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 
 def bisect(
@@ -105,10 +105,10 @@ def bisect(
         child = stack.enter_context(Child(limit))
         second = stack.enter_context(Child(limit)) if not quick and not find else None
 
-        from onnxsurgeon_lite import bisection
-        from onnxsurgeon_lite.bisection import reproducer
-        from onnxsurgeon_lite.graph import GraphIndex
-        from onnxsurgeon_lite.match import aligned
+        from onnxsurgeon_lite.debug import bisection
+        from onnxsurgeon_lite.debug.bisection import reproducer
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.model import load
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.session import Runtime
@@ -169,8 +169,8 @@ def _asked(
         )
     if model is not None and ways:
         return model, reference, against
-    from onnxsurgeon_lite.cli.around import look_around
-    from onnxsurgeon_lite.report.lines import show_notes
+    from onnxsurgeon_lite.cli.discover import look_around
+    from onnxsurgeon_lite.report.plain import show_notes
 
     found = look_around(model, not ways)
     show_notes([found.said])
@@ -180,9 +180,9 @@ def _asked(
 def _samples(
     index: "GraphIndex", reference: str, feeds: str | None
 ) -> "list[tuple[ReferenceSet, Feeds]]":
-    from onnxsurgeon_lite.feeds import feeds_from, read_feeds, required_inputs
-    from onnxsurgeon_lite.match import feeds_in_order
-    from onnxsurgeon_lite.references import count_samples, open_references
+    from onnxsurgeon_lite.matching.values import feeds_in_order
+    from onnxsurgeon_lite.runtime.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.tensors.references import count_samples, open_references
 
     samples, count = [], count_samples(reference)
     for number in range(count):
@@ -196,8 +196,8 @@ def _samples(
 
 
 def _given(index: "GraphIndex", feeds: str | None, recipe: "Recipe") -> "Feeds":
-    from onnxsurgeon_lite.feeds import given_or_made
-    from onnxsurgeon_lite.report.lines import show_notes
+    from onnxsurgeon_lite.report.plain import show_notes
+    from onnxsurgeon_lite.runtime.feeds import given_or_made
 
     given, made = given_or_made(index, feeds, recipe)
     show_notes(f"made {line}" for line in made)
@@ -209,7 +209,7 @@ def _other_side(
     index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", limit: int
 ) -> "Iterator[ReferenceSet]":
     """The references that a model gives under some settings."""
-    from onnxsurgeon_lite.bisection import computed_references
+    from onnxsurgeon_lite.debug.bisection import computed_references
     from onnxsurgeon_lite.runtime.session import Runtime
 
     with contextlib.ExitStack() as stack:
@@ -223,8 +223,9 @@ def _other_side(
 def _show(
     result: "BisectResult", model: "Model", folder: Path, quick: bool, strip: bool, json: bool
 ) -> None:
-    from onnxsurgeon_lite.bisection import strip_weights, write_reproducer
-    from onnxsurgeon_lite.report import data, numbers
+    from onnxsurgeon_lite.debug.bisection import strip_weights, write_reproducer
+    from onnxsurgeon_lite.report import bisection as numbers
+    from onnxsurgeon_lite.report import json as data
 
     made = write_reproducer(model, result, folder, not quick) if result.culprits else None
     result.reproducer = made.folder if made else None
@@ -266,10 +267,11 @@ def rank(
             "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
         )
     with Child() as child, contextlib.ExitStack() as stack:
-        from onnxsurgeon_lite import ranking
-        from onnxsurgeon_lite.graph import GraphIndex
+        from onnxsurgeon_lite.debug import rank as ranking
+        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.report import data, numbers
+        from onnxsurgeon_lite.report import bisection as numbers
+        from onnxsurgeon_lite.report import json as data
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.session import Runtime
 
@@ -301,6 +303,6 @@ def rank(
 
 def demo() -> None:
     """Show the main job on a small model that is made on the spot."""
-    from onnxsurgeon_lite.cli.demonstration import demonstrate
+    from onnxsurgeon_lite.cli.demo import demonstrate
 
     demonstrate()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxsurgeon_lite.cli import completion, options, shape
-from onnxsurgeon_lite.cli.editing import command
+from onnxsurgeon_lite.cli.edit_shared import command
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
@@ -196,8 +196,8 @@ def set_constant(
     to: To = None,
 ) -> "Pass":
     """Give a constant other numbers; with --to, one node gets a copy of it."""
-    from onnxsurgeon_lite.constants import read_numbers
     from onnxsurgeon_lite.passes import SetConstant
+    from onnxsurgeon_lite.surgery.constants import read_numbers
 
     return SetConstant(value, read_numbers(numbers), tuple(to or ()))
 
@@ -236,8 +236,8 @@ def freeze(
     ] = "1MB",
 ) -> "Pass":
     """Make inputs constants."""
-    from onnxsurgeon_lite.constants import read_numbers
     from onnxsurgeon_lite.passes import Freeze
+    from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = [text.rpartition("=") if "=" in text else (text, "", "") for text in values]
     frozen = tuple((name, read_numbers(n) if equals else None) for name, equals, n in pairs)

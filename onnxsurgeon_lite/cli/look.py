@@ -10,8 +10,8 @@ from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.feeds import Feeds, Recipe
     from onnxsurgeon_lite.model import Model as Loaded
+    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
 
 
@@ -39,11 +39,13 @@ def inspect(
     json: options.Json = False,
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read."""
-    from onnxsurgeon_lite import inspect as inspecting
-    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.graph import summary as inspecting
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph.select import select_node, select_values
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data, lines, look
-    from onnxsurgeon_lite.select import select_node, select_values
+    from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.report import plain
+    from onnxsurgeon_lite.report import summary as look
 
     loaded = load(model)
     if node is not None:
@@ -53,14 +55,14 @@ def inspect(
     elif value is not None:
         index = GraphIndex.of(loaded)
         selected = select_values(index, [value], inner=True)
-        lines.show_notes(selected.notes)
+        plain.show_notes(selected.notes)
         summaries = [inspecting.summarize_value(index, name) for name in selected.names]
         if json:
             data.show_json(summaries[0] if len(summaries) == 1 else summaries)
         else:
             look.show_values(summaries)
     elif tree:
-        from onnxsurgeon_lite.tree import module_tree
+        from onnxsurgeon_lite.graph.modules import module_tree
 
         modules = module_tree(GraphIndex.of(loaded))
         (data.show_json if json else look.show_tree)(modules)
@@ -71,11 +73,11 @@ def inspect(
 
 def print_model(model: options.Model) -> None:
     """Print a model in ONNX text syntax, weights elided."""
-    from onnxsurgeon_lite.inspect import model_text
+    from onnxsurgeon_lite.graph.summary import model_text
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report import plain
 
-    lines.out(model_text(load(model)))
+    plain.out(model_text(load(model)))
 
 
 def check(
@@ -87,15 +89,16 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materialising weights."""
-    from onnxsurgeon_lite import checking
+    from onnxsurgeon_lite.graph import check as checking
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data, lines
+    from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.report import plain
 
     result = checking.check(load(model), full, timeout)
     if json:
         data.show_json(result)
     else:
-        lines.show_verdict(model, result)
+        plain.show_verdict(model, result)
     if not result.valid:
         raise typer.Exit(MISMATCH)
 
@@ -125,9 +128,10 @@ def diff(
     json: options.Json = False,
 ) -> None:
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered."""
-    from onnxsurgeon_lite import differing
+    from onnxsurgeon_lite.matching import diff as differing
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data, differences
+    from onnxsurgeon_lite.report import differences
+    from onnxsurgeon_lite.report import json as data
     from onnxsurgeon_lite.report.progress import progress
 
     allowed = options.tolerance(rtol, atol)
@@ -149,12 +153,12 @@ def diff(
 
 
 def _feeds(model: "Loaded", feeds: str | None, recipe: "Recipe") -> "Feeds":
-    from onnxsurgeon_lite.feeds import given_or_made
-    from onnxsurgeon_lite.graph import GraphIndex
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.report import plain
+    from onnxsurgeon_lite.runtime.feeds import given_or_made
 
     given, made = given_or_made(GraphIndex.of(model), feeds, recipe)
-    lines.show_notes(f"made {line}" for line in made)
+    plain.show_notes(f"made {line}" for line in made)
     return given
 
 
@@ -167,9 +171,9 @@ def _same_nodes(
 ) -> list[tuple[int, int]]:
     if mapping is None:
         return []
-    from onnxsurgeon_lite.graph import GraphIndex
-    from onnxsurgeon_lite.match import load_map, same_nodes
-    from onnxsurgeon_lite.match.models import match_models
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.values import load_map, same_nodes
+    from onnxsurgeon_lite.matching.values.run_both import match_models
     from onnxsurgeon_lite.runtime.session import Runtime
 
     a, b = map(GraphIndex.of, models)

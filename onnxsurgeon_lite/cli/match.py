@@ -30,15 +30,16 @@ def match(
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
     with Child() as child:
-        from onnxsurgeon_lite.feeds import given_or_made, read_feeds, required_inputs
-        from onnxsurgeon_lite.graph import GraphIndex
-        from onnxsurgeon_lite.match import feeds_in_order, save_map
-        from onnxsurgeon_lite.match.models import match_models, match_references
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching.values import feeds_in_order, save_map
+        from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.references import open_references
-        from onnxsurgeon_lite.report import data, lines, matching
+        from onnxsurgeon_lite.report import json as data
+        from onnxsurgeon_lite.report import matching, plain
         from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.feeds import given_or_made, read_feeds, required_inputs
         from onnxsurgeon_lite.runtime.session import Runtime
+        from onnxsurgeon_lite.tensors.references import open_references
 
         index = GraphIndex.of(load(b))
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
@@ -46,7 +47,7 @@ def match(
             if a.suffix == ".onnx":
                 other = GraphIndex.of(load(a))
                 given, made = given_or_made(other, feeds, options.recipe(seed, dim, fill))
-                lines.show_notes(f"made {line}" for line in made)
+                plain.show_notes(f"made {line}" for line in made)
                 result = match_models(other, index, given, runtime, tell)
             else:
                 stored = open_references(a, required_inputs(index), list(index.outputs))
@@ -55,7 +56,7 @@ def match(
     (data.show_json if json else matching.show_matching)(result)
     if save is not None:
         save_map(result.matching, save)
-        lines.show_written(save)
+        plain.show_written(save)
 
 
 def weights(
@@ -71,12 +72,13 @@ def weights(
     json: options.Json = False,
 ) -> None:
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded."""
-    from onnxsurgeon_lite.checkpoint import open_checkpoint
-    from onnxsurgeon_lite.graph import GraphIndex
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.weights import compare_weights
     from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import data, matching
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.report import matching
     from onnxsurgeon_lite.report.progress import progress
-    from onnxsurgeon_lite.weights import compare_weights
 
     index, stored = GraphIndex.of(load(model)), open_checkpoint(against)
     with progress("comparing weights") as tell:

@@ -39,7 +39,7 @@ def merge(
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.model import load, movable, save
     from onnxsurgeon_lite.passes import merge as merging
-    from onnxsurgeon_lite.report import lines
+    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     if len(models) < 2:
@@ -54,12 +54,12 @@ def merge(
         here = [pair for pair in pairs if pair[1] in inputs or path == models[-1]]
         pairs = [pair for pair in pairs if pair not in here]
         result = merging(merged, guest, here, tuple(share or ()), before)
-        lines.show_notes(result.notes)
-        lines.show_changes(result.changes)
+        plain.show_notes(result.notes)
+        plain.show_changes(result.changes)
         merged = result.model
-    lines.show_graph(f"merged {len(models)} models", merged.proto.graph)
+    plain.show_graph(f"merged {len(models)} models", merged.proto.graph)
     if target is None:
         return
     with progress(f"writing {target}"):
         written = save(merged, target, movable(merged), force=force)
-    lines.show_written(written.path, written.data_files)
+    plain.show_written(written.path, written.data_files)

@@ -11,10 +11,10 @@ from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.comparison import Tolerance
-    from onnxsurgeon_lite.feeds import Recipe
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
+    from onnxsurgeon_lite.runtime.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -122,7 +122,7 @@ def default_output(
 
 def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recipe":
     """How feeds are made."""
-    from onnxsurgeon_lite.feeds import Recipe
+    from onnxsurgeon_lite.runtime.feeds import Recipe
 
     sizes = {name: _size_of(name, size) for name, size in pairs("--dim", dims)}
     return Recipe(seed, sizes, dict(pairs("--fill", fills)))
@@ -130,7 +130,7 @@ def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recip
 
 def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
     """The tolerance given (the one left out is 0), or None for each dtype's own."""
-    from onnxsurgeon_lite.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
 
     if rtol is None and atol is None:
         return None
@@ -235,7 +235,7 @@ def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
 
 def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
     """(name, what is written) of every `NAME=VALUE`; a value may hold an equals sign."""
-    from onnxsurgeon_lite.constants import parse
+    from onnxsurgeon_lite.surgery.constants import parse
 
     found = []
     for text in texts or ():

@@ -40,36 +40,37 @@ def run(
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
     with Child(options.byte_size(memory_limit)) as child:
-        from onnxsurgeon_lite import running
-        from onnxsurgeon_lite.feeds import given_or_made
-        from onnxsurgeon_lite.graph import GraphIndex
-        from onnxsurgeon_lite.inner import Inside
+        from onnxsurgeon_lite.graph.bodies import Inside
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.references import save_tensors
-        from onnxsurgeon_lite.report import data, lines
+        from onnxsurgeon_lite.report import json as data
+        from onnxsurgeon_lite.report import plain
         from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime import run as running
+        from onnxsurgeon_lite.runtime.feeds import given_or_made
         from onnxsurgeon_lite.runtime.session import Runtime
-        from onnxsurgeon_lite.select import select_values
+        from onnxsurgeon_lite.tensors.references import save_tensors
 
         index = GraphIndex.of(load(model))
         selected = select_values(index, fetch or (), inner=True)
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
-        lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
+        plain.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options(opt, provider, threads, timeout, ops_library, lean=True)
         with progress(f"running {model}"), Runtime(how, child) as runtime:
             values = running.run(index, given, runtime, selected.names)
     if save is not None:
         save_tensors(save, {name: value for name, value in values.items() if value is not None})
-        lines.show_written(save)
+        plain.show_written(save)
     without = [name for name, value in values.items() if value is None and Inside.of(name)]
-    lines.show_notes(f"{name!r} was not computed: its body did not run then" for name in without)
+    plain.show_notes(f"{name!r} was not computed: its body did not run then" for name in without)
     summary = [line for name, value in values.items() for line in running.statistics(name, value)]
     if json:
         data.show_json({"feeds": made, "values": summary})
     else:
-        from onnxsurgeon_lite.report import numbers
+        from onnxsurgeon_lite.report import bisection
 
-        numbers.show_statistics(summary)
+        bisection.show_statistics(summary)
 
 
 def record(
@@ -132,23 +133,23 @@ def record(
     torch_only = {"--scope": scope, "--operators": operators, "--model": names_of}
     options.refuse(not is_factory, "an ONNX model", torch_only, "--value scope:layer.4.* chooses")
     if is_factory:
-        from onnxsurgeon_lite.report import lines
-        from onnxsurgeon_lite.torch_recording import record_factory
+        from onnxsurgeon_lite.recording.from_torch import record_factory
+        from onnxsurgeon_lite.report import plain
 
         done = record_factory(str(model), output, feeds, names_of, scope or (), operators)
-        lines.show_notes(done.notes)
-        lines.out(f"recorded {done.values} values in {str(output)!r}")
+        plain.show_notes(done.notes)
+        plain.out(f"recorded {done.values} values in {str(output)!r}")
         return
     with Child() as child:
-        from onnxsurgeon_lite import recording
-        from onnxsurgeon_lite.feeds import given_or_made
-        from onnxsurgeon_lite.graph import GraphIndex
-        from onnxsurgeon_lite.lifting import liftable
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.report import lines
+        from onnxsurgeon_lite.recording import from_model
+        from onnxsurgeon_lite.report import plain
         from onnxsurgeon_lite.report.progress import progress
+        from onnxsurgeon_lite.runtime.feeds import given_or_made
         from onnxsurgeon_lite.runtime.session import Runtime
-        from onnxsurgeon_lite.select import select_values
+        from onnxsurgeon_lite.surgery.exposing import liftable
 
         index = GraphIndex.of(load(model))
         selected = select_values(index, value or (), inner=True)
@@ -157,11 +158,11 @@ def record(
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))
-        lines.show_notes([*selected.notes, *(f"made {line}" for line in made)])
+        plain.show_notes([*selected.notes, *(f"made {line}" for line in made)])
         how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         with progress(f"recording {model}") as tell, Runtime(how, child) as runtime:
-            count = recording.record(index, given, runtime, output, selected.names, tell, wide)
-    lines.out(f"recorded {count} values in {str(output)!r}")
+            count = from_model.record(index, given, runtime, output, selected.names, tell, wide)
+    plain.out(f"recorded {count} values in {str(output)!r}")
 
 
 def compare(
@@ -182,17 +183,18 @@ def compare(
     json: options.Json = False,
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
-    from onnxsurgeon_lite.comparing import compare_model, compare_sets
-    from onnxsurgeon_lite.references import open_references
-    from onnxsurgeon_lite.report import data, lines, numbers
+    from onnxsurgeon_lite.matching.sets import compare_model, compare_sets
+    from onnxsurgeon_lite.report import bisection, plain
+    from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.tensors.references import open_references
 
     allowed = options.tolerance(rtol, atol)
     if actual.suffix == ".onnx":
         with Child() as child:
-            from onnxsurgeon_lite.feeds import read_feeds, required_inputs
-            from onnxsurgeon_lite.graph import GraphIndex
-            from onnxsurgeon_lite.match import aligned, feeds_in_order
+            from onnxsurgeon_lite.graph.index import GraphIndex
+            from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
             from onnxsurgeon_lite.model import load
+            from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
             from onnxsurgeon_lite.runtime.session import Runtime
 
             index = GraphIndex.of(load(actual))
@@ -201,10 +203,10 @@ def compare(
             how = options.runtime_options(opt, provider, 0, timeout, ops_library, lean=True)
             with Runtime(how, child) as runtime:
                 stored = aligned(stored, index, given, runtime, mapping)
-                lines.show_notes(stored.notes)
+                plain.show_notes(stored.notes)
                 result = compare_model(index, stored, given, runtime, allowed)
     else:
         result = compare_sets(open_references(actual), open_references(reference), allowed)
-    (data.show_json if json else numbers.show_comparison)(result)
+    (data.show_json if json else bisection.show_comparison)(result)
     if not result.match:
         raise typer.Exit(MISMATCH)

@@ -5,12 +5,12 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite import tensors
 from onnxsurgeon_lite.errors import ExternalDataError, ModelFileError, SurgeonError
 from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
-from onnxsurgeon_lite.model.text import is_utf8, not_utf8
-from onnxsurgeon_lite.wire import skeleton
+from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
+from onnxsurgeon_lite.model.wire import skeleton
+from onnxsurgeon_lite.tensors import dtypes
 
 _ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
 
@@ -98,7 +98,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
 def _byte_count(tensor: TensorProto) -> int:
     """Bytes that the tensor needs; 0 where the dtype is newer than this library."""
     try:
-        return tensors.byte_count(tensor.data_type, tensor.dims)
+        return dtypes.byte_count(tensor.data_type, tensor.dims)
     except SurgeonError:
         return 0
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite import tensors, walk
 from onnxsurgeon_lite.errors import ExternalDataError
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.datafile import DataFile
-from onnxsurgeon_lite.tensors import Array
-from onnxsurgeon_lite.wire import LARGE
+from onnxsurgeon_lite.model.wire import LARGE
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 
 @dataclass
@@ -71,13 +72,13 @@ class Model:
         if is_external(tensor):
             file, offset, length = self.span(tensor)
             return file.read(offset, length)
-        return tensor.raw_data or tensors.encode(tensors.to_array(tensor))
+        return tensor.raw_data or dtypes.encode(dtypes.to_array(tensor))
 
     def array(self, tensor: TensorProto) -> Array:
         """The tensor's numbers."""
         if is_external(tensor):
-            return tensors.decode(tensor.data_type, tensor.dims, self.raw(tensor))
-        return tensors.to_array(tensor)
+            return dtypes.decode(tensor.data_type, tensor.dims, self.raw(tensor))
+        return dtypes.to_array(tensor)
 
     def materialize(self) -> ModelProto:
         """A plain, complete `ModelProto`, every weight inside, for other libraries."""

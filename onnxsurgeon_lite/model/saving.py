@@ -7,13 +7,13 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
-from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.copying import Staging, copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
-from onnxsurgeon_lite.model.files import Staging, copy_span, write_pieces
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
-from onnxsurgeon_lite.wire import LARGE, expand
+from onnxsurgeon_lite.model.wire import LARGE, expand
 
 MAX_PROTOBUF = (1 << 31) - 1
 """protobuf refuses to parse a message of more bytes."""

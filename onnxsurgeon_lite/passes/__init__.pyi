@@ -7,7 +7,7 @@ from .fix import Fix as Fix
 from .freeze import Freeze as Freeze
 from .inline import Inline as Inline
 from .insert import Insert as Insert
-from .merging import merge as merge
+from .merge import merge as merge
 from .name_outputs import NameOutputs as NameOutputs
 from .opset import Opset as Opset
 from .outline import Outline as Outline

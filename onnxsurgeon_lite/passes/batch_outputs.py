@@ -9,10 +9,10 @@ from typing import ClassVar
 from onnx import TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError
-from onnxsurgeon_lite.feeds import shape_text
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.outputs import (
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.ragged import (
     COUNT,
     Appender,
     padded_type,
@@ -20,7 +20,7 @@ from onnxsurgeon_lite.passes.outputs import (
     require_length,
     require_output,
 )
-from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.runtime.feeds import shape_text
 
 _NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d+)")
 

@@ -14,11 +14,10 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.graph import captured, function_key, reached_functions
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.graph.index import captured, function_key, reached_functions
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery import Nodes, defined
+from onnxsurgeon_lite.surgery.edits import Nodes, defined
 
 Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 from onnx import GraphProto, TensorProto
 
-from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery import defined, drop_declarations, rename_uses
+from onnxsurgeon_lite.surgery.edits import defined, drop_declarations, rename_uses
 
 Key = tuple[object, ...]
 

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.graph import GraphIndex, has_shape
-from onnxsurgeon_lite.lifting import lift
+from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
+from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.surgery.exposing import lift
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from onnxsurgeon_lite.cut import Cut, close, missing_inputs
 from onnxsurgeon_lite.errors import OpenCutError
-from onnxsurgeon_lite.graph import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.cut import Cut, close, missing_inputs
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.select import select_values
-from onnxsurgeon_lite.wire import unknown_fields
 
 
 @dataclass(frozen=True)

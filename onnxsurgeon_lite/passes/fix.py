@@ -7,12 +7,18 @@ from typing import ClassVar
 
 from onnx import GraphProto, ValueInfoProto
 
-from onnxsurgeon_lite import walk
-from onnxsurgeon_lite.declarations import contradicts, infer
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
-from onnxsurgeon_lite.surgery import clear_bodies, defined, fresh, names_in, rename_uses, sources
+from onnxsurgeon_lite.surgery.edits import (
+    clear_bodies,
+    defined,
+    fresh,
+    names_in,
+    rename_uses,
+    sources,
+)
+from onnxsurgeon_lite.surgery.types import contradicts, infer
 
 
 @dataclass(frozen=True)

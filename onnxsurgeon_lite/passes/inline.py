@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnx import inliner
 
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex, check_functions, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 

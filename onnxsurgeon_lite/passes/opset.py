@@ -15,10 +15,9 @@ from onnx import (
 )
 from onnx.shape_inference import InferenceError
 
-from onnxsurgeon_lite import walk
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 
 

@@ -6,10 +6,10 @@ from typing import ClassVar
 from onnx import FunctionProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery import drop_declarations, fresh, settle
+from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, settle
 
 _MIN_IR = 8  # the first with functions
 

@@ -7,10 +7,11 @@ from typing import ClassVar
 from onnx import TensorProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
-from onnxsurgeon_lite.passes.outputs import (
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.passes.ragged import (
     COUNT,
     Appender,
     detach_outputs,
@@ -20,7 +21,6 @@ from onnxsurgeon_lite.passes.outputs import (
     require_length,
     require_output,
 )
-from onnxsurgeon_lite.passes.protocol import PassResult
 
 
 @dataclass(frozen=True)

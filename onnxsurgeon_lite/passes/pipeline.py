@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnxsurgeon_lite.declarations import retype
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.surgery.types import retype
 
 
 @dataclass(frozen=True)

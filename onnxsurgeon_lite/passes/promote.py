@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
-from onnxsurgeon_lite.constants import is_raw
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.loosening import loosen
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.passes.origin import recall, remember, remember_types
+from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
-from onnxsurgeon_lite.select import select_values
+from onnxsurgeon_lite.surgery.constants import is_raw
+from onnxsurgeon_lite.surgery.relax import loosen
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from onnxsurgeon_lite.constants import read_numbers
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.surgery.constants import read_numbers
 
 
 def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:

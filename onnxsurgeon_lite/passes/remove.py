@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnxsurgeon_lite.declarations import contradicts
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.select import select_nodes
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.operators import constant
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.select import select_nodes
-from onnxsurgeon_lite.surgery import drop_declarations, rename_uses, rename_values, settle
+from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values, settle
+from onnxsurgeon_lite.surgery.types import contradicts
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from typing import ClassVar
 
 from onnx import NodeProto, TypeProto
 
-from onnxsurgeon_lite.cut import close
-from onnxsurgeon_lite.declarations import follow
 from onnxsurgeon_lite.errors import EditError, UsageError
-from onnxsurgeon_lite.feeds import required_inputs
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.cut import close
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.operators import check_node
-from onnxsurgeon_lite.passes.merging import (
+from onnxsurgeon_lite.passes.merge import (
     add_graph,
     add_model,
     distinct_places,
@@ -24,8 +23,9 @@ from onnxsurgeon_lite.passes.merging import (
 )
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
-from onnxsurgeon_lite.select import select_values
-from onnxsurgeon_lite.surgery import drop_declarations, reorder, settle
+from onnxsurgeon_lite.runtime.feeds import required_inputs
+from onnxsurgeon_lite.surgery.edits import drop_declarations, reorder, settle
+from onnxsurgeon_lite.surgery.types import follow
 
 
 @dataclass(frozen=True)

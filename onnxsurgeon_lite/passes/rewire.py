@@ -5,14 +5,14 @@ from typing import ClassVar
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.declarations import follow
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.operators import check_node
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery import rename_uses, settle
+from onnxsurgeon_lite.surgery.edits import rename_uses, settle
+from onnxsurgeon_lite.surgery.types import follow
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from onnxsurgeon_lite.declarations import infer
 from onnxsurgeon_lite.errors import ScriptError
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery import described, settle
+from onnxsurgeon_lite.surgery.edits import described, settle
+from onnxsurgeon_lite.surgery.types import infer
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
@@ -44,7 +44,7 @@ class Script:
             ScriptError: the file cannot be run, defines no `edit`, or raises; notes hold the traceback from there down.
             EditError: the edited graph has a cycle, or a value without a producer.
         """
-        from onnxsurgeon_lite.passes.bridge import Bridge
+        from onnxsurgeon_lite.passes.graphsurgeon import Bridge
 
         before = GraphIndex.of(model)
         before.require_sound()

@@ -5,18 +5,18 @@ from typing import ClassVar
 
 from onnx import AttributeProto, NodeProto, TensorProto, TensorShapeProto
 
-from onnxsurgeon_lite import tensors
-from onnxsurgeon_lite.constants import Numbers, make_tensor
-from onnxsurgeon_lite.declarations import downstream, infer, retype
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.loosening import decides_shapes
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import check_node, constant_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
-from onnxsurgeon_lite.operators import check_node, constant_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery import fresh, rename_uses, value_names
+from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, value_names
+from onnxsurgeon_lite.surgery.relax import decides_shapes
+from onnxsurgeon_lite.surgery.types import downstream, infer, retype
+from onnxsurgeon_lite.tensors import dtypes
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ def fill(node: NodeProto, new: TensorProto) -> None:
 
 
 def _shown(tensor: TensorProto) -> str:
-    kind = f"{tensors.dtype_name(tensor.data_type)} {list(tensor.dims)}"
+    kind = f"{dtypes.dtype_name(tensor.data_type)} {list(tensor.dims)}"
     if is_external(tensor):
         return kind
-    array = tensors.to_array(tensor)
+    array = dtypes.to_array(tensor)
     return f"{kind} {array.tolist()!r}" if array.size <= 8 else kind

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from onnxsurgeon_lite.feeds import shape_text
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.resizing import follow, symbols_for
-from onnxsurgeon_lite.resizing.rewriting import carry_out
+from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.surgery.resizing import follow, symbols_for
+from onnxsurgeon_lite.surgery.resizing.rewrite import carry_out
 
 
 @dataclass(frozen=True)

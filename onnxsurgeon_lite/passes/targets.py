@@ -6,8 +6,8 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.select import select_node, select_nodes, select_values
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxsurgeon_lite.editing import write_recipe, write_script
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
+from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
 from onnxsurgeon_lite.repl.session import Session
-from onnxsurgeon_lite.report import lines
+from onnxsurgeon_lite.report import plain
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
 _TIMES = re.compile(r"0*[1-9]\d*|")
@@ -64,7 +64,7 @@ def _break(session: Session, rest: str) -> object:
     if condition_word and not condition.strip():
         raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
     point = session.dbg.break_(selector, condition.strip() or None)
-    lines.out(str(point))
+    plain.out(str(point))
     return None
 
 
@@ -93,7 +93,7 @@ def _until(session: Session, rest: str) -> object:
 
 def _watch(session: Session, rest: str) -> object:
     watched = session.dbg.watch(rest) if rest else session.dbg.watched
-    lines.out(f"watching {', '.join(map(repr, watched))}" if watched else "watching nothing")
+    plain.out(f"watching {', '.join(map(repr, watched))}" if watched else "watching nothing")
     return None
 
 
@@ -128,25 +128,25 @@ def _seed(session: Session, rest: str) -> None:
 
 
 def _undo(session: Session, _: str) -> None:
-    lines.out(f"undone: {session.model.undo()}")
+    plain.out(f"undone: {session.model.undo()}")
 
 
 def _redo(session: Session, _: str) -> None:
-    lines.out(f"done again: {session.model.redo()}")
+    plain.out(f"done again: {session.model.redo()}")
 
 
 def _diff(session: Session, _: str) -> None:
-    from onnxsurgeon_lite import differing
+    from onnxsurgeon_lite.matching import diff
     from onnxsurgeon_lite.report import differences
 
-    differences.show_diff(differing.diff(session.source, session.model.current, None))
+    differences.show_diff(diff.diff(session.source, session.model.current, None))
 
 
 def _history(session: Session, _: str) -> None:
     for number, step in enumerate(session.model.history.steps, 1):
-        lines.out(f"{number}: {step}")
+        plain.out(f"{number}: {step}")
     if not session.model.history.steps:
-        lines.out("no edits")
+        plain.out("no edits")
 
 
 def _save(session: Session, rest: str) -> None:
@@ -158,7 +158,7 @@ def _save(session: Session, rest: str) -> None:
         )
     written = save(session.model.current, target)
     session.target = target
-    lines.show_written(written.path, written.data_files)
+    plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
@@ -172,14 +172,14 @@ def _export(session: Session, rest: str) -> None:
         write_script(steps, path, str(source), str(target))
     else:
         raise UsageError(f"{rest!r} is neither a script nor a recipe", "end it in .py or .toml")
-    lines.show_written(path)
+    plain.show_written(path)
 
 
 def _help(session: Session, rest: str) -> None:
     for word, command in {rest: _known(rest)}.items() if rest else COMMANDS.items():
-        lines.out(f"{word + ' ' + command.usage:<26} {command.help}")
+        plain.out(f"{word + ' ' + command.usage:<26} {command.help}")
     if not rest:
-        lines.out("anything else is Python; ! in front makes it that: model, graph, dbg, np")
+        plain.out("anything else is Python; ! in front makes it that: model, graph, dbg, np")
 
 
 def _needed(rest: str, usage: str) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 from IPython.core.interactiveshell import InteractiveShell
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.feeds import Recipe
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import show_problem
 from onnxsurgeon_lite.repl.shell import install
-from onnxsurgeon_lite.report import lines
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.runtime.feeds import Recipe
 
 
 def load(shell: object) -> None:
@@ -46,4 +46,4 @@ def _open(shell: InteractiveShell, line: str) -> None:
         given.model, given.feeds, given.reference, recipe=Recipe(given.seed), mapping=given.map
     )
     install(shell, session)
-    lines.out(repr(session.model))
+    plain.out(repr(session.model))

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from inspect import signature
 
-from onnxsurgeon_lite.editing import History
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.passes.history import History
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from onnxsurgeon_lite.comparison import Tolerance
-from onnxsurgeon_lite.debugger import Debugger
-from onnxsurgeon_lite.feeds import Feeds, Recipe, required_inputs
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
-from onnxsurgeon_lite.references import ReferenceSet, open_references
 from onnxsurgeon_lite.repl.session import Session
-from onnxsurgeon_lite.report import lines
+from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
 
 
 def open_session(
@@ -46,7 +46,7 @@ def open_session(
     fed = {name: given.read(name) for name in index.inputs if given is not None and name in given}
     if stored is not None:
         dbg.references, fed = _fitted(stored, given or stored, fed, index, options, mapping)
-        lines.show_notes(dbg.references.notes)
+        plain.show_notes(dbg.references.notes)
     for name, value in fed.items():
         dbg.feed(name, value)
     return Session(loaded, dbg)
@@ -61,7 +61,7 @@ def _fitted(
     mapping: str | None,
 ) -> tuple[ReferenceSet, Feeds]:
     """The references under the model's names, and what it is fed with."""
-    from onnxsurgeon_lite.match import aligned, feeds_in_order, needs_alignment
+    from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
 
     if not needs_alignment(stored, index, mapping):
         return stored, fed

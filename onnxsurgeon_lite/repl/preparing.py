@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
-from onnxsurgeon_lite.completing import Names
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.child import Child
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types

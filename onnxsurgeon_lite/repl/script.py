@@ -10,7 +10,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.repl.commands import COMMANDS, do
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.repl.words import closest, command_of, split
-from onnxsurgeon_lite.report import lines
+from onnxsurgeon_lite.report import plain
 
 _LEAVE = ("quit", "exit")
 
@@ -76,11 +76,11 @@ def show_problem(error: BaseException) -> None:
     """An error of this library in its words, another from the user's line down."""
     match error:
         case SurgeonError():
-            lines.show_error(error)
+            plain.show_error(error)
         case KeyboardInterrupt():
-            lines.note("interrupted")
+            plain.note("interrupted")
             for text in getattr(error, "__notes__", ()):
-                lines.note(f"  {text}")
+                plain.note(f"  {text}")
         case _:
             advise(error)
             trace = error.__traceback__

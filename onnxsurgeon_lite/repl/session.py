@@ -5,15 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.browsing import Graph
-from onnxsurgeon_lite.completing import Names
-from onnxsurgeon_lite.debugger import Debugger
-from onnxsurgeon_lite.editing import History
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.graph.browse import Graph
+from onnxsurgeon_lite.graph.complete import Names
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.passes.history import History
 from onnxsurgeon_lite.repl.model import EditedModel
-from onnxsurgeon_lite.report import lines
+from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.debugging import text_of
 
 
@@ -44,13 +44,13 @@ class Session:
         lost = self.dbg.load(self.model.current)
         self._look()
         notes = [f"{point} has no node any more" for point in lost]
-        lines.show_notes(["the model changed: at its start again", *notes])
+        plain.show_notes(["the model changed: at its start again", *notes])
 
     def tell_made(self) -> None:
         """Say once how inputs were made."""
         if self.dbg.made != self._told:
             self._told = self.dbg.made
-            lines.show_notes(f"made {line}" for line in self._told)
+            plain.show_notes(f"made {line}" for line in self._told)
 
     def _look(self) -> None:
         index: GraphIndex = self.dbg.index
@@ -64,4 +64,4 @@ def print_result(result: object) -> None:
     if text is None and result is not None:
         text = "\n".join(map(shown, repr(result).split("\n")))
     if text is not None:
-        lines.out(text)
+        plain.out(text)

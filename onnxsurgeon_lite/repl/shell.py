@@ -21,7 +21,8 @@ from onnxsurgeon_lite.repl.preparing import Preparation
 from onnxsurgeon_lite.repl.script import advise, show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
-from onnxsurgeon_lite.report import html, lines
+from onnxsurgeon_lite.report import html
+from onnxsurgeon_lite.report import plain as lines
 from onnxsurgeon_lite.report.debugging import text_of
 
 _DO, _SESSION = "__onnxdbg__", "__onnxdbg_session__"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnxsurgeon_lite.debugger import (
+from onnxsurgeon_lite.debug.stepping import (
     Breakpoint,
     Breakpoints,
     Level,
@@ -15,11 +15,11 @@ from onnxsurgeon_lite.debugger import (
 )
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.report.lines import changes_shown
 from onnxsurgeon_lite.report.mismatches import explain, number_text
-from onnxsurgeon_lite.running import Statistics
+from onnxsurgeon_lite.report.plain import changes_shown
+from onnxsurgeon_lite.runtime.run import Statistics
 from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _FEW = 32  # numbers that are all shown
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
+from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.plain import out, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines

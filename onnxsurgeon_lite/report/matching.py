@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.match import Pair, lost_note
-from onnxsurgeon_lite.match.models import MatchResult, Unmatched
+from onnxsurgeon_lite.matching.values import Pair, lost_note
+from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
+from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.lines import out, show_notes
 from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.plain import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.weights import Weight, WeightsResult
 
 _SHOWN = 40
 

@@ -1,6 +1,6 @@
 """Why two tensors mismatch, in sentences."""
 
-from onnxsurgeon_lite.comparison import Comparison
+from onnxsurgeon_lite.tensors.comparison import Comparison
 
 
 def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[str]:

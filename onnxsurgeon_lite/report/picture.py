@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 _SMALLEST, _LARGEST = 4, 4096  # of a side
 _TILES = 64  # channels that are shown

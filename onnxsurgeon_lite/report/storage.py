@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from onnxsurgeon_lite.model.storage import StoredTensor
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.storage import StoredTensor
 
 
 def show_data(found: Sequence[StoredTensor]) -> None:

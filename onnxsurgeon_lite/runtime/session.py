@@ -9,12 +9,12 @@ from typing import Any, Literal, cast
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite import signature, tensors
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.child import Child
-from onnxsurgeon_lite.signature import Signature, unpacked
-from onnxsurgeon_lite.tensors import Array
+from onnxsurgeon_lite.tensors import dtypes, signature
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 Opt = Literal["none", "basic", "extended", "all"]
 Value = Array | list[Array] | None
@@ -153,7 +153,7 @@ class Runtime:
                 self.put(element, array)
             self._child.ask("pack", name=name, elements=elements, data_type=data_type or 1)
             return
-        kind = tensors.data_type_of_numpy(value.dtype)
+        kind = dtypes.data_type_of_numpy(value.dtype)
         strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
         payload = [] if strings is not None else [_bytes_of(value)]
         self._child.ask(
@@ -259,12 +259,12 @@ class Runtime:
             case {"strings": list(strings), "shape": list(shape)}:
                 return np.array(strings, dtype=object).reshape(shape)
             case {"data_type": int(data_type), "shape": list(shape), "payload": int(payload)}:
-                size = tensors.byte_count(data_type, shape)
+                size = dtypes.byte_count(data_type, shape)
                 raw = self._child.read(header["address"], size)
                 if raw is None:
                     self._child.ask("send", payload=payload)
                     raw = self._child.receive(size)
-                return tensors.decode(data_type, shape, raw)
+                return dtypes.decode(data_type, shape, raw)
         raise RuntimeFailure(f"the runtime sent an unknown value: {header}")
 
 
@@ -298,7 +298,7 @@ def _byte_count(header: _Header) -> int:
         case {"elements": list(elements)}:
             return sum(map(_byte_count, elements))
         case {"data_type": int(data_type), "shape": list(shape)} if "strings" not in header:
-            return tensors.byte_count(data_type, shape)
+            return dtypes.byte_count(data_type, shape)
     return 0
 
 
@@ -323,7 +323,7 @@ def _type(text: str) -> TypeProto:
     result = TypeProto()
     match outer:
         case "tensor":
-            result.tensor_type.elem_type = tensors.data_type_of(inner)
+            result.tensor_type.elem_type = dtypes.data_type_of(inner)
         case "seq":
             result.sequence_type.elem_type.CopyFrom(_type(inner))
         case "optional":
@@ -360,9 +360,9 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
 
 
 def _bytes_of(array: Array) -> bytes | memoryview:
-    data_type = tensors.data_type_of_numpy(array.dtype)
-    if tensors.byte_count(data_type, array.shape) != array.nbytes:
-        return tensors.encode(array)
+    data_type = dtypes.data_type_of_numpy(array.dtype)
+    if dtypes.byte_count(data_type, array.shape) != array.nbytes:
+        return dtypes.encode(array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

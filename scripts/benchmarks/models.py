@@ -252,7 +252,7 @@ def make_twins(folder: Path) -> None:
 
 def make_gpt2_module(folder: Path) -> None:
     """A factory of GPT-2 in its default size, and how many bytes its modules return."""
-    from onnxsurgeon_lite.torch_recorder import load_factory, record_module
+    from onnxsurgeon_lite.recording.torch_recorder import load_factory, record_module
 
     (folder / "factory.py").write_text(_FACTORY)
     module, args, _ = load_factory(f"{folder / 'factory.py'}:factory")

@@ -25,17 +25,17 @@ import torch
 import onnxsurgeon_lite as osl
 from architectures import ARCHITECTURES, as_it_is, built, with_extra_layer
 from exporting import SIMPLIFIERS, exported, neutral, optimised, simplified
-from onnxsurgeon_lite.feeds import Feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match import feeds_in_order
-from onnxsurgeon_lite.match.models import (
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values import feeds_in_order
+from onnxsurgeon_lite.matching.values.run_both import (
     MatchResult,
     feeds_of_other,
     match_models,
     match_references,
 )
+from onnxsurgeon_lite.recording.torch_recorder import record_module
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.torch_recorder import record_module
 from truth import Row, Seen, from_feeds, judge, models_agree, references_agree, weighted_in
 
 

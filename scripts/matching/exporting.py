@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 import onnxsurgeon_lite as osl
 from architectures import Output, Version, built
-from onnxsurgeon_lite.graph import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 EXPORTERS = ("torchscript", "dynamo")

@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.feeds import Feeds
-from onnxsurgeon_lite.graph import GraphIndex
-from onnxsurgeon_lite.match import Pair
-from onnxsurgeon_lite.match.board import FOLD_INTO
-from onnxsurgeon_lite.match.models import MatchResult
-from onnxsurgeon_lite.recording import computed
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values import Pair
+from onnxsurgeon_lite.matching.values.board import FOLD_INTO
+from onnxsurgeon_lite.matching.values.run_both import MatchResult
+from onnxsurgeon_lite.recording.from_model import computed
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 
 MIN_ELEMENTS = 17

@@ -1,0 +1,79 @@
+"""`onnxdbg demo`: the main job on a model that is made on the spot, as a terminal session."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, helper, numpy_helper, parser, save_model
+
+from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.report.plain import out
+
+# Four groups of convolutions; the second and third are branches that are added up.
+_GRAPH = """
+<ir_version: 8, opset_import: ["" : 17]>
+demo (float[1,3,20,20] image) => (float[1,3,20,20] "31") {
+    "21" = Conv <pads = [1,1,1,1]> (image, w0)
+    "22" = Conv <pads = [1,1,1,1]> ("21", w1)
+    "23" = Conv <pads = [1,1,1,1]> ("22", w2)
+    "24" = Conv <pads = [1,1,1,1]> ("23", w3)
+    "25" = Conv <pads = [1,1,1,1]> ("24", w4)
+    "26" = Conv <pads = [1,1,1,1]> ("23", w5)
+    "27" = Conv <pads = [1,1,1,1]> ("26", w6)
+    "28" = Add ("25", "27")
+    "29" = Conv <pads = [1,1,1,1]> ("28", w7)
+    "30" = Conv <pads = [1,1,1,1]> ("29", w8)
+    "31" = Conv <pads = [1,1,1,1]> ("30", w9)
+}
+"""
+
+_SESSION = (
+    ("A model, and its values as a correct run computes them:", ["inspect", "model.onnx"]),
+    ("", ["record", "model.onnx", "-o", "references"]),
+    (
+        "Cut out what lies between two values:",
+        ["extract", "model.onnx", "--inputs", "22", "--outputs", "28"],
+    ),
+    (
+        "A copy of the model in which something is wrong:",
+        ["compare", "faulty.onnx", "references"],
+    ),
+    ("Which node is it?", ["bisect", "faulty.onnx", "--reference", "references"]),
+)
+
+
+def demonstrate() -> None:
+    """Make a model and a faulty copy in a temporary folder, and run the commands a user would."""
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-demo-") as folder:
+        save_model(_model(), Path(folder) / "model.onnx")
+        save_model(_faulty(), Path(folder) / "faulty.onnx")
+        for heading, words in _SESSION:
+            if heading:
+                out(f"\n# {heading}")
+            out(f"$ {command('onnxdbg', *words)}")
+            sys.stdout.flush()
+            subprocess.run(
+                [sys.executable, "-m", "onnxsurgeon_lite", *words], cwd=folder, check=False
+            )
+
+
+def _model() -> ModelProto:
+    model = parser.parse_model(_GRAPH)
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        weight = rng.normal(0, 0.3, (3, 3, 3, 3)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weight, f"w{number}"))
+    return model
+
+
+def _faulty() -> ModelProto:
+    """The model with other dilations (and pads to match) in the convolution that makes value 27."""
+    model = _model()
+    node = next(node for node in model.graph.node if node.output[0] == "27")
+    del node.attribute[:]
+    for name in ("pads", "dilations"):
+        values = [2] * (4 if name == "pads" else 2)
+        node.attribute.append(helper.make_attribute(name, values))
+    return model

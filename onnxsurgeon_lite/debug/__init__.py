@@ -1,0 +1,1 @@
+"""Where a model goes wrong, and why: bisection, ranking, stepping."""

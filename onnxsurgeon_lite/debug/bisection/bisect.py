@@ -1,0 +1,443 @@
+"""From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
+
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.debug.bisection.body_search import Inside
+from onnxsurgeon_lite.debug.bisection.crash import crashing_node
+from onnxsurgeon_lite.debug.bisection.diagnose import Examiner, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.effect import effect_of
+from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_written
+from onnxsurgeon_lite.debug.bisection.randomness import replayed
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
+from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.targets import targets_of
+from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
+from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.optimized import optimised_graph
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+BUDGET = 64 << 20
+_MOST = 16  # culprits after which the search for more ends
+_CLEARED = 256  # the same for origins that are no fault
+_BLAMED = 3  # culprits for which the optimiser is looked for
+ENTERED = 4  # culprits whose bodies are searched
+_HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+_RANKED = 8  # origins whose effect on the outputs is measured
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search.
+
+    Attributes:
+        tolerance: for every value; None takes each dtype's default.
+        look: `written` (optimisation off), `shipped` (the runtime's optimised graph), `node` (every node alone);
+            None looks as written while the mismatch shows there, and as shipped when it shows there only.
+        quick: the search for one culprit alone, without the second run and the triage.
+        memory: bytes of values that one probe may have computed at once.
+        journal: a file that keeps the answers. resume: go on with the one that is there.
+    """
+
+    tolerance: Tolerance | None = None
+    look: Look | None = None
+    quick: bool = False
+    memory: int = BUDGET
+    journal: Path | None = None
+    resume: bool = False
+
+
+def bisect(
+    model: Model,
+    references: ReferenceSet,
+    feeds: Feeds,
+    runtime: Runtime,
+    shipped: Runtime | None = None,
+    search: Search | None = None,
+    progress: Progress = lambda _: None,
+    changed: Container[str] = (),
+) -> BisectResult:
+    """Find the nodes where a model leaves its references, and why; on one sample.
+
+    Args:
+        runtime: with optimisation off.
+        shipped: with the optimisation that the model is used with; without it, that is not looked at.
+        progress: told in words how far the search is.
+        changed: initializers that differ from those of the model that the references come from, where there is one.
+
+    Raises:
+        ReferenceSetError: the references do not fit the model, or lack what a random operator gave.
+        FeedsError: see `feeds.check_feeds`.
+        RuntimeFailure: the runtime cannot run the model.
+    """
+    search = search or Search()
+    judge = AgainstReferences(references, search.tolerance)
+    job = _Bisection(
+        *(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress, changed)
+    )
+    try:
+        return job.run()
+    except KeyboardInterrupt as interrupt:
+        for line in job.so_far():
+            interrupt.add_note(line)
+        raise
+
+
+@dataclass
+class _Bisection:
+    """One bisection under way."""
+
+    index: GraphIndex
+    judge: AgainstReferences
+    feeds: Feeds
+    runtime: Runtime
+    shipped: Runtime | None
+    search: Search
+    progress: Progress
+    changed: Container[str]
+    walk: Walk | None = None
+    result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
+
+    def run(self) -> BisectResult:
+        """Look, search, explain; around a node that kills the runtime, if there is one."""
+        self.space = Space(self.index)
+        self.targets, notes = targets_of(self.space, self.judge)
+        self.result.notes += notes
+        self.journal = self._journal()
+        self.result.notes += self.judge.references.notes
+        replay = replayed(self.index, self.targets, self.judge.references)
+        for name in replay:
+            self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
+        if replay:
+            self.shipped = None  # a run of the whole model draws other numbers
+        crashed: list[Culprit] = []
+        while True:
+            self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
+            self.observer.feed(self.feeds)
+            self.judge.outputs = dict.fromkeys(self.targets)
+            self.result.culprits, self.result.cleared = [], []
+            try:
+                walk = self.walk = self._walk_over(self.space, self.observer, "written", replay)
+                self._find_one(walk) if self.search.quick else self._find_all(walk)
+                break
+            except (RuntimeCrash, RuntimeTimeout) as error:
+                crashed.append(self._crash(error, replay))
+                if not all(map(self.judge.tells, crashed[-1].outputs)):
+                    self.result.notes.append(
+                        "it has no reference, so nothing behind it was compared"
+                    )
+                    break
+                replay += crashed[-1].outputs
+        if crashed:
+            self.result.verdict = "mismatch"
+            self.result.culprits[:0] = crashed
+        self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+        self.result.notes += filter(None, [self.journal.lost])
+        self.observer.forget(list(self.observer.kept))
+        self.journal.close()
+        for culprit in self.result.culprits[:ENTERED]:
+            self._look_inside(culprit)
+        return self.result
+
+    def _look_inside(self, culprit: Culprit) -> None:
+        """Go on in the body of a culprit that is one node of this graph."""
+        crash = any(finding.verdict == "crash" for finding in culprit.findings)
+        if crash or culprit.covers or len(culprit.region) > 1:
+            return
+        search = replace(self.search, journal=None, resume=False)
+
+        def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
+            return bisect(
+                *(model, references, feeds, self.runtime, None, search, self.progress, self.changed)
+            )
+
+        given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
+        found, why = Inside(self.observer, culprit, given).bisect(self.judge, search_body)
+        self.result.notes += [why] if why else []
+        if culprit is self.result.culprits[0]:
+            self.result.inner = found
+
+    def so_far(self) -> list[str]:
+        """What is known of a search that is cut short, in sentences."""
+        lines = [
+            f"origin: {c.op_type} {c.name!r} ({c.id}), value {c.value!r}: "
+            + ", ".join(finding.verdict for finding in c.findings)
+            for c in [*self.result.culprits, *self.result.cleared]
+        ]
+        if self.walk is not None:
+            lines.append(self.walk.range())
+        if self.search.journal is not None:
+            lines.append("go on with the same command and --resume")
+        return lines
+
+    def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
+        """The node that kills the runtime, or never ends.
+
+        Raises:
+            RuntimeFailure: `error` itself, where it does not happen again.
+        """
+        self.progress("looking for the node that the runtime died at")
+        given = {name: self.judge.references.read(name) for name in replay}
+        position = crashing_node(self.index, self.feeds, self.runtime, self.targets, given)
+        if position is None:
+            raise error
+        made = next(name for name in self.index.nodes[position].output if name)
+        culprit = culprit_at(self.space, self.space.number[made])
+        culprit.findings = [Finding("crash", error.message)]
+        before = Observer(self.index, self.runtime)
+        before.feed(self.feeds)
+        entering = before.fetch(culprit.inputs)
+        before.forget(list(before.kept))
+        self.result.tensors |= {name: (None, value) for name, value in entering.items()}
+        for name in culprit.outputs:
+            stored = self.judge.references.read(name) if self.judge.tells(name) else None
+            self.result.tensors[name] = stored, None
+        return culprit
+
+    def _walk_over(
+        self, space: Space, observer: Observer, look: Look, replay: Iterable[str] = ()
+    ) -> Walk:
+        walk = Walk(
+            *(space, observer, self.judge, look, self.search.memory, self.targets),
+            *(self.journal, self.progress),
+        )
+        walk.replay({name: self.judge.references.read(name) for name in replay})
+        return walk
+
+    def _find_one(self, walk: Walk) -> None:
+        """Ask about the targets and, in the same session, about a first wave inside; then search."""
+        answers = walk.probe(walk.first_wave())
+        bads = {i for i, good in answers.items() if not good}
+        bad_targets = bads & {self.space.number[name] for name in self.targets}
+        if not bad_targets:
+            self.result.verdict = "agrees"
+        else:
+            upstream = self.space.ancestors(bad_targets) | bad_targets
+            found = walk.one(min(bads & upstream), [i for i, good in answers.items() if good])
+            culprit = self._examiner(walk).culprit(found.bad, found.region)
+            self.result.culprits = [culprit]
+            cone = self.space.below(culprit.outputs) | {*culprit.outputs}
+            mismatching = self.space.names(sorted(bads | found.bads))
+            self.result.elsewhere = [name for name in mismatching if name not in cone]
+        self._count(walk)
+
+    def _find_all(self, walk: Walk) -> None:
+        """Run it unobserved; where that mismatches, find every origin and say why."""
+        unobserved = self._unobserved(walk)
+        wrong = self._wrong_outputs(unobserved)
+        self.result.verdict = "agrees"
+        for look in self._looks(bool(wrong), unobserved):
+            self.result.verdict, self.result.look = "mismatch", look
+            if look == "shipped":
+                if not wrong:
+                    because = "with optimisation off the outputs agree"
+                    self.result.add_finding("optimiser", because)
+                self._look_as_shipped(unobserved)
+            else:
+                self.observer.by_node = look == "node"
+                self._find_origins(walk, self._examiner(walk), unobserved)
+            if self.result.culprits or self.result.cleared:
+                break
+            because = "the outputs mismatch, but no value does while all are looked at"
+            self.result.add_finding("observer effect", because)
+        if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
+            unobserved.check_threads(self._wrong_as_shipped(bool(wrong), unobserved))
+
+    def _unobserved(self, walk: Walk) -> Unobserved:
+        self.observer.by_node = False
+        written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+        return Unobserved(
+            *(self.index, self.feeds, self.judge, self.targets),
+            *(self.shipped, self.result, written),
+        )
+
+    def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch as written, or node by node where that is asked for."""
+        looked_at = unobserved.written
+        if self.search.look == "node":
+            self.observer.by_node = True
+            looked_at = self.observer.fetch(list(looked_at))
+        return self._mismatching(looked_at)
+
+    def _wrong_as_shipped(self, wrong_written: bool, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch with optimisation on."""
+        shipped = unobserved.as_shipped
+        if shipped is None:
+            return []
+        if not wrong_written:
+            self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
+        wrong = self._mismatching(shipped)
+        if wrong_written and not wrong:
+            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
+        if not (wrong_written and wrong):
+            unobserved.repeat()
+        return wrong
+
+    def _looks(self, wrong_written: bool, unobserved: Unobserved) -> Iterator[Look]:
+        """The ways to look, in turn, until one shows an origin."""
+        match self.search.look:
+            case None | "shipped" as look:
+                if wrong_written and look is None:
+                    yield "written"
+                wrong_shipped = bool(self._wrong_as_shipped(wrong_written, unobserved))
+                if wrong_shipped:
+                    yield "shipped"
+                if look is None and (wrong_written or wrong_shipped):
+                    yield "node"
+            case look if wrong_written:
+                yield look
+
+    def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
+        return [name for name, value in outputs.items() if not self.judge.good(name, value)]
+
+    def _examiner(self, walk: Walk) -> Examiner:
+        return Examiner(
+            walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
+        )
+
+    def _find_origins(self, walk: Walk, examiner: Examiner, unobserved: Unobserved) -> None:
+        """Every origin, examined where the walk finds it and then healed."""
+        seen: set[str] = set()
+        waves = walk.every(lambda items: self._heal(walk, items))
+        with Float64(walk.observer) as float64:
+            for number, wave in enumerate(waves):
+                found = [examiner.culprit(origin.bad, origin.region) for origin in wave]
+                found = [culprit for culprit in found if culprit.id not in seen]
+                for culprit in found:
+                    seen.add(culprit.id)
+                    examiner.explain(culprit, float64)
+                    self._add(culprit)
+                if number == 0 and not self._is_certain(found):
+                    unobserved.check_effect(walk.observer)
+                if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
+                    note = f"stopped after {len(seen)} origins; there may be more"
+                    self.result.notes.append(note)
+                    break
+        self._rank(walk)
+        self._count(walk)
+
+    def _add(self, culprit: Culprit) -> None:
+        (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
+
+    def _is_certain(self, culprits: Collection[Culprit]) -> bool:
+        """Whether these err by themselves, whoever looks; half precision may be kept wider from node to node."""
+        types = (value.tensor_type.elem_type for value in self.index.types.values())
+        casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
+        wide = _HALF.isdisjoint([*types, *casts])
+        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
+
+    def _count(self, walk: Walk) -> None:
+        self.result.compared += walk.compared
+        self.result.sessions += walk.observer.sessions
+
+    def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
+        """Put the references in; those that the model's own dtype cannot hold stay as they are."""
+        lost = []
+        for item, name in zip(items, walk.space.names(items), strict=True):
+            _, actual = self.result.tensors.get(name, (None, None))
+            reference = self.judge.references.read(name)
+            healed = cast_like(actual, reference)
+            if _overflows(healed, reference):
+                lost.append(item)
+            else:
+                walk.heal(name, healed)
+        return lost
+
+    def _rank(self, walk: Walk) -> None:
+        """The origin first whose healing does most for the outputs."""
+        origins = [*self.result.culprits, *self.result.cleared]
+        if len(origins) == 1:
+            origins[0].healed = 1.0
+        for culprit in origins[:_RANKED] if len(origins) > 1 else ():
+            culprit.healed = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
+        self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
+
+    def _look_as_shipped(self, unobserved: Unobserved) -> None:
+        """Search the optimised graph; what it names is tried as written, and the optimiser looked for."""
+        assert self.shipped is not None
+        with optimised_graph(self.index, self.shipped) as optimised:
+            space, observer = Space(optimised), Observer(optimised, self.runtime)
+            observer.feed(self.feeds)
+            everything = self.judge
+            self.judge = everything.only(self.index.producer.keys())
+            walk = self.walk = self._walk_over(space, observer, "shipped")
+            self._find_origins(walk, self._examiner(walk), unobserved)
+            self.judge = everything
+        original = Observer(self.index, self.runtime)
+        found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
+        self.result.cleared = []
+        for culprit in found:
+            culprit.lacking = []  # the optimised graph lacks most values
+            inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
+            actual = self.result.tensors[culprit.value][1]
+            told = compare_with_written(culprit, original, self.judge, inputs, actual)
+            if told == "another value":
+                note = f"in the optimised graph {culprit.value!r} is another value: not compared"
+                self.result.notes.append(note)
+                continue
+            if told == "mismatches":
+                culprit = self._narrowed(culprit, inputs)
+            elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
+                self._blame(culprit, original, self.shipped, inputs)
+            self._add(culprit)
+
+    def _narrowed(self, culprit: Culprit, inputs: Mapping[str, Value]) -> Culprit:
+        """The original node to blame in a region of the optimised graph, fed with the region's own inputs."""
+        observer = Observer(self.index, self.runtime)
+        for name, value in inputs.items():
+            if value is not None:
+                observer.put(name, value, type_of(value))
+        walk = self._walk_over(self.space, observer, "written")
+        number = self.space.number
+        found = walk.one(number[culprit.value], [number[n] for n in inputs if n in number])
+        examiner = self._examiner(walk)
+        node = examiner.culprit(found.bad, found.region)
+        with Float64(observer) as float64:
+            examiner.explain(node, float64)
+        node.covers, node.healed = culprit.covers, culprit.healed
+        self._count(walk)
+        observer.forget(list(observer.kept))
+        return node
+
+    def _blame(
+        self, culprit: Culprit, original: Observer, shipped: Runtime, inputs: Mapping[str, Value]
+    ) -> None:
+        """Name the optimisers without which the culprit's value agrees."""
+        found = blame(original, shipped, self.judge, culprit, inputs, self.feeds)
+        without = f"; without {', '.join(found)} it agrees" if found else ""
+        culprit.findings = [
+            replace(f, because=f.because + without) if f.verdict == "optimiser" else f
+            for f in culprit.findings
+        ]
+
+    def _journal(self) -> Journal:
+        if self.search.journal is None:
+            return Journal()
+        asked = self.judge.references.place, self.search.tolerance
+        question = digest(self.index.model.fingerprint(), asked, self.feeds)
+        return Journal.at(self.search.journal, question, self.search.resume)
+
+
+def _overflows(cast: Stored, reference: Stored) -> bool:
+    """Whether numbers became infinite."""
+    if not isinstance(cast, np.ndarray) or not isinstance(reference, np.ndarray):
+        return False
+    if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":
+        return False
+    return bool((np.isinf(cast) & ~np.isinf(reference)).any())

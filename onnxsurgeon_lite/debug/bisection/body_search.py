@@ -1,0 +1,209 @@
+"""Inside a culprit: the branch, the call or the iteration where values leave their references, searched as a model."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, Finds
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.bodies import InnerGraph, at, bodies, iterations_of
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.surgery.exposing import known, liftable
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
+
+Search = Callable[[Model, ReferenceSet, Feeds], BisectResult]
+Find = Callable[[Model, Feeds], BisectResult]
+
+_LOOPS = ("Loop", "Scan")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One run of a body; of a loop's, one iteration.
+
+    Attributes:
+        path: `@12/body`.
+        iteration: None where the body is no loop's.
+    """
+
+    path: str
+    graph: InnerGraph
+    iteration: int | None = None
+
+    @property
+    def body(self) -> str:
+        """What the body is called: `body`."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def iterations(self) -> tuple[int, ...]:
+        """The iteration as a name has it."""
+        return () if self.iteration is None else (self.iteration,)
+
+    def local(self, name: str) -> str | None:
+        """What a value (`q[3]`, `@5/then_branch/r[3]`) is called in the body; None for another iteration's."""
+        if self.iteration is None:
+            return name
+        value, iterations = iterations_of(name)
+        return at(value, iterations[1:]) if iterations[:1] == (self.iteration,) else None
+
+    def outside(self, name: str) -> str:
+        """What a value in the body is called from outside."""
+        if name in self.graph.captured:
+            return name
+        value, iterations = (name, ()) if name in self.graph.index else iterations_of(name)
+        return at(f"{self.path}/{value}", (*self.iterations, *iterations))
+
+    def seen_from_outside(self, culprit: Culprit) -> Culprit:
+        """A culprit in the body, under the names that it has from outside."""
+        return replace(
+            culprit,
+            id=f"{self.path}/{culprit.id}",
+            value=self.outside(culprit.value),
+            outputs=list(map(self.outside, culprit.outputs)),
+            region=[f"{self.path}/{node}" for node in culprit.region],
+            inputs=list(map(self.outside, culprit.inputs)),
+            values=[replace(value, name=self.outside(value.name)) for value in culprit.values],
+            inside=list(map(self.seen_from_outside, culprit.inside)),
+        )
+
+
+@dataclass
+class Inside:
+    """A culprit that may have bodies, run by itself on what it is given.
+
+    What is found in a body becomes the culprit's `inside`, under the names that it has from outside.
+    """
+
+    observer: Observer
+    culprit: Culprit
+    given: Mapping[str, Value]
+
+    @cached_property
+    def bodies(self) -> list[str]:
+        """What its bodies are called."""
+        return bodies(self.observer.index, int(self.culprit.id[1:]))
+
+    def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
+        """(what the search of the body gave that leaves its references first, or why there was none, in a sentence).
+
+        Args:
+            search: a bisection of a model, on references and feeds.
+        """
+        if not self.bodies:
+            return None, ""
+        culprit = self.culprit
+        stored = judge.references.inside(culprit.id, culprit.value)
+        if not stored:
+            return None, f"the references hold nothing inside {culprit.id} (record --inner)"
+        references = {f"@0/{name}": entry for name, entry in stored.items()}
+        known_here = replace(judge.references, entries=references)
+        judge = replace(judge, references=known_here, outputs={})
+
+        def wrong(name: str, value: Value) -> bool:
+            return name in references and not judge.good(name, value)
+
+        def search_at(place: Place, model: Model, feeds: Feeds) -> BisectResult:
+            entries: dict[str, Entry] = {}
+            for name, entry in stored.items():
+                if name.startswith(f"{place.body}/"):
+                    local = place.local(name.removeprefix(f"{place.body}/"))
+                    entries |= {local: entry} if local is not None else {}
+            where = replace(judge.references, entries=entries, bodies=None, notes=())
+            return search(model, where, feeds)
+
+        names = known(self._alone, references).values()
+        nothing = "nothing that both sides computed mismatches"
+        return self._searched(names, wrong, search_at, nothing)
+
+    def find(self, judge: Finds, search: Find) -> tuple[BisectResult | None, str]:
+        """As `bisect`, of the body that makes first what is looked for."""
+        if not self.bodies:
+            return None, ""
+
+        def wrong(name: str, value: Value) -> bool:
+            return not judge.good(name, value)
+
+        names, obstacles = liftable(self._alone)
+        if not names:
+            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'no node is there'}"
+        nothing = "no node makes it of inputs that are free of it"
+        return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
+
+    def _searched(
+        self,
+        names: Iterable[str],
+        wrong: Callable[[str, Value], bool],
+        search: Callable[[Place, Model, Feeds], BisectResult],
+        otherwise: str,
+    ) -> tuple[BisectResult | None, str]:
+        """(what the search of the first run of a body gave that has a wrong value, or why there was none)."""
+        names = list(names)
+        try:
+            for body in self.bodies:
+                place, actual = self._first_wrong(body, names, wrong)
+                if place is not None:
+                    model, feeds = self._opened(place, actual)
+                    result = search(place, model, feeds)
+                    result.body = model
+                    result.place = at(place.path, place.iterations)
+                    self.culprit.inside = list(map(place.seen_from_outside, result.culprits))
+                    return result, ""
+        except EditError as error:
+            return None, f"not searched inside: {error.message}"
+        return None, f"inside {self.culprit.id} {otherwise}"
+
+    @cached_property
+    def _alone(self) -> GraphIndex:
+        """The node as a model, `@0` in it."""
+        index, position = self.observer.index, int(self.culprit.id[1:])
+        types = {
+            name: index.type_of(name) or type_of(value)
+            if isinstance(value, list)
+            else type_of(value)
+            for name, value in self.given.items()
+            if value is not None
+        }
+        part = self.observer.part([position], types, self.culprit.outputs)
+        return GraphIndex.of(index.model.with_proto(part))
+
+    def _first_wrong(
+        self, body: str, names: Iterable[str], wrong: Callable[[str, Value], bool]
+    ) -> tuple[Place | None, dict[str, Value]]:
+        """The first run of a body that has a wrong value, and all that was computed in the body."""
+        graph = InnerGraph.of(self._alone, 0, body)
+        own = [f"@0/{body}/{n}" for n in graph.index.inputs if n not in graph.captured]
+        inner = [name for name in names if name.startswith(f"@0/{body}/")]
+        given = ((name, self.given[name]) for name in self._alone.inputs)
+        feeds: Feeds = {name: value for name, value in given if value is not None}
+        wanted = list(dict.fromkeys([*own, *inner]))
+        if not wanted:
+            return None, {}
+        actual = run(self._alone, feeds, self.observer.runtime, wanted)
+        bad = [name for name, value in actual.items() if value is not None and wrong(name, value)]
+        if not bad:
+            return None, actual
+        loop = self._alone.nodes[0].op_type in _LOOPS
+        first = min(iterations_of(name)[1][0] for name in bad) if loop else None
+        return Place(f"{self.culprit.id}/{body}", graph, first), actual
+
+    def _opened(self, place: Place, actual: Mapping[str, Value]) -> tuple[Model, Feeds]:
+        """One run of a body as a model, and what it is given."""
+        model = place.graph.index.model.copy()
+        feeds: Feeds = {}
+        for declared in model.proto.graph.input:
+            name = declared.name
+            inner = place.outside(name).replace(self.culprit.id, "@0", 1)
+            value = self.given[name] if name in place.graph.captured else actual[inner]
+            if value is not None:
+                feeds[name] = value
+                if not isinstance(value, list):  # which may be empty
+                    declared.type.CopyFrom(type_of(value))
+        return model, feeds

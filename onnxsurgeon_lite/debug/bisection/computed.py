@@ -1,0 +1,156 @@
+"""References that another model, or the same one under other settings, computes while the search asks for them."""
+
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.optimized import optimised_graph
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.surgery.exposing import lift, liftable
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
+
+
+@contextmanager
+def computed_references(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, shipped: Runtime | None = None
+) -> Iterator[ReferenceSet]:
+    """What a model computes from feeds, as a reference set.
+
+    Args:
+        feeds: cast to the dtypes that this model declares.
+        runtime: with optimisation off.
+        shipped: with it on: then the values are those of the optimised graph.
+
+    Raises:
+        FeedsError: the feeds do not fit the model.
+    """
+    given = {name: _declared(index, name, value) for name, value in feeds.items()}
+    check_feeds(index, given)
+    if shipped is None:
+        yield _Computed.of(index, given, runtime)
+        return
+    with optimised_graph(index, shipped) as optimised:
+        found = _Computed.of(optimised, given, runtime)
+        known = {name: entry for name, entry in found.entries.items() if name in index}
+        yield replace(found, entries=known)
+
+
+@dataclass
+class _Computed:
+    """Values computed in the order in which they are asked for, mostly the graph's."""
+
+    index: GraphIndex
+    observer: Observer
+    waiting: dict[str, Value] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, index: GraphIndex, feeds: Feeds, runtime: Runtime) -> ReferenceSet:
+        computed = cls(index, Observer(index, runtime))
+        computed.observer.feed(feeds)
+        index.learn_types(index.producer)
+        entries = {
+            name: Entry(partial(computed.read, name), size=_size(index, name))
+            for name in index.producer
+        }
+        place = str(index.model.path or "the other model")
+        return ReferenceSet(place, entries, prefetch=computed.prefetch, bodies=computed.inside)
+
+    def prefetch(self, names: Sequence[str]) -> None:
+        """Compute these together; what later values need stays in the runtime."""
+        index = self.index
+        wanted = [name for name in names if name in index.producer and name not in self.waiting]
+        self.waiting = {name: self.waiting[name] for name in names if name in self.waiting}
+        if not wanted:
+            return
+        last = max(index.rank[name] for name in wanted)
+        crossing = [
+            name
+            for name, place in index.rank.items()
+            if place <= last and index.last_use.get(name, -1) > last
+        ]
+        self.waiting |= self.observer.fetch(wanted, keep=crossing)
+        needed = {*crossing, *index.inputs}
+        self.observer.forget([name for name in self.observer.kept if name not in needed])
+
+    def read(self, name: str) -> Stored:
+        """One value; computed by itself when it was not announced."""
+        value = self.waiting[name] if name in self.waiting else self.observer.fetch([name])[name]
+        if value is None:
+            raise ReferenceSetError(f"the other model gives nothing for {name!r}")
+        return value
+
+    def inside(self, value: str) -> Mapping[str, Entry]:
+        """What the bodies of the node that makes a value compute."""
+        if value not in self.index.producer:
+            return {}
+        position = self.index.producer[value]
+        names, _ = liftable(self.index, [position])
+        lifted = lift(self.index, names)
+        observer = Observer(
+            GraphIndex.of(lifted.model), self.observer.runtime, kept=dict(self.observer.kept)
+        )
+        found = lifted.read(observer.fetch(lifted.sources(names)).items())
+        start = f"@{position}/"
+        return {
+            name.removeprefix(start): Entry(partial(_itself, array))
+            for name, array in found
+            if array is not None
+        }
+
+
+def _itself(value: Stored) -> Stored:
+    return value
+
+
+@dataclass(frozen=True)
+class ChangedInitializers(Container[str]):
+    """The initializers that two models have under one name, with other numbers."""
+
+    ours: GraphIndex
+    theirs: GraphIndex
+
+    def __contains__(self, name: object) -> bool:
+        here, there = self.ours.initializers.get(str(name)), self.theirs.initializers.get(str(name))
+        if not isinstance(here, TensorProto) or not isinstance(there, TensorProto):
+            return False
+        if list(here.dims) != list(there.dims):
+            return True
+        a, b = self.ours.model.array(here), self.theirs.model.array(there)
+        if a.dtype == b.dtype:
+            return a.tobytes() != b.tobytes()
+        coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
+        return not np.array_equal(a.astype(coarse), b.astype(coarse))
+
+
+def _declared(index: GraphIndex, name: str, value: Stored) -> Stored:
+    """A float feed in the dtype that the model declares."""
+    declared = index.inputs.get(name)
+    if declared is None or not isinstance(value, np.ndarray):
+        return value
+    wanted = declared.type.tensor_type.elem_type
+    floats = ("float" in dtypes.dtype_name(wanted), value.dtype.kind == "f" or _narrow(value))
+    return value.astype(dtypes.numpy_dtype(wanted)) if all(floats) else value
+
+
+def _narrow(value: dtypes.Array) -> bool:
+    return value.dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
+
+
+def _size(index: GraphIndex, name: str) -> int:
+    """Bytes of a value where its type says so, else 0."""
+    declared = index.types.get(name)
+    if declared is None or not declared.tensor_type.HasField("shape"):
+        return 0
+    dims = [dim.dim_value for dim in declared.tensor_type.shape.dim]
+    return dtypes.byte_count(declared.tensor_type.elem_type, dims) if math.prod(dims) else 0

@@ -1,0 +1,80 @@
+"""Which node kills the runtime, or never ends: the same question asked of ever smaller parts of the model.
+
+The runtime's log does not say which node it is at, so the predicate is that the process died or ran out of its time.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+def crashing_node(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    targets: Sequence[str],
+    given: dict[str, Stored],
+) -> int | None:
+    """The first node, in topological order, with which the runtime dies; None where it does not die again.
+
+    Args:
+        targets: values whose computation dies.
+        given: values that are not computed.
+    """
+    nodes = sorted(index.ancestors(targets, stop=given), key=index.places.__getitem__)
+    part = _Part(index, feeds, runtime, nodes, given)
+    survives, dies = 0, len(nodes)
+    if part.runs(dies):
+        return None
+    while dies - survives > 1:
+        middle = (survives + dies) // 2
+        if part.runs(middle):
+            survives = middle
+        else:
+            dies = middle
+    return nodes[dies - 1]
+
+
+class _Part:
+    """The first nodes of a model, run up to somewhere."""
+
+    def __init__(
+        self,
+        index: GraphIndex,
+        feeds: Feeds,
+        runtime: Runtime,
+        nodes: Sequence[int],
+        given: dict[str, Stored],
+    ) -> None:
+        self.index, self.feeds, self.runtime = index, feeds, runtime
+        self.nodes, self.given = nodes, given
+        self._restart()
+
+    def _restart(self) -> None:
+        self.runtime.restart()
+        self.observer = Observer(self.index, self.runtime)
+        self.observer.feed(self.feeds)
+        for name, value in self.given.items():
+            self.observer.put(name, value, type_of(value))
+
+    def runs(self, count: int) -> bool:
+        """Whether the first `count` nodes run; what later ones need is kept."""
+        later = set(self._reads(self.nodes[count:]))
+        made = [n for p in self.nodes[:count] for n in self.index.nodes[p].output if n]
+        read = set(self._reads(self.nodes[:count]))
+        ends = [name for name in made if name in later or name not in read]
+        try:
+            self.observer.fetch([], keep=ends)
+        except (RuntimeCrash, RuntimeTimeout):
+            self._restart()
+            return False
+        return True
+
+    def _reads(self, nodes: Iterable[int]) -> Iterable[str]:
+        return (name for position in nodes for name in self.index.reads[position])

@@ -1,0 +1,278 @@
+"""One origin of a difference, looked at closely: its values compared, its error split, its verdicts."""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import ml_dtypes
+import numpy as np
+from onnx import NodeProto, SparseTensorProto, helper
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
+from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.unobserved import same
+from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.bodies import Inside
+from onnxsurgeon_lite.graph.summary import attribute_texts
+from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_Value = TypeVar("_Value", Stored, Value)
+
+_LACKING = 8  # names that are told
+
+_SMALL = (
+    1e-2  # errors above this share of the value's scale are no rounding, and not measured as such
+)
+_SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
+
+
+@dataclass
+class Examiner:
+    """Looks at origins while the walk that found them stands where it found them.
+
+    Attributes:
+        judge: None where nothing is compared with references.
+        changed: initializers that differ from those of the model the references come from, where there is one.
+    """
+
+    space: Space
+    observer: Observer
+    judge: AgainstReferences
+    result: BisectResult
+    feeds: Mapping[str, Stored] = field(default_factory=dict)
+    changed: Container[str] = ()
+
+    def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
+        """The culprit as a search found it: where, and its values compared."""
+        culprit = culprit_at(self.space, bad, region)
+        culprit.lacking = self._lacking(culprit)
+        stored = self.judge.references.entries.get(culprit.value)
+        if stored is not None and stored.class_name and not culprit.class_name:
+            culprit.scope, culprit.source = stored.scope, stored.source
+            culprit.class_name = stored.class_name.rpartition(".")[2]
+        wanted = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
+        actual = self.observer.fetch(wanted, keep=culprit.inputs)
+        for name in wanted:
+            reference = self.reference(name)
+            self.result.tensors[name] = reference, actual.get(name)
+            report = ValueReport(name, "output" if name in culprit.outputs else "input")
+            if reference is not None:
+                report.comparison = self.judge.compared(actual.get(name), reference)
+            culprit.values.append(report)
+        return culprit
+
+    def _lacking(self, culprit: Culprit) -> list[str]:
+        """What the references have between the culprit's inputs and its value, in their order, and the model lacks."""
+        place = {name: i for i, name in enumerate(self.judge.references)}
+        if culprit.value not in place or self.space.index.model.path is None:
+            return []
+        start = min((place[name] for name in culprit.inputs if name in place), default=-1)
+        between = list(place)[start + 1 : place[culprit.value]]
+        index = self.space.index
+        lacking = [name for name in between if name not in index and Inside.of(name) is None]
+        return lacking[:_LACKING]
+
+    def reference(self, name: str) -> Stored | None:
+        """The stored tensor; what was fed is its own reference."""
+        if name in self.judge.references:
+            return self.judge.references.read(name)
+        return self.feeds.get(name)
+
+    def explain(self, culprit: Culprit, float64: Float64) -> None:
+        """Add what the culprit does on reference inputs, in the runtime and in float64, and the verdicts."""
+        inputs = {name: self.result.tensors[name] for name in culprit.inputs}
+        expected, actual = self.result.tensors[culprit.value]
+        referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
+        local, varies = self._locally(culprit, referenced)
+        if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+            return  # sequences have no numbers of their own to reason about
+        nodes = [self.space.index.nodes[int(place[1:])] for place in culprit.region]
+        evidence = Evidence(
+            nodes=nodes,
+            actual=actual,
+            reference=expected,
+            tolerance=self.judge.tolerance,
+            inputs={name: (now, then) for name, (then, now) in inputs.items()},
+            constants=self._constants(nodes),
+            changed=[name for n in nodes for name in n.input if name in self.changed],
+            local=local if isinstance(local, np.ndarray) else None,
+            varies=varies,
+            quantum=_quantum(self.space, nodes[-1]),
+            selected=_selected(nodes[-1], inputs, actual, expected),
+        )
+        if actual.dtype.kind not in "OUSb":
+            now = {name: value for name, (_, value) in inputs.items()}
+            self._in_float64(float64, culprit, now, referenced, evidence)
+        culprit.findings = judge(evidence)
+
+    def _locally(self, culprit: Culprit, referenced: Mapping[str, Value]) -> tuple[Value, bool]:
+        """The value computed from reference inputs, None where the nodes do not run on them; whether it varies."""
+        positions = [int(place[1:]) for place in culprit.region]
+        try:
+            local, again = (
+                self.observer.alone(positions, referenced, culprit.outputs) for _ in range(2)
+            )
+        except RuntimeFailure as error:
+            note = f"{culprit.id} does not run on reference inputs: {error.message}"
+            self.result.notes.append(note)
+            return None, False
+        for report in culprit.values:
+            stored = self.reference(report.name)
+            if report.role == "output" and stored is not None:
+                report.introduced = self.judge.compared(local[report.name], stored)
+        return local[culprit.value], not same(local[culprit.value], again[culprit.value])
+
+    def _in_float64(
+        self,
+        float64: Float64,
+        culprit: Culprit,
+        now: Mapping[str, Value],
+        referenced: Mapping[str, Value],
+        evidence: Evidence,
+    ) -> None:
+        positions = [int(place[1:]) for place in culprit.region]
+
+        def evaluate(values: Mapping[str, Value]) -> Array | None:
+            return float64.evaluate(positions, values, culprit.value)[0]
+
+        evidence.exact, culprit.evaluated = float64.evaluate(positions, now, culprit.value)
+        if evidence.exact is None or evidence.local is None:
+            return
+        evidence.exact_local = evaluate(referenced)
+        if evidence.exact_local is not None and _nearly(evidence.actual, evidence.reference):
+            evidence.rounding = _rounding(
+                evaluate, referenced, evidence.exact_local, evidence.actual
+            )
+
+    def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
+        found = {}
+        for name in (name for node in nodes for name in node.input):
+            constant = self.space.index.initializers.get(name)
+            if isinstance(constant, SparseTensorProto) or constant is not None:
+                found[name] = tuple(constant.dims)
+        return found
+
+
+def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
+    """The node that makes a bad value, and the nodes before it about which nothing could be told."""
+    index, value, position = space.index, space.values[bad], space.position(bad)
+    names = space.names(region)
+    positions = sorted({position, *(index.producer[name] for name in names)})
+    unknown = [name for name in names if name not in space.constant]
+    node, origin = index.nodes[position], index.origins[position]
+    return Culprit(
+        id=f"@{position}",
+        name=node.name,
+        op_type=node.op_type,
+        value=value,
+        outputs=[name for name in node.output if name],
+        region=[f"@{p}" for p in positions] if unknown else [f"@{position}"],
+        inputs=space.entering(positions),
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
+        attributes=attribute_texts(node),
+    )
+
+
+def cast_like(actual: Value, reference: _Value) -> _Value:
+    """The reference in the dtype that the model has there."""
+    if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
+        with np.errstate(all="ignore"):
+            return reference.astype(actual.dtype, copy=False)
+    return reference
+
+
+def _rounding(
+    evaluate: Callable[[Mapping[str, Value]], Array | None],
+    inputs: Mapping[str, Value],
+    exact: Array,
+    actual: Array,
+) -> Wide | None:
+    """How far the result moves when every operand is rounded at random in its last place, elementwise.
+
+    Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou); three samples.
+    """
+    eps = _eps(actual)
+    wide: Wide = exact.astype(np.float64)
+    moved = np.abs(wide) * eps
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        shaken = {name: _shaken(value, eps, rng) for name, value in inputs.items()}
+        other = evaluate(shaken)
+        if other is None or other.shape != exact.shape:
+            return None
+        moved = np.maximum(moved, np.abs(other.astype(np.float64) - wide))
+    typical = float(np.sqrt(np.mean(np.square(moved)))) if moved.size else 0.0
+    return np.maximum(moved, typical)
+
+
+def _nearly(actual: Array, reference: Array) -> bool:
+    """Whether the error is small enough to be rounding at all."""
+    if actual.shape != reference.shape or not is_float(actual.dtype):
+        return False
+    a: Wide = actual.astype(np.float64)
+    r: Wide = reference.astype(np.float64)
+    if not (np.isfinite(a).all() and np.isfinite(r).all() and a.size):
+        return False
+    return float(np.abs(a - r).max()) <= max(_SMALL, 8 * _eps(actual)) * float(np.abs(r).max())
+
+
+def _eps(array: Array) -> float:
+    return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def _shaken(value: Value, eps: float, rng: np.random.Generator) -> Value:
+    if not isinstance(value, np.ndarray) or not is_float(value.dtype):
+        return value
+    wide: Wide = value.astype(np.float64)
+    return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
+
+
+def _quantum(space: Space, node: NodeProto) -> float | None:
+    """What one step of a quantised value is worth."""
+    if node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear"):
+        return 1.0
+    if node.op_type != "DequantizeLinear":
+        return None
+    scale = space.index.initializers.get(node.input[1])
+    if scale is None or isinstance(scale, SparseTensorProto):
+        return None
+    return float(space.index.model.array(scale).max())
+
+
+def _selected(
+    node: NodeProto,
+    inputs: Mapping[str, tuple[Stored | None, Stored | None]],
+    actual: Array,
+    reference: Array,
+) -> tuple[Array, Array] | None:
+    """Of a node that selects: the values at the indices of both sides, taken from the actual input."""
+    if node.op_type not in _SELECT:
+        return None
+    source = node.input[1 if node.op_type == "NonMaxSuppression" else 0]
+    data = inputs.get(source, (None, None))[1]
+    if not isinstance(data, np.ndarray) or actual.shape != reference.shape:
+        return None
+    if actual.dtype.kind not in "iu" or reference.dtype.kind not in "iu":
+        return None
+    try:
+        return _taken(node, data, actual), _taken(node, data, reference)
+    except IndexError:
+        return None
+
+
+def _taken(node: NodeProto, data: Array, at: Array) -> Array:
+    if node.op_type == "NonMaxSuppression":  # rows of batch, class, box
+        return np.asarray(data[tuple(at.astype(np.int64).T)])
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axis = attributes.get("axis", -1 if node.op_type == "TopK" else 0)
+    if node.op_type != "TopK" and not attributes.get("keepdims", 1):
+        at = np.expand_dims(at, axis)
+    return np.take_along_axis(data, at.astype(np.int64), axis)

@@ -1,0 +1,58 @@
+"""What an origin does to the outputs: how much of their error goes when it alone is healed."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.result import Culprit
+from onnxsurgeon_lite.debug.bisection.walk import Walk
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+def effect_of(
+    culprit: Culprit,
+    walk: Walk,
+    judge: AgainstReferences,
+    feeds: Feeds,
+    tensors: Mapping[str, tuple[Stored | None, Value]],
+) -> float:
+    """The share of the outputs' error that goes when the culprit is healed and nothing else is.
+
+    Args:
+        walk: the one that found it.
+        tensors: (reference, actual) of the culprit's outputs, by name.
+    """
+    observer = walk.observer
+    alone = Observer(observer.index, observer.runtime, observer.by_node)
+    alone.feed(feeds)
+    for name in walk.healed[: walk.replayed]:
+        alone.kept[name] = observer.kept[name]
+    for name in culprit.outputs:
+        stored, actual = tensors[name]
+        if stored is not None:
+            value = cast_like(actual, stored)
+            alone.put(name, value, type_of(value))
+    after = alone.fetch(walk.targets)
+    before = sum(map(output_error, filter(None, judge.outputs.values())))
+    left = sum(
+        output_error(comparison)
+        for name, value in after.items()
+        if (comparison := judge.compared(value, judge.references.read(name)))
+    )
+    if not np.isfinite(before):
+        return float(np.isfinite(left))
+    return max(0.0, 1 - left / before) if before else 0.0
+
+
+def output_error(comparison: Comparison) -> float:
+    """How far two tensors are apart, whatever their unit: the share of the signal's power that is error."""
+    if comparison.reason in ("shape", "dtype", "non-finite"):
+        return float("inf")
+    return float(10 ** (-comparison.sqnr_db / 20))

@@ -1,0 +1,75 @@
+"""Where something first appears that needs no reference to be wrong: NaN, Inf, what overflows a dtype."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.bisect import ENTERED, Search
+from onnxsurgeon_lite.debug.bisection.body_search import Inside
+from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
+from onnxsurgeon_lite.debug.bisection.judge import Finds
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
+from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.verdicts import operands
+from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+
+
+def find(
+    model: Model,
+    kind: str,
+    feeds: Feeds,
+    runtime: Runtime,
+    search: Search | None = None,
+    progress: Progress = lambda _: None,
+) -> BisectResult:
+    """Find the nodes that make what is looked for from inputs that are free of it, and those in their bodies.
+
+    Args:
+        kind: `nan`, `inf` or `overflow:float16`.
+
+    Raises:
+        UsageError: nothing of that kind can be looked for.
+    """
+    search = search or Search()
+    judge, index = Finds.of(kind), GraphIndex.of(model)
+    observer = Observer(index, runtime, by_node=search.look == "node")
+    observer.feed(feeds)
+    space = Space(index)
+    walk = Walk(space, observer, judge, search.look or "written", search.memory, progress=progress)
+    result = BisectResult("agrees", look=search.look or "written")
+    for origins in walk.every(lambda found: found):
+        result.verdict = "mismatch"
+        result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
+        break
+    for culprit in result.culprits[:ENTERED]:
+        given = {name: result.tensors[name][1] for name in culprit.inputs}
+        found, why = Inside(observer, culprit, given).find(
+            judge, lambda body, feeds: find(body, kind, feeds, runtime, search, progress)
+        )
+        result.notes += [why] if why else []
+        if culprit is result.culprits[0]:
+            result.inner = found
+    result.compared, result.sessions = walk.compared, observer.sessions
+    return result
+
+
+def _culprits(
+    space: Space, observer: Observer, judge: Finds, bads: list[int], result: BisectResult
+) -> Iterator[Culprit]:
+    for culprit in (culprit_at(space, bad) for bad in bads):
+        fetched = observer.fetch([culprit.value, *culprit.inputs], keep=culprit.inputs)
+        result.tensors.update((name, (None, value)) for name, value in fetched.items())
+        array = fetched[culprit.value]
+        if isinstance(array, np.ndarray):
+            at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
+            made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
+            because = f"{array[at]:.6g} at {list(at)}, made of {made}"
+            culprit.findings = [Finding("non-finite", because)]
+        culprit.values = [ValueReport(name, "input") for name in culprit.inputs]
+        culprit.values.append(ValueReport(culprit.value, "output"))
+        yield culprit

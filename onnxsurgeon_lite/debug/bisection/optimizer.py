@@ -1,0 +1,185 @@
+"""When optimisation makes the difference: where in the optimised graph, which original nodes, which optimiser."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, Verdict
+from onnxsurgeon_lite.debug.bisection.search import smallest
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, type_of
+
+_SAMPLES = 3
+_EPS = 2.0**-22  # twice the last place of float32
+_NOISE = 4.0  # errors within this many times the noise are noise
+
+
+def compare_with_written(
+    culprit: Culprit,
+    original: Observer,
+    judge: AgainstReferences,
+    inputs: Mapping[str, Value],
+    actual: Value,
+) -> Literal["agrees", "mismatches", "another value", "unknown"]:
+    """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs.
+
+    Returns:
+        Whether that agrees with the reference. If not, the fault is in one of them; a name that the optimised graph
+        has for another value is told by its shape or dtype.
+    """
+    index = original.index
+    covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
+    culprit.covers = [f"@{position}" for position in covered]
+    ends = [name for name in culprit.inputs if name in index]
+    if not covered or len(ends) < len(culprit.inputs):
+        return "unknown"
+    try:
+        written = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
+    except RuntimeFailure:
+        return "unknown"
+    result = written[culprit.value]
+    sides = [(v.shape, v.dtype) for v in (actual, result) if isinstance(v, np.ndarray)]
+    if len(set(sides)) > 1:
+        return "another value"
+    if judge.good(culprit.value, result):
+        which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
+        because = f"on the same inputs the original nodes ({which}) as written give the reference"
+        culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
+        culprit.findings.append(Finding("optimiser", because))
+        _explain_rounding(culprit, original, inputs, actual, result)
+        culprit.findings.sort(key=lambda finding: get_args(Verdict).index(finding.verdict))
+        return "agrees"
+    return "mismatches"
+
+
+def _explain_rounding(
+    culprit: Culprit, original: Observer, inputs: Mapping[str, Value], actual: Value, written: Value
+) -> None:
+    """Whether the difference is what rounding every value of the original nodes otherwise makes as well.
+
+    Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
+    """
+    positions = [int(place[1:]) for place in culprit.covers]
+    if not isinstance(actual, np.ndarray) or not isinstance(written, np.ndarray):
+        return
+    if actual.shape != written.shape or actual.dtype.kind in "OUSb":
+        return
+    types = {name: type_of(value) for name, value in inputs.items() if value is not None}
+    error = _wide(actual) - _wide(written)
+    typical, largest = 0.0, 0.0
+    for seed in range(_SAMPLES):
+        part = original.part(positions, types, [culprit.value])
+        _shake(part, original.index, positions, seed)
+        try:
+            shaken = original.run_part(part, inputs, [culprit.value])[culprit.value]
+        except RuntimeFailure:
+            return
+        if not isinstance(shaken, np.ndarray):
+            return
+        moved = np.abs(_wide(shaken) - _wide(written))
+        typical = max(typical, float(np.sqrt(np.mean(np.square(moved)))))
+        largest = max(largest, float(moved.max(initial=0.0)))
+    off = float(np.sqrt(np.mean(np.square(error))))
+    if off <= _NOISE * typical and float(np.abs(error).max(initial=0.0)) <= _NOISE * largest:
+        because = (
+            f"the error (RMS {off:.3g}) is no larger than {_NOISE:g} times what rounding each of the "
+            f"{len(positions)} nodes' results otherwise makes ({typical:.3g})"
+        )
+        culprit.findings.append(Finding("rounding", because))
+
+
+def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
+    """Multiply every float32 value between the nodes by 1 and a little."""
+    graph = part.graph
+    index.learn_types(name for position in positions for name in index.nodes[position].output)
+    ends = {value.name for value in graph.output}
+    nodes = list(graph.node)
+    del graph.node[:]
+    for number, node in enumerate(nodes):
+        graph.node.append(node)
+        for slot, name in enumerate(node.output):
+            kind = index.types.get(name)
+            is_float = kind is not None and kind.tensor_type.elem_type == TensorProto.FLOAT
+            if not name or name in ends or not is_float or node.op_type == "DequantizeLinear":
+                continue
+            before, noise = f"{name}\x01before", f"{name}\x01noise"
+            graph.node[-1].output[slot] = before
+            draw = helper.make_node("RandomUniformLike", [before], [noise])
+            bounds = {"low": 1 - _EPS, "high": 1 + _EPS, "seed": float(seed * len(nodes) + number)}
+            draw.attribute.extend(helper.make_attribute(k, v) for k, v in bounds.items())
+            graph.node.append(draw)
+            graph.node.append(helper.make_node("Mul", [before, noise], [name]))
+            break
+
+
+def _wide(array: Array) -> NDArray[np.float64]:
+    return array.astype(np.float64)
+
+
+def blame(
+    original: Observer,
+    shipped: Runtime,
+    judge: AgainstReferences,
+    culprit: Culprit,
+    inputs: Mapping[str, Value],
+    feeds: Feeds,
+) -> list[str]:
+    """The smallest set of optimisers found without which the value agrees; nothing where no set does.
+
+    Tried on the culprit's own nodes where they show the mismatch by themselves, else on the whole model.
+    """
+    candidates = shipped.optimisers()
+    positions = [int(place[1:]) for place in culprit.covers]
+    types = {name: type_of(value) for name, value in inputs.items() if value is not None}
+    part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
+    for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
+        trial = _Trial(shipped, model, given, judge, culprit.value)
+        if not trial.agrees(()):
+            return smallest(candidates, trial.agrees)
+    return []
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One model run again and again with other optimisers switched off."""
+
+    runtime: Runtime
+    model: Model
+    inputs: Mapping[str, Value]
+    judge: AgainstReferences
+    value: str
+
+    def agrees(self, without: Sequence[str]) -> bool:
+        """Whether the value agrees when these optimisers do not run."""
+        options = self.runtime.options
+        self.runtime.options = replace(options, disabled=tuple(without))
+        try:
+            self.runtime.open(self.model)
+        finally:
+            self.runtime.options = options
+        names = [declared.name for declared in self.model.proto.graph.input]
+        for name in names:
+            value = self.inputs.get(name)
+            if value is not None:
+                self.runtime.put(name, value)
+        given = [name for name in names if self.inputs.get(name) is not None]
+        found = self.runtime.run(given, [self.value]).values[self.value]
+        return self.judge.good(self.value, found)
+
+
+def _with_output(index: GraphIndex, value: str) -> Model:
+    if value in index.outputs:
+        return index.model
+    model = index.model.copy()
+    model.proto.graph.output.add(name=value)
+    return model

@@ -1,0 +1,250 @@
+"""A folder that shows the mismatch with the culprit alone, to attach to a bug report.
+
+`model.onnx` is the culprit and nothing more; `test_data_set_0/` holds its inputs, the expected outputs and what this
+run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.errors import OutputExistsError, WriteError
+from onnxsurgeon_lite.graph.bodies import at, iterations_of
+from onnxsurgeon_lite.graph.cut import close
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, load, movable, save
+from onnxsurgeon_lite.model.copying import write_text
+from onnxsurgeon_lite.model.storage import strip
+from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.passes.extract import submodel
+from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.references import make_folder, open_references, write_test_data
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_SCRIPT = '''\
+"""Runs model.onnx on test_data_set_0; exit code 1 while its result is not the expected one."""
+import glob, os, sys
+import numpy as np, onnx, onnxruntime as ort
+os.chdir(os.path.dirname(os.path.abspath(__file__)))
+def read(kind):
+    files = sorted(glob.glob(f"test_data_set_0/{{kind}}_*.pb"))
+    return {{t.name: onnx.numpy_helper.to_array(t) for t in map(onnx.load_tensor, files)}}
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
+session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
+expected = read("output")
+actual = dict(zip(expected, session.run(list(expected) or None, read("input"))))
+same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
+print("agrees" if all(same) else "MISMATCH")
+sys.exit(not all(same))
+'''
+_SECONDS = 120.0  # that the script may take
+_HANGS = 5.0  # after which one that is known never to end is believed
+
+
+def require_free(folder: Path, force: bool = False) -> None:
+    """Raise `OutputExistsError` if something stands where the folder is to be written."""
+    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputExistsError(
+            f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
+        )
+    if not folder.parent.is_dir():
+        raise WriteError(
+            f"there is no folder {str(folder.parent)!r} to write {folder.name!r} in",
+            f"make it first: {command('mkdir', '-p', str(folder.parent))}",
+        )
+
+
+@dataclass
+class Reproducer:
+    """What was written, and whether running it showed the mismatch again.
+
+    Attributes:
+        words: the command that shows it.
+        shows: whether `repro.py` was run and did.
+    """
+
+    folder: Path
+    words: list[str]
+    shows: bool
+
+
+def write_reproducer(
+    model: Model, result: BisectResult, folder: Path, verify: bool = True
+) -> Reproducer:
+    """Write the first culprit's folder, and run its `repro.py`, unless that is not to be verified.
+
+    Where the culprit's body was searched, that of the first culprit in it. Inputs are the references' own where they
+    have them in the model's dtype and the culprit fails on them, else this run's.
+    """
+    result, place = result.innermost()
+    culprit = result.culprits[0]
+    index = GraphIndex.of(result.body or model)
+    inputs = {name: result.input_of(culprit, name) for name in culprit.inputs}
+    outputs = {
+        name: stored
+        for name in (culprit.value, *culprit.outputs)
+        if (stored := result.tensors[name][0]) is not None and name in index
+    }
+    for name, (_, actual) in result.tensors.items():
+        if isinstance(actual, np.ndarray):
+            index.types.setdefault(name, type_of(actual))
+    part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
+    part.proto.graph.name = f"culprit {culprit.id}"
+    make_folder(folder)
+    save(part, folder / "model.onnx", movable(part), force=True)
+    given = {name: value for name, value in inputs.items() if value is not None}
+    actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
+    write_test_data(folder / "test_data_set_0", given, outputs, actuals)
+    write_text(folder / "repro.py", _script(result, culprit, outputs))
+    shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
+    script = ["python", str(folder / "repro.py")]
+    plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
+    if result.look != "shipped":
+        plain += ["--opt", "none"]
+    made = Reproducer(folder, script if shows else plain, shows)
+    write_text(folder / "report.md", _report(result, culprit, made, place))
+    return made
+
+
+def strip_weights(made: Reproducer, result: BisectResult) -> str:
+    """Replace the weights in a reproducer by noise of the same statistics, if the failure survives that.
+
+    What is expected of other weights must come from elsewhere than the references: from float64 for a kernel that is
+    wrong, from the nodes as written for an optimiser. A crash needs no expectation.
+
+    Returns:
+        What was done, in a sentence; nothing is changed where the failure does not survive.
+    """
+    culprit = result.innermost()[0].culprits[0]
+    leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
+    if leading not in ("kernel", "optimiser", "crash"):
+        return "the weights stay: other ones have no reference to differ from"
+    path, data = made.folder / "model.onnx", made.folder / "test_data_set_0"
+    with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
+        noise = Path(scratch) / "model.onnx"
+        strip(load(path), noise)
+        kept = open_references(data)
+        index = GraphIndex.of(load(noise))
+        inputs = {name: kept.read(name) for name in index.inputs if name in kept}
+        expected = _expected(index, inputs, leading)
+        if expected is None:
+            return "the weights stay: what other ones should give cannot be computed"
+        shutil.copytree(data, Path(scratch) / data.name)
+        write_text(Path(scratch) / "repro.py", (made.folder / "repro.py").read_text())
+        write_test_data(Path(scratch) / data.name, inputs, expected)
+        if not _shows(Path(scratch), leading == "crash"):
+            return "the weights stay: with noise in their place the failure is gone"
+        save(load(noise), path, movable(load(noise)), force=True)
+        write_test_data(data, inputs, expected)
+        for actual in data.glob("actual_*.pb"):
+            actual.unlink()
+    return "the weights are noise of the same statistics; the failure survived that"
+
+
+def _expected(
+    index: GraphIndex, inputs: Mapping[str, Stored], leading: str
+) -> dict[str, Stored] | None:
+    """What the outputs should be, computed otherwise than by what failed."""
+    if leading == "crash":
+        return {}
+    with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
+        observer = Observer(index, runtime)
+        if leading == "optimiser":
+            observer.feed(dict(inputs))
+            found = observer.fetch(list(index.outputs))
+            return {name: value for name, value in found.items() if value is not None}
+        expected: dict[str, Stored] = {}
+        with Float64(observer) as float64:
+            for name in index.outputs:
+                exact, _ = float64.evaluate(range(len(index.nodes)), inputs, name)
+                kind = index.type_of(name)
+                if exact is None or kind is None:
+                    return None
+                expected[name] = exact.astype(numpy_dtype(kind.tensor_type.elem_type))
+        return expected
+
+
+def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
+    level = "ORT_ENABLE_ALL" if result.look == "shipped" else "ORT_DISABLE_ALL"
+    compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
+    allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
+    reference = outputs.get(culprit.value)
+    numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
+    wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
+    scale = float(wide[np.isfinite(wide)].max(initial=0.0))
+    return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
+
+
+def _shows(folder: Path, crash: bool) -> bool:
+    """Whether the script shows the mismatch, or dies; some dtypes are beyond what it can feed."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "repro.py"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_HANGS if crash else _SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return crash
+    if crash:
+        return done.returncode < 0
+    return done.returncode == 1 and done.stdout.endswith(b"MISMATCH\n")
+
+
+def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:
+    """The finding in words, for a bug report; names as code, so that nothing in them is markup.
+
+    Args:
+        place: the body that the culprit is in, and its iteration; '' for the main graph.
+    """
+    versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
+    path, iterations = iterations_of(place)
+    wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
+    node_id = f"{path}/{culprit.id}" if place else culprit.id
+    lines = [
+        f"# Mismatch at {_code(wrong)}",
+        "",
+        f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {_code(node_id)}",
+        *(["- names below are those of the body alone, as in `model.onnx`"] if place else []),
+        *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
+        *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
+        *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
+        *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
+        f"- looked at: as {result.look}" if result.look != "node" else "- looked at: node by node",
+        f"- versions: {versions}",
+        "",
+        "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for value in culprit.values:
+        c, own = value.comparison, value.introduced
+        cells = [value.role, _code(value.name)]
+        if c is None:
+            cells += ["no reference", "", "", "", "", ""]
+        else:
+            numbers = (f"{c.max_abs:.6g}", f"{c.max_rel:.6g}", f"{c.sqnr_db:.4g}")
+            cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
+            cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    said = "shows it" if made.shows else "compares it"
+    in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
+    lines += ["", f"`{in_folder}`, run in this folder, {said}.", ""]
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return f"`{shown(text).replace('`', chr(39)).replace('|', '/')}`"

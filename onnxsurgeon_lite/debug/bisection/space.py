@@ -1,0 +1,87 @@
+"""What a search walks over: the values of a graph, numbered so that each comes after what it is computed from."""
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+
+
+class Space:
+    """The produced values of a graph as the items of a search, 0, 1, ..., in a topological order."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+        self.values = [n for p in index.order for n in index.nodes[p].output if n]
+        self.number = {name: i for i, name in enumerate(self.values)}
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def _parents(self) -> list[list[int]]:
+        number = self.number
+        return [
+            [number[read] for read in self.index.reads[self.index.producer[name]] if read in number]
+            for name in self.values
+        ]
+
+    def parents(self, item: int) -> list[int]:
+        """The values that a value is computed from; constants are part of their consumers."""
+        return self._parents[item]
+
+    def position(self, item: int) -> int:
+        """The node that produces a value."""
+        return self.index.producer[self.values[item]]
+
+    def names(self, items: Iterable[int]) -> list[str]:
+        """The values' names."""
+        return [self.values[item] for item in items]
+
+    def ancestors(self, items: Iterable[int]) -> set[int]:
+        """What the items depend on, themselves left out where nothing else among them depends on them."""
+        found: set[int] = set()
+        pending = [parent for item in items for parent in self.parents(item)]
+        while pending:
+            item = pending.pop()
+            if item not in found:
+                found.add(item)
+                pending += self.parents(item)
+        return found
+
+    def below(self, names: Collection[str], stop: Collection[str] = ()) -> set[str]:
+        """The values that depend on these, otherwise than through those in `stop`."""
+        found = set(names)
+        first = min((self.number[name] for name in names), default=len(self))
+        for name in self.values[first:]:
+            reads = self.index.reads[self.index.producer[name]]
+            if name not in stop and not found.isdisjoint(reads):
+                found.add(name)
+        return found - set(names)
+
+    def last_uses(self, wanted: Iterable[int]) -> dict[str, int]:
+        """Value -> the last item among what the wanted items need that is computed from it directly."""
+        wanted = list(wanted)
+        uses: dict[str, int] = {}
+        for item in sorted(self.ancestors(wanted) | {*wanted}):
+            for name in self.index.reads[self.position(item)]:
+                uses[name] = item
+        return uses
+
+    def entering(self, region: Sequence[int]) -> list[str]:
+        """The values that some nodes read and do not make, initializers left out."""
+        index = self.index
+        made = {name for position in region for name in index.nodes[position].output}
+        reads = (name for position in region for name in index.reads[position])
+        return list(
+            dict.fromkeys(n for n in reads if n not in made and n not in index.initializers)
+        )
+
+    @cached_property
+    def constant(self) -> set[str]:
+        """The values that depend on no graph input."""
+        index = self.index
+        depends = {name for name in index.inputs if name not in index.initializers}
+        for position in index.order:
+            if not depends.isdisjoint(index.reads[position]):
+                depends.update(index.nodes[position].output)
+        return index.producer.keys() - depends

@@ -1,0 +1,51 @@
+"""The values by which a model is judged before anything is searched, and whether their references fit."""
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.runtime.feeds import shape_text
+
+
+def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:
+    """(the outputs that have a reference; where none has, the last values that do, and notes about the others).
+
+    Raises:
+        ReferenceSetError: no value has one, or one is of a shape that the model rules out.
+    """
+    comparable = {i for i, name in enumerate(space.values) if judge.tells(name)}
+    if not comparable:
+        raise ReferenceSetError(
+            f"{judge.references.place!r} has no value that the model computes",
+            "was it recorded from this model? record again: onnxdbg record",
+        )
+    outputs = [name for name in space.index.outputs if name in space.number]
+    targets = [name for name in outputs if judge.tells(name)]
+    without = [name for name in outputs if not judge.tells(name)]
+    notes = []
+    if without and targets:
+        shown = ", ".join(map(repr, without[:5]))
+        notes.append(f"no reference for output {shown}: not compared")
+    if not targets:
+        targets = space.names(sorted(comparable - space.ancestors(comparable)))
+        shown = ", ".join(map(repr, targets[:5]))
+        notes.append(f"no output has a reference: judged by {shown}")
+    for name in targets:
+        _require_fitting(space, judge, name)
+    return targets, notes
+
+
+def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
+    """Refuse a reference whose shape the model's declaration rules out."""
+    stored = judge.references.read(name)
+    kind = space.index.types.get(name)
+    if isinstance(stored, list) or kind is None or not kind.tensor_type.HasField("shape"):
+        return
+    dims = [d.dim_value for d in kind.tensor_type.shape.dim]
+    fits = len(dims) == stored.ndim and all(
+        not d or d == size for d, size in zip(dims, stored.shape, strict=True)
+    )
+    if not fits:
+        raise ReferenceSetError(
+            f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
+            f"was {judge.references.place} recorded from another model? record again: onnxdbg record",
+        )

@@ -1,0 +1,131 @@
+"""The outputs with nothing else looked at, as written and as shipped, and what moves them besides the inputs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.comparison import Comparison
+
+_SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
+_NOISE = 4.0  # errors within this many times the noise are noise
+
+
+@dataclass
+class Unobserved:
+    """Runs of one model on one set of feeds, of which only the outputs are taken.
+
+    Attributes:
+        shipped: the runtime with optimisation on, where that is looked at.
+        result: where findings and notes go.
+        written: the outputs with optimisation off.
+    """
+
+    index: GraphIndex
+    feeds: Feeds
+    judge: AgainstReferences
+    targets: Sequence[str]
+    shipped: Runtime | None
+    result: BisectResult
+    written: Mapping[str, Value]
+
+    @cached_property
+    def as_shipped(self) -> Mapping[str, Value] | None:
+        """The outputs with optimisation on; nothing where the runtime dies of it, which is a finding."""
+        if self.shipped is None:
+            return None
+        try:
+            return run(self.index, self.feeds, self.shipped, self.targets)
+        except (RuntimeCrash, RuntimeTimeout) as error:
+            self.result.add_finding("crash", f"with optimisation on, {error.message}")
+            self.shipped.restart()
+        except RuntimeFailure as error:
+            self.result.notes.append(f"not looked at as shipped: {error.message}")
+        return None
+
+    def repeat(self) -> None:
+        """Run as shipped again, in the same session; a difference is a finding."""
+        if self.shipped is None or self.as_shipped is None:
+            return
+        again = self.shipped.run(list(self.feeds), self.targets).values
+        differing = [name for name in self.targets if not same(self.as_shipped[name], again[name])]
+        if differing:
+            shown = ", ".join(map(repr, differing[:3]))
+            self.result.add_finding("random", f"two runs on the same inputs differ at {shown}")
+
+    def check_threads(self, wrong: Sequence[str]) -> None:
+        """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
+        slight = [name for name in wrong if _is_slight(self.judge.outputs.get(name))]
+        if (
+            self.shipped is None
+            or self.as_shipped is None
+            or not slight
+            or len(slight) < len(wrong)
+        ):
+            return
+        options = self.shipped.options
+        self.shipped.options = replace(options, threads=1 if options.threads != 1 else 2)
+        try:
+            other = run(self.index, self.feeds, self.shipped, slight)
+        finally:
+            self.shipped.options = options
+        for name in slight:
+            noise = _distance(self.as_shipped[name], other[name])
+            error = _distance(self.as_shipped[name], self.judge.references.read(name))
+            if not error <= _NOISE * noise:
+                return
+        because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
+        self.result.add_finding("rounding", because)
+
+    def check_effect(self, observer: Observer) -> None:
+        """Compare the outputs with those that follow from the observed values."""
+        names = [name for name in self.targets if name in self.written]
+        observed = observer.fetch(names)
+        differing = [name for name in names if not same(observed[name], self.written[name])]
+        if not differing:
+            return
+        shown = ", ".join(map(repr, differing[:3]))
+        verdicts = [
+            [name for name in names if not self.judge.good(name, values[name])]
+            for values in (observed, self.written)
+        ]
+        if verdicts[0] == verdicts[1]:
+            self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
+        else:
+            because = f"looking at inner values changes whether {shown} agrees"
+            self.result.add_finding("observer effect", because)
+
+
+def same(a: Value, b: Value) -> bool:
+    """Whether two values are equal, bit for bit."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
+        return a is b
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes()
+
+
+def _is_slight(comparison: Comparison | None) -> bool:
+    """Whether the error is of a size that rounding can have."""
+    if comparison is None or comparison.reason != "values" or comparison.worst is None:
+        return False
+    return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
+
+
+def _distance(a: Value, b: Value) -> float:
+    """The largest difference of two tensors of numbers."""
+    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
+        return float("nan")
+    difference = np.abs(a.astype(np.float64) - b.astype(np.float64))
+    return float(difference.max(initial=0.0))

@@ -1,0 +1,165 @@
+"""A walk over a model's values: probes are runs of parts of it, answers are comparisons."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.debug.bisection.judge import Judge
+from onnxsurgeon_lite.debug.bisection.search import Found, Origin, first_bad, origins, spread
+from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+Progress = Callable[[str], None]
+
+_WIDTH = 16  # values of a wave that looks for one culprit
+_JUDGES = 2  # threads that compare
+_MANY = 512  # values of a wave that looks for all
+
+
+@dataclass
+class Walk:
+    """One search under way.
+
+    Attributes:
+        look: how the observer looks; answers of another look are not taken from the journal.
+        budget: bytes of values that one probe may have computed at once.
+        targets: values by which the model is judged; they are asked about anew when a journal is resumed.
+        healed: values that were replaced by their references; the first `replayed` of them before the search.
+        compared: how many answers there were.
+    """
+
+    space: Space
+    observer: Observer
+    judge: Judge
+    look: str
+    budget: int
+    targets: Sequence[str] = ()
+    journal: Journal = field(default_factory=Journal)
+    progress: Progress = lambda _: None
+    healed: list[str] = field(default_factory=list)
+    replayed: int = 0
+    compared: int = 0
+
+    def __post_init__(self) -> None:
+        values = self.space.values
+        self.comparable = {i for i, name in enumerate(values) if self.judge.tells(name)}
+        self._fed = set(self.observer.kept)
+        self._uses: dict[str, int] | None = None  # while looking for all: value -> its last use
+
+    def first_wave(self) -> list[int]:
+        """The targets and some values spread over the graph, to be asked about in one session."""
+        targets = {self.space.number[name] for name in self.targets}
+        everything = range(len(self.space))
+        wave = spread(everything, self.space.parents, self.comparable - targets, _WIDTH)
+        return sorted({*targets, *(wave if self._fits(wave) else ())})
+
+    def one(self, bad: int, good: Collection[int]) -> Found:
+        """A culprit upstream of a bad value."""
+        return first_bad(
+            bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
+        )
+
+    def every(self, heal: Callable[[list[int]], Collection[int]]) -> Iterator[list[Origin]]:
+        """Every origin, in topological order; see `search.origins`."""
+        self._uses = self.space.last_uses(self.comparable)
+        parents = self.space.parents
+        return origins(self.comparable, parents, self.probe, heal, self._room)
+
+    def probe(self, items: Sequence[int]) -> dict[int, bool]:
+        """Compute values from what is kept, compare each as it comes."""
+        names = self.space.names(items)
+        state = (self.look, *self.healed)
+        answers = self.journal.known(state, names)
+        unknown = [name for name in names if name not in answers]
+        if unknown:
+            self.judge.prepare(unknown)
+            keep = unknown if self._uses is None else self._crossing(items[-1])
+            for name, good in self._judged(self.observer.stream(unknown, keep)):
+                answers[name] = good
+                if name not in self.targets:
+                    self.journal.add(state, name, answers[name])
+        self.compared += len(items)
+        self.progress(f"{self.compared} values compared in {self.observer.sessions} sessions")
+        self._let_go(items, answers)
+        return {item: answers[name] for item, name in zip(items, names, strict=True)}
+
+    def _judged(self, values: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, bool]]:
+        """Verdicts in order; reading and comparing references goes on beside the fetching of the next values."""
+        with ThreadPoolExecutor(_JUDGES) as pool:
+            waiting: deque[tuple[str, Future[bool]]] = deque()
+            for name, value in values:
+                waiting.append((name, pool.submit(self.judge.good, name, value)))
+                if len(waiting) > _JUDGES:
+                    name, verdict = waiting.popleft()
+                    yield name, verdict.result()
+            for name, verdict in waiting:
+                yield name, verdict.result()
+
+    def _crossing(self, last: int) -> list[str]:
+        """The values up to an item that later ones are computed from."""
+        uses = self._uses or {}
+        return [name for name in self.space.values[: last + 1] if uses.get(name, -1) > last]
+
+    def _let_go(self, items: Sequence[int], answers: Mapping[str, bool]) -> None:
+        """Forget what no later part starts from."""
+        bad = [name for name, good in answers.items() if not good]
+        if self._uses is not None:
+            if bad:
+                return  # what is healed and asked again starts from what was kept before
+            needed = {name for name, use in self._uses.items() if use > items[-1]}
+        elif bad:
+            self.observer.forget(bad)
+            index = self.space.index
+            region = index.ancestors(
+                [min(bad, key=self.space.number.__getitem__)], self.observer.kept
+            )
+            needed = {name for position in region for name in index.reads[position]}
+        else:
+            return
+        needed.update(self._fed, self.healed)
+        self.observer.forget([name for name in self.observer.kept if name not in needed])
+
+    def range(self) -> str:
+        """How far the search is, in a sentence."""
+        answers = self.journal.answers.get((self.look, *self.healed), {})
+        place = self.space.number
+        bad = min(
+            (name for name, good in answers.items() if not good), key=place.__getitem__, default=""
+        )
+        before = [n for n, good in answers.items() if good and (not bad or place[n] < place[bad])]
+        last = max(before, key=place.__getitem__, default="")
+        parts = [f"{self.compared} of {len(self.comparable)} values compared"]
+        parts += [f"good up to {last!r}"] if last else []
+        parts += [f"the first bad one is {bad!r}"] if bad else []
+        return ", ".join(parts)
+
+    def replay(self, recorded: Mapping[str, Stored]) -> None:
+        """Have these values as they were recorded, whatever would be computed."""
+        for name, value in recorded.items():
+            self.heal(name, value)
+        self.replayed = len(self.healed)
+
+    def heal(self, name: str, value: Stored) -> None:
+        """Go on with a value as it should be, and forget what was computed from it as it was."""
+        below = self.space.below([name], self.healed)
+        self.observer.forget([name, *below])
+        kind = self.observer.index.type_of(name)
+        self.observer.put(name, value, kind or type_of(value))
+        self.healed.append(name)
+
+    def _fits(self, items: Sequence[int]) -> bool:
+        return sum(map(self.judge.size, self.space.names(items))) <= self.budget
+
+    def _room(self, pending: Sequence[int]) -> int:
+        """How many of the pending values fit into the budget."""
+        room = self.budget
+        for count, item in enumerate(pending[:_MANY]):
+            room -= self.judge.size(self.space.values[item])
+            if room < 0:
+                return count
+        return _MANY

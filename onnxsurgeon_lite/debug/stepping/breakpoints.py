@@ -1,0 +1,182 @@
+"""Where to stop: nodes that a selector means, in the main graph and in bodies, and on which condition."""
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import CodeType
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.stepping.frames import Frame
+from onnxsurgeon_lite.debug.stepping.places import Marks, Scopes
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.runtime.session import Value
+
+Facts = Mapping[str, Value | list[Value] | int | str]
+"""What a condition is told, by the names of `FACTS`."""
+
+FACTS = ("out", "outs", "node", "iteration")  # its first output, all, what it is, that of its loop
+_USABLE = f"it can use {', '.join(FACTS)}, numpy's functions, np, and what the session defines"
+
+Condition = Callable[[Facts], bool]
+
+
+@dataclass
+class Breakpoint:
+    """Stop after these nodes.
+
+    Attributes:
+        hits: how often it stopped.
+    """
+
+    number: int
+    selector: str
+    condition: Condition | None = None
+    text: str = ""
+    temporary: bool = False
+    marks: Marks = field(default_factory=Marks)
+    hits: int = 0
+
+    def __str__(self) -> str:
+        """`breakpoint 2: 'op:Conv' if isnan(out)`."""
+        condition = f" if {self.text}" if self.text else ""
+        called = "until" if self.temporary else f"breakpoint {self.number}:"
+        return f"{called} {self.selector!r}{condition}"
+
+    def holds(self, facts: Callable[[], Facts]) -> bool:
+        """Whether the condition holds; of an array, for any element.
+
+        Raises:
+            UsageError: it cannot be told.
+        """
+        if self.condition is None:
+            return True
+        told = facts()
+        try:
+            return bool(np.any(self.condition(told)))
+        except Exception as error:
+            raise UsageError(
+                f"the condition of {self} fails: {type(error).__name__}: {error}",
+                _USABLE,
+            ) from error
+
+
+def expression(text: str, names: Mapping[str, object]) -> Condition:
+    """A condition from a Python expression, which can use numpy's functions and the names.
+
+    Args:
+        names: what else it can use, as they are when it is asked.
+
+    Raises:
+        SyntaxError: it is no expression.
+        UsageError: it uses another name.
+    """
+    tree = ast.parse(text.strip(), "<condition>", "eval")
+    code: CodeType = compile(tree, "<condition>", "eval")
+    known = {**vars(builtins), **vars(np), "np": np}
+    for name in _free(tree):
+        if not (name in known or name in names or name in FACTS):
+            near = get_close_matches(name, [*FACTS, *names, *known])
+            hint = f"closest names: {', '.join(map(repr, near))}" if near else _USABLE
+            raise UsageError(
+                f"the condition {text.strip()!r} uses {name!r}, which is not known", hint
+            )
+
+    def condition(facts: Facts) -> bool:
+        answer: bool = eval(code, {**known, **names, **facts})
+        return answer
+
+    return condition
+
+
+def _free(tree: ast.AST) -> list[str]:
+    """The names that an expression uses and does not define itself."""
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    return [node.id for node in names if node.id not in own]
+
+
+class Breakpoints:
+    """The breakpoints of a model, and in which bodies they lie.
+
+    Attributes:
+        inside: scope -> the nodes whose bodies hold a breakpoint, at any depth.
+    """
+
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+        self.inside: dict[str, set[int]] = {}
+        self._points: dict[int, Breakpoint] = {}
+        self._last = 0
+
+    def __iter__(self) -> Iterator[Breakpoint]:
+        return iter(self._points.values())
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(
+        self,
+        selector: str,
+        condition: Condition | None = None,
+        text: str = "",
+        temporary: bool = False,
+    ) -> Breakpoint:
+        """A breakpoint more.
+
+        Raises:
+            UnknownNameError, UsageError: there is no such node.
+        """
+        marks = self.scopes.find(selector)
+        self._last += not temporary
+        number = 0 if temporary else self._last
+        point = Breakpoint(number, selector, condition, text, temporary, marks)
+        self._points[number] = point
+        self._mark()
+        return point
+
+    def delete(self, number: int) -> None:
+        """One less.
+
+        Raises:
+            UnknownNameError: there is none of that number.
+        """
+        if number not in self._points:
+            known = map(str, self._points)
+            raise UnknownNameError(str(number), "the debugger", known, kind="breakpoint")
+        del self._points[number]
+        self._mark()
+
+    def move(self, scopes: Scopes) -> list[str]:
+        """Have them in another model; those that have no node there stop nowhere, and are told."""
+        self.scopes = scopes
+        lost = []
+        for point in self:
+            try:
+                point.marks = scopes.find(point.selector)
+            except (UnknownNameError, UsageError):
+                point.marks = Marks()
+                lost.append(str(point))
+        self._mark()
+        return lost
+
+    def at(self, frame: Frame, position: int) -> list[Breakpoint]:
+        """Those at a node, those without a condition first."""
+        there = [point for point in self if position in point.marks.of(frame)]
+        return sorted(there, key=lambda point: point.condition is not None)
+
+    def ahead(self, frame: Frame) -> list[int]:
+        """The places that a frame has still before it where one is, or a body that holds one."""
+        inside = self.inside.get(frame.scope, set())
+        marked = inside.union(*(point.marks.of(frame) for point in self))
+        places = (frame.index.places[position] for position in marked)
+        return sorted(place for place in places if place >= frame.place)
+
+    def _mark(self) -> None:
+        self.inside = {}
+        for point in self:
+            for scope, positions in point.marks.through.items():
+                self.inside[scope] = self.inside.get(scope, set()) | positions

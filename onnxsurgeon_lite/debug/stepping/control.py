@@ -1,0 +1,239 @@
+"""How If, Loop, Scan and function calls run their bodies, iteration by iteration.
+
+Each is a generator of frames: it gives the frame of an execution, is resumed when that was run to its end, and puts
+the results into the outer frame at last. It is what the runtime does: a Loop ends when its body says so, also where
+the condition was omitted.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from onnx import FunctionProto, GraphProto, NodeProto
+
+from onnxsurgeon_lite.debug.stepping.frames import Frame
+from onnxsurgeon_lite.debug.stepping.places import body_scope
+from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.tensors.dtypes import Array, type_of
+
+_FIRST_SCAN = 9  # the opset from which on Scan has no batch dimension
+
+
+def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
+    """The executions of a node's body, None where it has none that can be stepped into."""
+    node = outer.index.nodes[position]
+    function = function_of(outer.index, node)
+    if function is not None:
+        return _call(outer, position, function)
+    if node.domain not in ("", "ai.onnx") or steps_over(outer.index, position):
+        return None
+    match node.op_type:
+        case "If":
+            return _branch(outer, position)
+        case "Loop":
+            return _loop(outer, position)
+        case "Scan":
+            return _scan(outer, position)
+    return None
+
+
+def steps_over(index: GraphIndex, position: int) -> bool:
+    """Whether a node has bodies that cannot be stepped into: SequenceMap, Scan before opset 9, a custom operator's."""
+    node = index.nodes[position]
+    if not node.attribute or not walk.bodies(node):
+        return False
+    known = node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+    return not known or (node.op_type == "Scan" and _opset(index) < _FIRST_SCAN)
+
+
+def _opset(index: GraphIndex) -> int:
+    opsets = index.model.proto.opset_import
+    return next((o.version for o in opsets if o.domain in ("", "ai.onnx")), 1)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A body that a node of the outer frame runs."""
+
+    outer: Frame
+    position: int
+    name: str
+    body: InnerGraph
+
+    @classmethod
+    def of(cls, outer: Frame, position: int, name: str) -> "_Body":
+        """One of a node's bodies."""
+        return cls(outer, position, name, InnerGraph.of(outer.typed, position, name))
+
+    @property
+    def inputs(self) -> list[str]:
+        """What it is given, then what it captures."""
+        return [value.name for value in self.body.index.graph.input]
+
+    @property
+    def results(self) -> list[str]:
+        """What it gives."""
+        return [value.name for value in self.body.index.graph.output]
+
+    def enter(self, number: int | None = None, given: Mapping[str, str] | None = None) -> Frame:
+        """A frame of one execution, with what it captures and is given.
+
+        Args:
+            number: of the iteration.
+            given: its name -> the outer one.
+        """
+        outer, index = self.outer, self.body.index
+        scope = body_scope(outer.index, outer.scope, self.position, self.name)
+        numbers = outer.numbers if number is None else (*outer.numbers, number)
+        path = f"{outer.path}/@{self.position}/{self.name}".lstrip("/")
+        captured = self.body.captured
+        inner = Frame(index, outer.machine, path, scope, numbers, outer, self.position, captured)
+        kept = outer.observer.kept
+        wanted = {**{name: name for name in captured}, **(given or {})}
+        inner.take(
+            {n: o for n, o in wanted.items() if o in kept or n not in index.initializers}, outer
+        )
+        return inner
+
+
+def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Frame]:
+    node = outer.index.nodes[position]
+    body = _Body.of(outer, position, FUNCTION)
+    given = zip(function.input, node.input, strict=False)
+    inner = body.enter(given={name: theirs for name, theirs in given if theirs})
+    yield inner
+    _return(outer, node.output, inner, body.results)
+    inner.forget()
+
+
+def _branch(outer: Frame, position: int) -> Iterator[Frame]:
+    node = outer.index.nodes[position]
+    name = "then_branch" if _truth(outer, node.input[0]) else "else_branch"
+    body = _Body.of(outer, position, name)
+    inner = body.enter()
+    yield inner
+    _return(outer, node.output, inner, body.results)
+    inner.forget()
+
+
+def _loop(outer: Frame, position: int) -> Iterator[Frame]:
+    node = outer.index.nodes[position]
+    limit, condition, *states = [*node.input, "", ""][: max(2, len(node.input))]
+    body = _Body.of(outer, position, "body")
+    number, going, *formal = body.inputs
+    goes, *results = body.results
+    most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
+    goes_on = _truth(outer, condition) if condition else True
+    stacks: list[list[Array]] = [[] for _ in results[len(states) :]]
+    inner, done = None, 0
+    while goes_on and (most is None or done < most):
+        before, inner = inner, body.enter(done)
+        _give(inner, number, np.full(_shape(inner.index.graph, 0), done, np.int64))
+        _give(inner, going, np.full(_shape(inner.index.graph, 1), True))
+        source, names = (before, results) if before is not None else (outer, states)
+        inner.take(dict(zip(formal[: len(states)], names, strict=False)), source)
+        if before is not None:
+            inner.touched = before.touched
+            before.forget()
+        yield inner
+        goes_on = _truth(inner, goes)
+        for stack, name in zip(stacks, results[len(states) :], strict=True):
+            stack.append(_array(inner, name))
+        done += 1
+    if inner is None:
+        return  # the node alone knows the shape of what no iteration gives
+    _return(outer, node.output, inner, results[: len(states)])
+    zeros = [0] * len(stacks)
+    _stack(outer, node.output[len(states) :], inner, stacks, zeros, zeros)
+    inner.forget()
+
+
+def _scan(outer: Frame, position: int) -> Iterator[Frame]:
+    node = outer.index.nodes[position]
+    count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
+    first = len(node.input) - count
+    body = _Body.of(outer, position, "body")
+    states, formal, results = node.input[:first], body.inputs, body.results
+    axes = _ints(node, "scan_input_axes", count)
+    backwards = _ints(node, "scan_input_directions", count)
+    arrays = [_array(outer, name) for name in node.input[first:]]
+    slices = [np.moveaxis(array, axis, 0) for array, axis in zip(arrays, axes, strict=True)]
+    stacks: list[list[Array]] = [[] for _ in results[first:]]
+    inner = None
+    for done in range(len(slices[0])):
+        before, inner = inner, body.enter(done)
+        for name, items, reverse in zip(formal[first:], slices, backwards, strict=False):
+            _give(inner, name, np.array(items[-1 - done if reverse else done]))
+        source, names = (before, results) if before is not None else (outer, states)
+        inner.take(dict(zip(formal[:first], names, strict=False)), source)
+        if before is not None:
+            inner.touched = before.touched
+            before.forget()
+        yield inner
+        for stack, name in zip(stacks, results[first:], strict=True):
+            stack.append(_array(inner, name))
+    if inner is None:
+        return
+    _return(outer, node.output, inner, results[:first])
+    output_axes = _ints(node, "scan_output_axes", len(stacks))
+    reversed_ = _ints(node, "scan_output_directions", len(stacks))
+    _stack(outer, node.output[first:], inner, stacks, output_axes, reversed_)
+    inner.forget()
+
+
+def _return(outer: Frame, names: Sequence[str], inner: Frame, results: Sequence[str]) -> None:
+    """Give the outer frame what a body computed."""
+    given = {name: theirs for name, theirs in zip(names, results, strict=False) if name}
+    outer.take(given, inner)
+    _settle(outer, given, inner)
+
+
+def _stack(
+    outer: Frame,
+    names: Sequence[str],
+    inner: Frame,
+    stacks: Sequence[Sequence[Array]],
+    axes: Sequence[int],
+    backwards: Sequence[int],
+) -> None:
+    """Give the outer frame what the iterations computed, one slice each."""
+    for name, slices, axis, reverse in zip(names, stacks, axes, backwards, strict=False):
+        if name:
+            array = np.stack(slices[::-1] if reverse else slices, axis)
+            outer.put(name, array, type_of(array))
+    _settle(outer, names, inner)
+
+
+def _settle(outer: Frame, names: Iterable[str], inner: Frame) -> None:
+    """What came out can be computed again by running the node as a whole, unless something was set inside."""
+    if inner.touched:
+        outer.touched = True
+    else:
+        outer.fixed.difference_update(names)
+
+
+def _give(inner: Frame, name: str, array: Array) -> None:
+    inner.put(name, array, type_of(array))
+
+
+def _array(frame: Frame, name: str) -> Array:
+    return cast(Array, frame.value(name))
+
+
+def _truth(frame: Frame, name: str) -> bool:
+    return bool(_array(frame, name).reshape(-1)[0])
+
+
+def _shape(graph: GraphProto, place: int) -> tuple[int, ...]:
+    """The shape of an iteration number or condition: it may be declared to be a list of one."""
+    declared = graph.input[place].type.tensor_type
+    return (1,) * min(1, len(declared.shape.dim))
+
+
+def _ints(node: NodeProto, name: str, count: int) -> Sequence[int]:
+    """A list attribute with a number for each of `count` things, 0 by default."""
+    found = next((list(a.ints) for a in node.attribute if a.name == name), [])
+    return found or [0] * count

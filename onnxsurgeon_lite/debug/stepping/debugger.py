@@ -1,0 +1,294 @@
+"""A model under a debugger: break, run, step, look, change a value, go on."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.stepping.breakpoints import (
+    Breakpoint,
+    Breakpoints,
+    Condition,
+    expression,
+)
+from onnxsurgeon_lite.debug.stepping.execution import Execution
+from onnxsurgeon_lite.debug.stepping.fitting import fitting
+from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
+from onnxsurgeon_lite.debug.stepping.looking import Looker
+from onnxsurgeon_lite.debug.stepping.places import Scopes
+from onnxsurgeon_lite.debug.stepping.results import Level, Readings, Stack, Stop
+from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
+from onnxsurgeon_lite.graph.bodies import at
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import required
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, Value
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+BUDGET = 1 << 28  # bytes
+
+
+class Debugger:
+    """One model on one set of feeds, stepped through in topological order; a context manager.
+
+    It stops after nodes. Values are computed when they are looked at, or when a stop needs them, with what they need
+    and no more; optimisation is off, so that they are what the model as it is written gives.
+
+    Attributes:
+        breakpoints: to be iterated.
+        names: what conditions can use, besides what they are told of a node and numpy.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        feeds: Feeds | None = None,
+        references: ReferenceSet | None = None,
+        runtime: Runtime | None = None,
+        recipe: Recipe | None = None,
+        tolerance: Tolerance | None = None,
+        budget: int = BUDGET,
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            runtime: one of its own without it.
+            recipe: how inputs that are not given are made.
+            budget: bytes of values that are kept, so that they need not be computed again.
+
+        Raises:
+            GraphError: two nodes produce one value.
+            FeedsError: a feed that the model does not have, or declares otherwise.
+        """
+        self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
+        index = GraphIndex.of(model)
+        self._execution = Execution(index, Machine(self.runtime, budget), recipe)
+        self.breakpoints = Breakpoints(Scopes(index))
+        self._stepper = Stepper(self._execution, self.breakpoints)
+        self._looker = Looker(self._execution, self.breakpoints, references, tolerance)
+        self.names: Mapping[str, object] = {"dbg": self}
+        for name, value in (feeds or {}).items():
+            self.feed(name, value)
+
+    def __enter__(self) -> "Debugger":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.runtime.__exit__()
+
+    @property
+    def frame(self) -> Frame:
+        """The innermost frame."""
+        return self._execution.frames[-1]
+
+    @property
+    def index(self) -> GraphIndex:
+        """The main graph."""
+        return self._execution.index
+
+    @property
+    def references(self) -> ReferenceSet | None:
+        """What values are compared with, where there is one of that name."""
+        return self._looker.references
+
+    @references.setter
+    def references(self, references: ReferenceSet | None) -> None:
+        self._looker.references = references
+
+    @property
+    def watched(self) -> list[str]:
+        """Values that every stop shows."""
+        return self._looker.watched
+
+    @property
+    def made(self) -> list[str]:
+        """How inputs were made, a line each."""
+        return self._execution.made
+
+    def load(self, model: Model) -> list[str]:
+        """Go on with another model, from its start; returns the breakpoints that have no node in it.
+
+        Raises:
+            GraphError: as for a new debugger.
+        """
+        index = GraphIndex.of(model)
+        self._execution.load(index)
+        return self.breakpoints.move(Scopes(index))
+
+    @property
+    def place(self) -> str:
+        """The id of the node that it stopped after; '' at the start."""
+        position = _last(self.frame)
+        return "" if position is None else self.frame.node_id(position)
+
+    def where(self) -> Stack:
+        """The frames, the main graph first, each with its node."""
+        frames = self._execution.frames
+        levels = Stack()
+        for frame, inner in zip(frames, [*frames[1:], None], strict=True):
+            position = inner.call if inner is not None else _last(frame)
+            node = "" if position is None else frame.describe(position)
+            origin = "" if position is None else str(frame.index.origins[position])
+            graph = at(frame.path, frame.numbers)
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes)))
+        return levels
+
+    def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
+        """Stop after the nodes that a selector means, where the condition holds.
+
+        Raises:
+            UnknownNameError, UsageError: there is no such node, or the condition uses a name that is not known.
+            SyntaxError: the condition is no Python expression.
+        """
+        if isinstance(condition, str):
+            told = expression(condition, self.names)
+            return self.breakpoints.add(required(selector), told, condition)
+        return self.breakpoints.add(required(selector), condition)
+
+    def delete(self, *numbers: int) -> None:
+        """Remove breakpoints; all of them where none is named.
+
+        Raises:
+            UnknownNameError: it has none of that number.
+        """
+        for number in numbers or [point.number for point in self.breakpoints]:
+            self.breakpoints.delete(number)
+
+    def run(self) -> Stop:
+        """From the start to the first breakpoint; what was computed, set or healed stays."""
+        self._execution.to_start()
+        return self.continue_()
+
+    def continue_(self) -> Stop:
+        """On to the next breakpoint, or to the end."""
+        with self._execution.at_work():
+            return self._stopped(self._stepper.go())
+
+    def next(self) -> Stop:
+        """Compute the next node; bodies that it runs are run at once."""
+        with self._execution.at_work():
+            return self._stopped(self._stepper.next())
+
+    def step(self) -> Stop:
+        """As `next`, but into the body of an If, Loop or Scan, and into functions."""
+        with self._execution.at_work():
+            return self._stopped(self._stepper.step())
+
+    def out(self) -> Stop:
+        """Run the body to its end, all iterations of it, and stop after the node that runs it."""
+        with self._execution.at_work():
+            return self._stopped(self._stepper.go(len(self._execution.frames)))
+
+    def until(self, selector: str | None = None) -> Stop:
+        """On to a node, or (without one) as `next`, but from the end of an iteration to the end of all."""
+        if selector is None:
+            return self.out() if self.frame.ended else self.next()
+        point = self.breakpoints.add(selector, temporary=True)
+        try:
+            return self.continue_()
+        finally:
+            self.breakpoints.delete(point.number)
+
+    def restart(self) -> Stop:
+        """Back to the start: everything that was computed, set or healed is forgotten."""
+        self._execution.restart()
+        return Stop("start")
+
+    def __getitem__(self, name: str) -> Value:
+        """A value's numbers: of this frame, else of those around it; `@3/body/v` of the one it names."""
+        return self.read(name)[0].value
+
+    def read(self, name: str) -> Readings:
+        """Values with their numbers, compared where there are references.
+
+        Those of a body that is not being run are computed aside, each time that the body runs.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        return self._looker.read(required(name))
+
+    def compare(self, name: str) -> Readings:
+        """Values against their references.
+
+        Raises:
+            ReferenceSetError: there is none.
+        """
+        readings = self.read(name)
+        for reading in readings:
+            self._looker.reference(reading.name)
+        return Readings(replace(reading, value=None) for reading in readings)
+
+    def watch(self, name: str) -> list[str]:
+        """Show a value at every stop; watching it again ends that."""
+        self._looker.watch(name)
+        return self.watched
+
+    def set(self, name: str, value: object) -> Readings:
+        """Go on with other numbers for a value; a single number fills its shape.
+
+        Raises:
+            FeedsError: another dtype or shape.
+        """
+        frame, names = self._looker.find(name)
+        with self._execution.at_work():
+            arrays = {each: fitting(frame, each, value) for each in names}
+            return self._set(frame, arrays)
+
+    def heal(self, name: str) -> Readings:
+        """Go on with the references of values.
+
+        Raises:
+            ReferenceSetError: there is none.
+        """
+        frame, names = self._looker.find(name)
+        with self._execution.at_work():
+            return self._set(
+                frame, {each: self._looker.reference(frame.name(each)) for each in names}
+            )
+
+    def feed(self, name: str, value: object) -> None:
+        """Give an input, and start again.
+
+        Raises:
+            FeedsError: there is no such input, or it is declared otherwise.
+        """
+        array = value if isinstance(value, list) else np.asarray(value)
+        check_feed(self._execution.index, name, array)
+        self._execution.feeds[name] = array
+        self._execution.restart()
+
+    def seed(self, number: int) -> None:
+        """Have the inputs that are not given made, and start again."""
+        self._execution.recipe = replace(self._execution.recipe or Recipe(), seed=number)
+        self._execution.restart()
+
+    def _set(self, frame: Frame, values: Mapping[str, Stored]) -> Readings:
+        for name, value in values.items():
+            self._execution.set(frame, name, value)
+        return self._looker.readings(frame, values)
+
+    def _stopped(self, halt: Halt) -> Stop:
+        frame, watched = self.frame, self._looker.at_stop()
+        if halt.reason == "end":
+            readings = self._looker.readings(frame, frame.fetch(list(frame.index.outputs)))
+            unhit = [str(point) for point in self.breakpoints if not point.hits]
+            return Stop("end", readings=readings, watched=watched, unhit=unhit)
+        position = frame.index.order[frame.place - 1]
+        for point in halt.hits:
+            point.hits += 1
+        return Stop(
+            halt.reason,
+            frame.describe(position),
+            str(frame.index.origins[position]),
+            self._looker.readings(frame, frame.fetch(frame.made(position))),
+            watched,
+            [point.number for point in halt.hits if not point.temporary],
+        )
+
+
+def _last(frame: Frame) -> int | None:
+    return frame.index.order[frame.place - 1] if frame.place else None

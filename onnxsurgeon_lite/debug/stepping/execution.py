@@ -1,0 +1,196 @@
+"""A model being executed: its frames, what it is fed with, and what happens when the runtime dies or is interrupted."""
+
+import contextlib
+from collections.abc import Iterator
+
+from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
+from onnxsurgeon_lite.errors import (
+    FeedsError,
+    RuntimeCrash,
+    RuntimeTimeout,
+    SurgeonError,
+    UnknownNameError,
+)
+from onnxsurgeon_lite.graph.bodies import Inside, iterations_in
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
+from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+class Execution:
+    """The frames of one model on one set of feeds.
+
+    Attributes:
+        frames: the main graph first, the body that is being run last.
+        feeds: what was given. recipe: how the other inputs are made; None: they are missing.
+        made: how inputs were made, a line each.
+    """
+
+    def __init__(self, index: GraphIndex, machine: Machine, recipe: Recipe | None) -> None:
+        self.index = index
+        self.machine = machine
+        self.recipe = recipe
+        self.feeds: Feeds = {}
+        self.made: list[str] = []
+        self.frames = [Frame(index, machine)]
+        self._set: Feeds = {}
+        self._fed: Feeds = {}  # what the runtime was given, empty before it was
+
+    def load(self, index: GraphIndex) -> None:
+        """Go on with another model, from its start."""
+        self.index = index
+        self.machine.slow.clear()
+        self.feeds = {name: value for name, value in self.feeds.items() if name in index.inputs}
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything that was computed or set."""
+        for frame in self.frames:
+            frame.forget()
+        self.frames = [Frame(self.index, self.machine)]
+        self._set, self._fed = {}, {}
+
+    def to_start(self) -> None:
+        """Back to the start of the main graph, with what was computed and set there."""
+        for frame in self.frames[1:]:
+            frame.forget()
+        del self.frames[1:]
+        self.frames[0].place = 0
+        self.frames[0].done.clear()
+
+    def find(self, name: str) -> tuple[Frame, list[str]]:
+        """The innermost frame that has a value, and the values that the name means there.
+
+        Raises:
+            UnknownNameError: no frame has it.
+        """
+        found = self.running(name)
+        if found is not None:
+            return found
+        if Inside.of(name):
+            raise UnknownNameError(name, "what is being run", [])
+        for frame in reversed(self.frames[1:]):
+            with contextlib.suppress(UnknownNameError):
+                return _home(frame, select_values(frame.index, [name]).names)
+        return self.frames[0], select_values(self.index, [name]).names
+
+    def running(self, name: str) -> tuple[Frame, list[str]] | None:
+        """As `find`, of a value's own or full name; None where the body that it names is not being run."""
+        for frame in reversed(self.frames):
+            if name in frame.index:
+                return _home(frame, [name])
+        for frame in reversed(self.frames[1:]):
+            if name.startswith(f"{frame.path}/"):
+                own, numbers = iterations_in(frame.index, name.removeprefix(f"{frame.path}/"))
+                if numbers == frame.numbers[: len(numbers)] and not Inside.of(own):
+                    return _home(frame, select_values(frame.index, [own]).names)
+        return None
+
+    def set(self, frame: Frame, name: str, value: Stored) -> None:
+        """Go on with another value, also in the bodies being run that capture it."""
+        frame.set(name, value, type_of(value))
+        if frame is self.frames[0]:
+            self._set[name] = value
+        for inner in self.frames:
+            if inner.outer is frame and name in inner.captured:
+                self.set(inner, name, value)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Have the inputs there; where a node cannot be computed, be before it.
+
+        It is named where the runtime does not do so itself: when it died or was interrupted. Then it works again.
+        """
+        self.machine.working = None
+        try:
+            self._start()
+            yield
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(self._under_way())
+            if self.machine.runtime.stop():
+                self._before_what_failed()
+            else:
+                self._start_over()
+            raise
+        except (RuntimeCrash, RuntimeTimeout) as error:
+            try:
+                error.add_note(self._under_way(search=True))
+                error.hint = None
+            finally:
+                self._start_over()
+            raise
+        except SurgeonError:
+            self._before_what_failed()
+            raise
+
+    def _before_what_failed(self) -> None:
+        if self.machine.working is not None:
+            frame, nodes = self.machine.working
+            frame.place = min(frame.place, frame.index.places[nodes[0]])
+
+    def _start(self) -> None:
+        if self._fed or not (self.index.inputs or self._set):
+            return
+        self.index.require_sound()
+        missing = [name for name in required_inputs(self.index) if name not in self.feeds]
+        made = self._make(missing) if missing else {}
+        main, feeds = self.frames[0], {**made, **self.feeds}
+        for name, value in feeds.items():
+            main.put(name, value, self.index.inputs[name].type)
+        for name, value in self._set.items():
+            main.put(name, value, type_of(value))
+        self._fed = feeds
+
+    def _make(self, missing: list[str]) -> Feeds:
+        if self.recipe is None:
+            raise FeedsError(
+                f"no feed for input {', '.join(map(repr, missing))}",
+                "give it: feed NAME = ARRAY; or have it made: seed 0",
+            )
+        made, lines = make_feeds(self.index, self.recipe)
+        said = dict(zip(made, lines, strict=True))
+        self.made = [said[name] for name in missing]
+        return {name: made[name] for name in missing}
+
+    def _under_way(self, search: bool = False) -> str:
+        """The node that was being computed; of several the one that kills the runtime, if it is to be searched for.
+
+        If it cannot be told, they are run one by one from then on, so that it can be the next time.
+        """
+        if self.machine.working is None:
+            return "nothing was being computed"
+        frame, nodes = self.machine.working
+        if search and len(nodes) > 1 and frame is self.frames[0]:
+            from onnxsurgeon_lite.debug.bisection.crash import crashing_node
+
+            targets = [name for position in nodes for name in frame.made(position)]
+            runtime = self.machine.runtime
+            guilty = crashing_node(self.index, self._fed, runtime, targets, dict(self._set))
+            nodes = nodes if guilty is None else [guilty]
+        first, last = frame.describe(nodes[0]), frame.describe(nodes[-1])
+        if len(nodes) == 1:
+            return f"while computing {first}"
+        self.machine.slow.update((frame.scope, position) for position in nodes)
+        return f"while computing {len(nodes)} nodes, {first} to {last}; they run one by one from now on"
+
+    def _start_over(self) -> None:
+        """Have a new process in place of the one that died, in the main graph before what killed it."""
+        self._before_what_failed()
+        self.machine.runtime.restart()
+        main = self.frames[0]
+        if len(self.frames) > 1:
+            main.place = main.index.places[self.frames[1].call]
+        main.observer.kept.clear()
+        main.done.clear()
+        self.frames = [main]
+        self._fed = {}
+
+
+def _home(frame: Frame, names: list[str]) -> tuple[Frame, list[str]]:
+    """The body's own values; those of the frame they come from where all are captured."""
+    own = [name for name in names if name not in frame.captured]
+    if own or frame.outer is None:
+        return frame, own
+    return _home(frame.outer, names)

@@ -1,0 +1,237 @@
+"""A frame: the main graph, or one execution of a body, with the values that were computed so far."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from time import monotonic
+
+from onnx import TensorProto, TypeProto
+
+from onnxsurgeon_lite.debug.stepping.effort import takes_long
+from onnxsurgeon_lite.graph.bodies import at
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.dtypes import type_of
+
+_LONGEST = 256  # nodes that are computed together
+_SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
+_KNOWN = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
+_NUMBERS = count()
+
+
+@dataclass
+class Machine:
+    """What all frames of a session share.
+
+    Attributes:
+        budget: bytes of values that the runtime may hold.
+        working: the frame and its nodes that are being computed.
+        slow: (scope, node): those that were interrupted together, and are run one by one from then on.
+    """
+
+    runtime: Runtime
+    budget: int
+    working: "tuple[Frame, Sequence[int]] | None" = None
+    slow: set[tuple[str, int]] = field(default_factory=set)
+
+
+@dataclass
+class Frame:
+    """The nodes of one graph, of which the first `place` in its order were passed.
+
+    Values are computed when they are needed, with what they need and no more, some nodes at a time; they stay in the
+    runtime while the budget lasts. What is given up first is what no later node reads.
+
+    Attributes:
+        path: of the body: '', `@3/body`. scope: the same, but a function has one for all its calls; see `places`.
+        numbers: the iteration of each loop that this is in, the outermost first.
+        outer: the frame whose node `call` runs this body.
+        captured: the values that come from outer frames.
+        iterations: goes on with what follows the frame; see `control`.
+        fixed: values that were not computed: inputs, and what was set.
+        done: nodes that run a body and were stepped through.
+        touched: whether a value was set, here or in a frame that returned to here.
+    """
+
+    index: GraphIndex
+    machine: Machine
+    path: str = ""
+    scope: str = ""
+    numbers: tuple[int, ...] = ()
+    outer: "Frame | None" = None
+    call: int = 0
+    captured: frozenset[str] = frozenset()
+    iterations: Iterator["Frame"] = iter(())
+    place: int = 0
+    fixed: set[str] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    touched: bool = False
+
+    def __post_init__(self) -> None:
+        prefix = f"{next(_NUMBERS)}\0"
+        self.observer = Observer(self.index, self.machine.runtime, prefix=prefix)
+        self._functions = {function_key(f) for f in self.index.model.proto.functions}
+
+    @property
+    def ended(self) -> bool:
+        """Whether all nodes were passed."""
+        return self.place >= len(self.index.nodes)
+
+    def node_id(self, position: int) -> str:
+        """The printable id of a node."""
+        return self.inside(f"@{position}")
+
+    def inside(self, name: str) -> str:
+        """What something in the body is called from outside: `@3/body/q[2]`."""
+        return at(f"{self.path}/{name}", self.numbers) if self.path else name
+
+    def name(self, value: str) -> str:
+        """The full name of a value; one that is captured has that of the frame it comes from."""
+        if value in self.captured and self.outer is not None:
+            return self.outer.name(value)
+        return self.inside(value)
+
+    @property
+    def iteration(self) -> int | None:
+        """Which one this is of a loop's, None where the body is no loop's."""
+        before = self.outer.numbers if self.outer is not None else ()
+        return self.numbers[-1] if self.numbers != before else None
+
+    @cached_property
+    def typed(self) -> GraphIndex:
+        """The index, its types inferred at once rather than anew for each body that asks for some."""
+        self.index.learn_types(self.index.producer)
+        return self.index
+
+    def describe(self, position: int) -> str:
+        """A node as a message shows it."""
+        node = self.index.nodes[position]
+        named = f" {node.name!r}" if node.name else ""
+        return f"{node.op_type}{named} ({self.node_id(position)})"
+
+    def made(self, position: int) -> list[str]:
+        """The values of a node that something reads; the first one where nothing does."""
+        index = self.index
+        names = [name for name in index.nodes[position].output if name]
+        used = [name for name in names if name in index.consumers or name in index.outputs]
+        return used or names[:1]
+
+    def put(self, name: str, value: Value, kind: TypeProto) -> None:
+        """Have a value under a name, whatever the graph computes."""
+        self.observer.forget([name])
+        self.observer.put(name, value, kind)
+        self.fixed.add(name)
+
+    def take(self, names: Mapping[str, str], source: "Frame") -> None:
+        """Have values of another frame (name here -> name there); the runtime holds them once."""
+        for name, theirs in names.items():
+            constant = source.constant(theirs)
+            if constant is not None:
+                self.put(name, constant, type_of(constant))
+        taken = {name: theirs for name, theirs in names.items() if source.constant(theirs) is None}
+        source.need(taken.values())
+        self.observer.forget(taken)
+        stored = {self.observer.stored(n): source.observer.stored(o) for n, o in taken.items()}
+        self.machine.runtime.alias(stored)
+        self.observer.kept.update((n, source.observer.kept[o]) for n, o in taken.items())
+        self.fixed.update(taken)
+
+    def constant(self, name: str) -> Value:
+        """The numbers of an initializer, None for other values and where it was fed or set."""
+        tensor = self.index.initializers.get(name)
+        if not isinstance(tensor, TensorProto) or name in self.observer.kept:
+            return None
+        return self.index.model.array(tensor)
+
+    def fetch(self, names: Sequence[str]) -> dict[str, Value]:
+        """Values, computed where they are not there."""
+        self.need(names)
+        constants = {name: self.constant(name) for name in names}
+        there = [name for name in names if constants[name] is None]
+        return {**constants, **self.observer.fetch(there)}
+
+    def value(self, name: str) -> Value:
+        """One value."""
+        return self.fetch([name])[name]
+
+    def need(self, names: Iterable[str]) -> None:
+        """Compute values that are not there, and what they need."""
+        kept, index = self.observer.kept, self.index
+        wanted = {name for name in names if name in index.producer and name not in kept}
+        if not wanted:
+            return
+        region = sorted(index.ancestors(wanted, stop=kept), key=index.places.__getitem__)
+        start, length = 0, 8
+        while start < len(region):
+            part = self._together(region[start : start + length])
+            began = monotonic()
+            self._compute(part, wanted)
+            soon = int(len(part) * _SOON / (monotonic() - began))
+            start += len(part)
+            length = max(1, min(_LONGEST, 2 * length, soon, self._affordable(part)))
+            self._trim(region[start:], wanted)
+        self.machine.working = None
+
+    def _together(self, region: Sequence[int]) -> Sequence[int]:
+        """The first nodes; one that might take long, or not end, is run by itself, so that it can be named."""
+        for place, position in enumerate(region):
+            slow = (self.scope, position) in self.machine.slow or takes_long(self.index, position)
+            if slow or self._may_hang(position):
+                return region[: max(1, place)]
+        return region
+
+    def _may_hang(self, position: int) -> bool:
+        node = self.index.nodes[position]
+        if node.domain not in _KNOWN or (self._functions and call_key(node) in self._functions):
+            return True
+        return bool(node.attribute) and bool(walk.bodies(node))
+
+    def _compute(self, part: Sequence[int], wanted: set[str]) -> None:
+        self.machine.working = self, part
+        produced = [n for p in part for n in self.index.nodes[p].output if n in wanted]
+        keep = dict.fromkeys(n for p in part for n in (*self.made(p), *produced))
+        self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
+
+    def _affordable(self, part: Sequence[int]) -> int:
+        """How many nodes like these make a quarter of the budget."""
+        held = self.machine.runtime.held
+        made = (self.observer.stored(name) for p in part for name in self.index.nodes[p].output)
+        size = sum(held.get(name, 0) for name in made)
+        return max(1, len(part) * self.machine.budget // (4 * size)) if size else _LONGEST
+
+    def _trim(self, rest: Sequence[int], wanted: set[str]) -> None:
+        """Give up values until the others fit the budget, except what is needed for the rest."""
+        held = self.machine.runtime.held
+        over = sum(held.values()) - self.machine.budget
+        if over <= 0:
+            return
+        last_use = self.index.last_use
+        needed = {name for p in rest for name in self.index.reads[p]} | wanted | self.fixed
+        free = [name for name in self.observer.kept if name not in needed]
+        gone = []
+        for name in sorted(free, key=lambda name: last_use.get(name, -1)):
+            if over <= 0:
+                break
+            over -= held.get(self.observer.stored(name), 0)
+            gone.append(name)
+        self.observer.forget(gone)
+
+    def set(self, name: str, value: Value, kind: TypeProto) -> None:
+        """Have a value as given, and forget what was computed from it."""
+        below = {
+            output
+            for user in self.index.consumers.get(name, ())
+            for position in self.index.descendants(user)
+            for output in self.index.nodes[position].output
+        }
+        self.observer.forget(below - self.fixed)
+        self.done -= {self.index.producer[name] for name in below - {""}}
+        self.put(name, value, kind)
+        self.touched = True
+
+    def forget(self) -> None:
+        """Let go of every value."""
+        self.observer.forget(list(self.observer.kept))

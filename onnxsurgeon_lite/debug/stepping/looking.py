@@ -1,0 +1,127 @@
+"""Finding values by the names that a user gives, and saying what they are."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoints
+from onnxsurgeon_lite.debug.stepping.execution import Execution
+from onnxsurgeon_lite.debug.stepping.frames import Frame
+from onnxsurgeon_lite.debug.stepping.results import Reading, Readings
+from onnxsurgeon_lite.debug.stepping.visiting import visits
+from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
+from onnxsurgeon_lite.graph.bodies import Inside
+from onnxsurgeon_lite.matching.sets import compare_value
+from onnxsurgeon_lite.names import listed, split
+from onnxsurgeon_lite.runtime.run import statistics
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+@dataclass
+class Looker:
+    """Reads values of an execution.
+
+    Attributes:
+        references: what values are compared with, where there is one of that name.
+        watched: values that every stop shows.
+    """
+
+    execution: Execution
+    points: Breakpoints
+    references: ReferenceSet | None = None
+    tolerance: Tolerance | None = None
+    watched: list[str] = field(default_factory=list)
+
+    def find(self, name: str) -> tuple[Frame, list[str]]:
+        """The innermost frame that has a value, and the values that the name means there.
+
+        Raises:
+            UnknownNameError: no frame has it; where it would be is said.
+        """
+        try:
+            return self.execution.find(name)
+        except UnknownNameError as error:
+            scopes = self.points.scopes
+            if Inside.of(name):
+                scopes.find(name)
+                error.hint = f"go there first: break {name}"
+            elif path := scopes.computing(name):
+                error.hint = f"a body that is not being run computes it: break {path}/{name}"
+            raise
+
+    def read(self, name: str) -> Readings:
+        """Values with their numbers; those of a body that is not being run are computed aside.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        where = self._where(name)
+        with self.execution.at_work():
+            found = [
+                replace(self._reading(frame, each, value), value=value)
+                for frame, names in where
+                for each, value in frame.fetch(names).items()
+            ]
+        return Readings(found or [Reading(name, "not computed", statistics(name, None))])
+
+    def reference(self, name: str) -> Stored:
+        """What a value is compared with.
+
+        Raises:
+            ReferenceSetError: nothing is.
+        """
+        if self.references is None:
+            raise ReferenceSetError(
+                f"there is no reference for {name!r}: none were given",
+                "start with --reference REFERENCES",
+            )
+        return self.references.read(name)
+
+    def watch(self, name: str) -> None:
+        """Watch a value from now on, or no longer."""
+        frame, names = self.find(name)
+        for each in (f"{frame.path}/{own}".lstrip("/") for own in names):
+            (self.watched.remove if each in self.watched else self.watched.append)(each)
+
+    def at_stop(self) -> Readings:
+        """What is watched and was passed; not what belongs to a body that is not being run."""
+        readings = Readings()
+        for name in self.watched:
+            try:
+                frame, names = self.execution.find(name)
+            except UnknownNameError:
+                continue
+            passed = [n for n in names if frame.index.rank.get(n, -1) < frame.place]
+            readings += self.readings(frame, frame.fetch(passed))
+        return readings
+
+    def readings(self, frame: Frame, values: Mapping[str, Value]) -> Readings:
+        """Values of a frame without their numbers."""
+        return Readings(self._reading(frame, name, value) for name, value in values.items())
+
+    def _reading(self, frame: Frame, name: str, value: Value) -> Reading:
+        position = frame.index.producer.get(name)
+        constant = name in frame.index.initializers
+        producer = frame.describe(position) if position is not None else ""
+        what = producer or ("an initializer" if constant else "an input")
+        full = frame.name(name)
+        compared: dict[str, Comparison] = {}
+        if self.references is not None and full in self.references:
+            compared = compare_value(full, value, self.references.read(full), self.tolerance)
+        return Reading(full, what, statistics(full, value), compared)
+
+    def _where(self, name: str) -> Iterable[tuple[Frame, list[str]]]:
+        """The frames that have what is to be looked at; those of bodies that are not being run come as they are run."""
+        parts = [name] if name in self.execution.index else split([name])
+        if not any(map(Inside.of, parts)):
+            return [self.find(name)]
+        frames, running = self.execution.frames, self.execution.running
+        return chain.from_iterable(
+            visits(frames, part)
+            if Inside.of(part) and running(part) is None
+            else [self.find(listed([part]))]
+            for part in parts
+        )

@@ -1,7 +1,0 @@
-"""Two models side by side: what one has that the other has not, by structure and not by names or order."""
-
-from onnxsurgeon_lite.differing.models import diff, edit_diff
-from onnxsurgeon_lite.differing.outputs import with_outputs
-from onnxsurgeon_lite.differing.result import Change, Difference, ModelDiff
-
-__all__ = ["Change", "Difference", "ModelDiff", "diff", "edit_diff", "with_outputs"]

@@ -1,0 +1,1 @@
+"""Reading one graph: producers and consumers, selectors, cuts, bodies, summaries."""

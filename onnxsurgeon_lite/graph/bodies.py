@@ -1,0 +1,259 @@
+"""The body of a node as a graph of its own, and the values in it by name.
+
+`@12/body/q` is value `q` in the body of node `@12`, `@4/function/q` one in the function that `@4` calls, and so on
+inwards. `@12/body/q[3]` is what it was at iteration 3; with loops in one another there is a number for each, the
+outermost first.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+)
+
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    captured_by,
+    function_key,
+    reached_functions,
+)
+from onnxsurgeon_lite.model import walk
+
+FUNCTION = "function"
+"""What the body of a call is called, as `then_branch` is that of an If."""
+
+_INSIDE = re.compile(r"@(?P<position>\d{1,9})/(?P<body>[^/]+)/(?P<rest>.+)", re.DOTALL)
+_ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?:\[\d+\])+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A name taken apart at its first body: `@12/body/@3/then_branch/q` -> 12, `body`, `@3/then_branch/q`."""
+
+    position: int
+    body: str
+    rest: str
+
+    @classmethod
+    def of(cls, name: str) -> "Inside | None":
+        """None for a name that says nothing of a body."""
+        found = _INSIDE.fullmatch(name)
+        return cls(int(found["position"]), found["body"], found["rest"]) if found else None
+
+    @property
+    def path(self) -> str:
+        """The body alone: `@12/body`."""
+        return f"@{self.position}/{self.body}"
+
+
+def iterations_of(name: str) -> tuple[str, tuple[int, ...]]:
+    """`q[3][0]` -> `q`, (3, 0)."""
+    found = _ITERATIONS.fullmatch(name)
+    if found is None:
+        return name, ()
+    return found["value"], tuple(map(int, re.findall(r"\d+", found["at"])))
+
+
+def at(name: str, iterations: Iterable[int]) -> str:
+    """The inverse of `iterations_of`."""
+    return name + "".join(f"[{number}]" for number in iterations)
+
+
+def function_of(index: GraphIndex, node: NodeProto) -> FunctionProto | None:
+    """The model-local function that a node calls."""
+    key = call_key(node)
+    functions = index.model.proto.functions
+    return next((function for function in functions if function_key(function) == key), None)
+
+
+def bodies(index: GraphIndex, position: int) -> list[str]:
+    """What the bodies of a node are called."""
+    node = index.nodes[position]
+    named = [name for name, _ in walk.bodies(node)] if node.attribute else []
+    return named or ([FUNCTION] if function_of(index, node) is not None else [])
+
+
+def unknown_body(index: GraphIndex, position: int, body: str) -> UnknownNameError:
+    """What to say where a node has no such body, or there is no such node."""
+    found = bodies(index, position) if position < len(index.nodes) else []
+    known = [f"@{position}/{name}" for name in found] or list(all_bodies(index))
+    place = f"graph {index.graph.name!r}"
+    return UnknownNameError(f"@{position}/{body}", place, known, kind="body")
+
+
+def iterations_in(index: GraphIndex, selector: str) -> tuple[str, tuple[int, ...]]:
+    """As `iterations_of`, for what may be a value of the body or a selector: `q[3]`, `@1[3]`; `op:Conv[3]` has none."""
+    if selector in index or selector.startswith("op:"):
+        return selector, ()
+    return iterations_of(selector)
+
+
+@dataclass(frozen=True)
+class InnerGraph:
+    """A body as a model of its own: what it captures is an input, or an initializer as it is outside.
+
+    Attributes:
+        index: positions are those of the body; a function's attributes are those of the call.
+        captured: the values that come from outside.
+    """
+
+    index: GraphIndex
+    captured: frozenset[str]
+
+    @classmethod
+    def of(cls, index: GraphIndex, position: int, body: str) -> "InnerGraph":
+        """A body of one of the graph's nodes.
+
+        Raises:
+            UnknownNameError: there is no such node, or it has no such body.
+        """
+        found = bodies(index, position) if position < len(index.nodes) else []
+        if body not in found:
+            raise unknown_body(index, position, body)
+        node = index.nodes[position]
+        function = function_of(index, node) if body == FUNCTION else None
+        captured = frozenset[str]()
+        if function is not None:
+            made = _of_function(index, node, function)
+        else:
+            graph = dict(walk.bodies(node))[body]
+            captured = frozenset(captured_by(graph))
+            made = _of_graph(index, node, graph, captured)
+        made.graph.name = f"{index.graph.name}/@{position}/{body}"
+        made.functions.extend(reached_functions(index.model.proto, made.graph.node))
+        return cls(GraphIndex.of(index.model.with_proto(made)), captured)
+
+    @property
+    def values(self) -> list[str]:
+        """The body's own values."""
+        return [name for name in self.index.values() if name not in self.captured]
+
+
+def all_bodies(index: GraphIndex) -> Iterator[str]:
+    """The bodies of the graph's own nodes, as `@12/body`."""
+    for position in range(len(index.nodes)):
+        yield from (f"@{position}/{name}" for name in bodies(index, position))
+
+
+def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> Iterator[str]:
+    """Every value that nodes in bodies of some nodes, or of all, produce, at any depth, as `@12/body/q`."""
+    for position in range(len(index.nodes)) if positions is None else positions:
+        for body in bodies(index, position):
+            inner = InnerGraph.of(index, position, body).index
+            for name in (*inner.producer, *inner_values(inner)):
+                yield f"@{position}/{body}/{name}"
+
+
+def _of_graph(
+    index: GraphIndex, node: NodeProto, graph: GraphProto, captured: Iterable[str]
+) -> ModelProto:
+    source = index.model.proto
+    made = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=graph)
+    for value, kind in zip(made.graph.input, _given(index, node), strict=False):
+        if not value.HasField("type") and kind is not None:
+            value.type.CopyFrom(kind)
+    for name in sorted(captured):
+        _bring(index, name, name, made.graph)
+    return made
+
+
+def _of_function(index: GraphIndex, node: NodeProto, function: FunctionProto) -> ModelProto:
+    made = ModelProto(ir_version=index.model.proto.ir_version, opset_import=function.opset_import)
+    imported = {opset.domain for opset in function.opset_import}
+    made.opset_import.extend(
+        opset for opset in index.model.proto.opset_import if opset.domain not in imported
+    )
+    made.graph.node.extend(bound_nodes(function, node))
+    made.graph.value_info.extend(function.value_info)
+    given = dict(zip(function.input, node.input, strict=False))
+    for name in function.input:
+        if given.get(name):
+            _bring(index, given[name], name, made.graph)
+        else:
+            _omit(made.graph.node, name)
+    made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
+    return made
+
+
+def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
+    """A function's nodes, with the attributes of a call in place of the references to them."""
+    given = {attribute.name: attribute for attribute in function.attribute_proto}
+    given.update((attribute.name, attribute) for attribute in call.attribute)
+    nodes = []
+    for original in function.node:
+        node = NodeProto()
+        node.CopyFrom(original)
+        nodes.append(node)
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        for place in range(len(node.attribute) - 1, -1, -1):
+            attribute = node.attribute[place]
+            if attribute.ref_attr_name:
+                name, value = attribute.name, given.get(attribute.ref_attr_name)
+                if value is None:  # it is optional and the call leaves it out
+                    del node.attribute[place]
+                else:
+                    attribute.CopyFrom(value)
+                    attribute.name = name
+        pending += (inner for _, graph in walk.bodies(node) for inner in graph.node)
+    return nodes
+
+
+def _given(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
+    """The types of a Loop's body inputs, as far as they do not change: a state's shape may."""
+    if node.op_type != "Loop":
+        return []
+    types: list[TypeProto | None] = [_scalar(TensorProto.INT64), _scalar(TensorProto.BOOL)]
+    for name in node.input[2:]:
+        kind = TypeProto()
+        kind.CopyFrom(index.type_of(name) or kind)
+        if kind.HasField("tensor_type"):
+            kind.tensor_type.ClearField("shape")
+        types.append(kind)
+    return types
+
+
+def _scalar(elem_type: int) -> TypeProto:
+    kind = TypeProto()
+    kind.tensor_type.elem_type = elem_type
+    kind.tensor_type.shape.SetInParent()
+    return kind
+
+
+def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
+    """Have an outer value under a name of the body."""
+    constant = index.initializers.get(outer)
+    if outer in index.inputs and index.model.proto.ir_version >= 4:
+        constant = None  # a default, which may not be what is fed
+    if isinstance(constant, TensorProto):
+        graph.initializer.append(constant)
+        graph.initializer[-1].name = name
+    elif constant is not None:
+        graph.sparse_initializer.append(constant)
+        graph.sparse_initializer[-1].values.name = name
+    else:
+        info = index.value_info(outer)
+        info.name = name
+        graph.input.append(info)
+
+
+def _omit(nodes: Iterable[NodeProto], name: str) -> None:
+    """Have the nodes read nothing where they read this value."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        for slot, read in enumerate(node.input):
+            if read == name:
+                node.input[slot] = ""
+        pending += (inner for _, graph in walk.bodies(node) for inner in graph.node)

@@ -1,0 +1,273 @@
+"""A graph to walk around in: values, their producers and consumers, what lies around and between."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import overload
+
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.graph import summary
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, unknown
+from onnxsurgeon_lite.names import fitting, glob, shown
+
+_SHOWN = 4  # consumers in a line
+_LISTED = 40  # nodes below each other
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the main graph."""
+
+    index: GraphIndex
+    name: str
+
+    @property
+    def type(self) -> str:
+        """Its type, as `float [1, 3]`."""
+        index = self.index
+        if self.name not in index.types and not index.learning:
+            index.learn_types(index.producer)  # at once: one by one would take long
+        kind = index.types.get(self.name)
+        if kind is None:
+            return "type not inferred yet" if index.learning else "unknown type"
+        return summary.type_text(kind)
+
+    @property
+    def kind(self) -> str:
+        """`produced`, `input` or `initializer`."""
+        if self.name in self.index.producer:
+            return "produced"
+        return "initializer" if self.name in self.index.initializers else "input"
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is an output of the graph."""
+        return self.name in self.index.outputs
+
+    @property
+    def producer(self) -> "Node | None":
+        """The node that makes it."""
+        position = self.index.producer.get(self.name)
+        return None if position is None else Node(self.index, position)
+
+    @property
+    def consumers(self) -> "Nodes":
+        """The nodes that read it."""
+        return Nodes(self.index, self.index.consumers.get(self.name, ()))
+
+    @property
+    def scope(self) -> str:
+        """Where in the source program it comes from."""
+        return self.producer.scope if self.producer is not None else ""
+
+    def __repr__(self) -> str:
+        source = self.producer.title if self.producer is not None else self.kind
+        positions = self.index.consumers.get(self.name, [])
+        users = ", ".join(map(self.index.describe, positions[:_SHOWN]))
+        more = f" and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
+        ends = ", ".join(filter(None, (users + more, "output" if self.is_output else "")))
+        return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the main graph."""
+
+    index: GraphIndex
+    position: int
+
+    @property
+    def id(self) -> str:
+        """`@12`."""
+        return f"@{self.position}"
+
+    @property
+    def name(self) -> str:
+        """As the file has it; '' where it has none."""
+        return str(self.index.nodes[self.position].name)
+
+    @property
+    def op_type(self) -> str:
+        """The operator."""
+        return str(self.index.nodes[self.position].op_type)
+
+    @property
+    def title(self) -> str:
+        """`Conv 'name' (@12)`."""
+        return self.index.describe(self.position)
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Name -> text."""
+        return summary.attribute_texts(self.index.nodes[self.position])
+
+    @property
+    def inputs(self) -> list[Value]:
+        """What it reads, and what its bodies capture."""
+        return [Value(self.index, name) for name in self.index.reads[self.position]]
+
+    @property
+    def outputs(self) -> list[Value]:
+        """What it makes."""
+        made = self.index.nodes[self.position].output
+        return [Value(self.index, name) for name in made if name]
+
+    @property
+    def scope(self) -> str:
+        """Where in the source program it comes from: `convs3.1 (Conv2d), model.py:17`."""
+        return str(self.index.origins[self.position])
+
+    def __repr__(self) -> str:
+        reads, made = (", ".join(v.name for v in side) for side in (self.inputs, self.outputs))
+        scope = f"  [{self.scope}]" if self.scope else ""
+        return shown(f"{self.title}: {reads} -> {made}{scope}")
+
+
+class Nodes(Sequence[Node]):
+    """Nodes of the main graph: a line each, of many those at the beginning."""
+
+    def __init__(self, graph: GraphIndex, positions: Sequence[int]) -> None:
+        self._graph = graph
+        self.positions = positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @overload
+    def __getitem__(self, place: int) -> Node: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Nodes": ...
+    def __getitem__(self, place: int | slice) -> "Node | Nodes":
+        if isinstance(place, slice):
+            return Nodes(self._graph, self.positions[place])
+        return Node(self._graph, self.positions[place])
+
+    def __repr__(self) -> str:
+        lines = [repr(node) for node in self[:_LISTED]]
+        more = len(self) - _LISTED
+        return "\n".join([*lines, *([f"and {more:,} more"] if more > 0 else [])]) or "no nodes"
+
+
+class Graph:
+    """The main graph of a model: `graph["22"]`, `graph.find(op="Conv")`, `graph.around("22")`, `graph.path(a, b)`."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+
+    def __len__(self) -> int:
+        return len(self.index.nodes)
+
+    def __getitem__(self, name: str) -> Value | Node:
+        """A value, or the node of a name or id.
+
+        Raises:
+            UnknownNameError: there is neither.
+            AmbiguousNameError: it fits several.
+        """
+        index, exact = self.index, required(name).removeprefix("name:")
+        if exact in index:
+            return Value(index, exact)
+        try:
+            return Node(index, select_node(index, name))
+        except UnknownNameError as error:
+            raise unknown(index, name, error) from error
+
+    def __repr__(self) -> str:
+        index = self.index
+        inputs = ", ".join(name for name in index.inputs if name not in index.initializers)
+        ends = f"{inputs} -> {', '.join(index.outputs)}"
+        return shown(f"graph {index.graph.name!r}: {len(self):,} nodes, {ends}")
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self.index.values()]
+
+    def find(
+        self, op: str = "*", scope: str = "", name: str = "*", cls: str = "", src: str = ""
+    ) -> Nodes:
+        """The nodes of an operator, in a module, of a name; patterns all of them.
+
+        Raises:
+            UnknownNameError: there is no such module, class or source line.
+        """
+        index = self.index
+        places = (("scope", scope), ("class", cls), ("src", src))
+        chosen = [select_nodes(index, f"{kind}:{text}") for kind, text in places if text]
+        if op != "*":
+            ops = filter(glob(op), index.operators)
+            chosen.append(_merged(index.operators[each] for each in ops))
+        if name != "*":
+            chosen.append(_merged(index.named[each] for each in fitting(index.node_names, name)))
+        if not chosen:
+            return Nodes(index, range(len(index.nodes)))
+        fewest, *others = sorted(chosen, key=len)
+        for other in others:
+            fewest = [position for position in fewest if _has(other, position)]
+        return Nodes(index, fewest)
+
+    def around(self, name: str, radius: int = 1) -> Nodes:
+        """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
+        index = self.index
+        near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
+        edge = near
+        for _ in range(radius - 1):
+            values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
+            values -= index.initializers.keys()
+            edge = {p for n in values for p in self._neighbours(n)} - near
+            near |= edge
+        return Nodes(index, sorted(near, key=index.places.__getitem__))
+
+    def path(self, start: str, end: str) -> Nodes:
+        """The nodes of a shortest way from one value or node to another, along the edges.
+
+        Raises:
+            UsageError: there is none.
+        """
+        index = self.index
+        goals = set(self._ends(end, backwards=True))
+        came_from: dict[int, int | None] = dict.fromkeys(self._ends(start, backwards=False))
+        pending = deque(came_from)
+        while pending:
+            position: int | None = pending.popleft()
+            if position in goals:
+                way = list[int]()
+                while position is not None:
+                    way.append(position)
+                    position = came_from[position]
+                return Nodes(index, way[::-1])
+            made = index.nodes[position or 0].output
+            for user in (user for name in made if name for user in index.consumers.get(name, ())):
+                if user not in came_from:
+                    came_from[user] = position
+                    pending.append(user)
+        raise UsageError(
+            f"there is no way '{start} -> {end}' in graph {index.graph.name!r}",
+            f"a way leads from producers to consumers: try graph.path({end!r}, {start!r})",
+        )
+
+    def _ends(self, name: str, backwards: bool) -> list[int]:
+        """The node itself, or a value's producer (backwards) or consumers."""
+        found = self[name]
+        if isinstance(found, Node):
+            return [found.position]
+        near = self._neighbours(found.name)
+        producer = self.index.producer.get(found.name)
+        return [p for p in near if (p == producer) == backwards]
+
+    def _neighbours(self, name: str) -> list[int]:
+        """The nodes that make or read a value."""
+        producer = self.index.producer.get(name)
+        users = self.index.consumers.get(name, [])
+        return users if producer is None else [producer, *users]
+
+
+def _merged(lists: Iterable[list[int]]) -> list[int]:
+    several = list(lists)
+    return several[0] if len(several) == 1 else sorted(chain.from_iterable(several))
+
+
+def _has(ordered: Sequence[int], position: int) -> bool:
+    place = bisect_left(ordered, position)
+    return place < len(ordered) and ordered[place] == position

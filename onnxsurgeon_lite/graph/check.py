@@ -1,0 +1,81 @@
+"""The ONNX checker's verdict, in a process of its own and without materialising weights."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.lint import Finding, find
+from onnxsurgeon_lite.model import Model
+
+# The checker looks for external data below the working directory.
+_SCRIPT = """
+import sys, onnx
+try:
+    onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
+except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+    sys.exit(f"invalid: {error}")
+"""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The checker's verdict.
+
+    Attributes:
+        problem: its message, '' for a valid model.
+        findings: what is suspicious although the checker does not mind.
+    """
+
+    valid: bool
+    problem: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
+    """Check a model against the ONNX specification, and look for what is suspicious.
+
+    Args:
+        full: strict type and shape inference, too.
+        timeout: seconds, None for no limit.
+
+    Raises:
+        GraphError: a cycle, two producers of one value, a function that calls itself.
+        RuntimeCrash, RuntimeTimeout: the checker died of the model, or took too long.
+    """
+    index = GraphIndex.of(model)
+    index.require_sound()
+    problem = _problem(model, full, timeout)
+    return CheckResult(not problem, problem, tuple(find(index)))
+
+
+def _problem(model: Model, full: bool = False, timeout: float | None = None) -> str:
+    """The checker's message, '' where it accepts the model."""
+    proto, folder = model.for_runtime()
+    command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
+    try:
+        done = subprocess.run(
+            command,
+            input=proto.SerializeToString(),
+            capture_output=True,
+            cwd=folder,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
+    message: str = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 0:
+        return ""
+    if done.returncode == 1 and message.startswith("invalid: "):
+        return message.removeprefix("invalid: ")
+    raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")
+
+
+def require_valid(model: Model) -> None:
+    """Raise `GraphError` with the checker's message unless it accepts the model."""
+    GraphIndex.of(model).require_sound()
+    problem = _problem(model)
+    if problem:
+        raise GraphError(f"the model is not valid: {' '.join(problem.split())}")

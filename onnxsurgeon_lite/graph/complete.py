@@ -1,0 +1,115 @@
+"""Names that begin with what was typed: values, nodes, selectors. Quick for any number of them."""
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import islice
+
+from onnxsurgeon_lite.graph.bodies import inner_values
+from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_path
+from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.names import starting
+
+_MOST = 200  # that are offered at once
+
+
+class Names:
+    """What can be typed where a value or a node is meant."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+        self._inner: dict[int, list[str]] = {}
+
+    def values(self, typed: str) -> list[str]:
+        """Values, and the selectors of nodes."""
+        return self._selectors(typed) or self._inside(typed) or _starting(self._values, typed)
+
+    def nodes(self, typed: str) -> list[str]:
+        """Nodes, selectors of them, values that stand for their producers."""
+        found = (
+            self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
+        )
+        return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
+
+    def inputs(self, typed: str) -> list[str]:
+        """What is fed."""
+        return _starting(sorted(self.index.inputs.keys() - self.index.initializers), typed)
+
+    def outputs(self, typed: str) -> list[str]:
+        """What the model gives."""
+        return _starting(sorted(self.index.outputs), typed)
+
+    def functions(self, typed: str) -> list[str]:
+        """Functions: `domain::name`."""
+        found = map(function_path, self.index.model.proto.functions)
+        return _starting(sorted(path.removeprefix(FUNCTION_PATH) for path in found), typed)
+
+    def ops(self, typed: str) -> list[str]:
+        """Operators."""
+        return _starting(self._ops, typed)
+
+    def scopes(self, typed: str) -> list[str]:
+        """Module paths."""
+        return _starting(self._scopes, typed)
+
+    def classes(self, typed: str) -> list[str]:
+        """Classes of modules."""
+        return _starting(self._classes, typed)
+
+    def sources(self, typed: str) -> list[str]:
+        """Source lines."""
+        return _starting(self._sources, typed)
+
+    def _selectors(self, typed: str) -> list[str]:
+        """What goes on after `op:` and the like; those words themselves where they are begun."""
+        kinds = {
+            "op:": self.ops,
+            "scope:": self.scopes,
+            "class:": self.classes,
+            "src:": self.sources,
+        }
+        for kind, complete in kinds.items():
+            if typed.startswith(kind):
+                return [kind + name for name in complete(typed.removeprefix(kind))]
+        begun = [kind for kind in kinds if typed and kind.startswith(typed)]
+        return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
+
+    def _inside(self, typed: str) -> list[str]:
+        """What goes on after `@12/`."""
+        inside = re.match(r"@(\d{1,9})/", typed)
+        position = int(inside[1]) if inside else len(self.index.nodes)
+        if position >= len(self.index.nodes):
+            return []
+        if position not in self._inner:
+            self._inner[position] = sorted(inner_values(self.index, [position]))
+        return _starting(self._inner[position], typed)
+
+    @cached_property
+    def _values(self) -> list[str]:
+        return sorted(self.index.values())
+
+    @cached_property
+    def _ops(self) -> list[str]:
+        return sorted(self.index.operators)
+
+    @cached_property
+    def _scopes(self) -> list[str]:
+        return _sorted(
+            path for scope in self.index.origins.scopes for path in Origin(scope).around()
+        )
+
+    @cached_property
+    def _classes(self) -> list[str]:
+        return _sorted(name.rpartition(".")[2] for name in self.index.origins.classes)
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        return _sorted(origin.source for origin in self.index.origins)
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    return sorted({*names} - {""})
+
+
+def _starting(names: list[str], typed: str) -> list[str]:
+    return list(islice(starting(names, typed), _MOST))

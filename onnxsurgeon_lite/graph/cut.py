@@ -1,0 +1,242 @@
+"""A cut (inputs, outputs) by value name: which nodes lie between, and what closes it when the inputs do not."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.names import command, listed
+
+_Vertex = tuple[str, bool]  # (value, whether its exit)
+_ONE = (
+    1 << 20
+)  # what cutting a value costs; one upstream of an input costs one part in a million more
+_UNLIMITED = 1 << 60
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A closed cut.
+
+    Attributes:
+        nodes: the nodes between, in the file's order.
+        unused: the inputs that no output depends on.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[int, ...]
+    unused: tuple[str, ...]
+
+
+def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cut:
+    """The nodes that compute the outputs from the inputs.
+
+    Raises:
+        UnknownNameError: a name is no value of the main graph.
+        CutError: an output is an input too, or lies upstream of the inputs.
+        OpenCutError: the inputs do not determine the outputs.
+    """
+    for name in (*inputs, *outputs):
+        index.require(name)
+    for name in outputs:
+        if name in inputs:
+            raise CutError(
+                f"value {name!r} is both an input and an output of the cut",
+                "leave it out of one of the two",
+            )
+    nodes, needed_by, leaves = _walk_back(index, outputs, set(inputs))
+    unused = tuple(name for name in inputs if name not in needed_by)
+    if leaves:
+        if len(unused) == len(inputs) and inputs:
+            _refuse_upstream(index, inputs, outputs)
+        for name in outputs:
+            if name in leaves:
+                raise CutError(f"output {name!r} is an input of the graph: no node computes it")
+        raise _open_cut(index, inputs, outputs, needed_by)
+    return Cut(tuple(inputs), tuple(outputs), tuple(sorted(nodes)), unused)
+
+
+def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """The smallest set of further values that closes the cut: a minimum vertex cut.
+
+    It separates the outputs from the graph's inputs, the given inputs being cut already. Of several smallest sets,
+    the one with the fewest values upstream of a given input, and of those the one farthest from the outputs.
+    """
+    _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
+    needed = _computed_from(index, leaves, needed_by.keys() - set(inputs))
+    upstream = _upstream(index, inputs)
+
+    def capacity(name: str) -> int:
+        return _UNLIMITED if name in outputs else _ONE + (name in upstream)
+
+    return _minimum_vertex_cut(index, needed.intersection(leaves), needed, set(outputs), capacity)
+
+
+def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
+    """The sources and those of `values` that depend on them through `values`; constants are not among them."""
+    found: set[str] = set()
+    pending = list(sources)
+    while pending:
+        name = pending.pop()
+        if name in values and name not in found:
+            found.add(name)
+            pending += _results(index, name)
+    return found
+
+
+def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
+    """The values that the inputs are computed from."""
+    return {
+        name
+        for position in index.ancestors(inputs)
+        for name in (*index.reads[position], *index.nodes[position].output)
+    } - set(inputs)
+
+
+def _results(index: GraphIndex, name: str) -> list[str]:
+    """The values that are computed directly from a value."""
+    users = index.consumers.get(name, ())
+    return [output for user in users for output in index.nodes[user].output if output]
+
+
+def _walk_back(
+    index: GraphIndex, outputs: Iterable[str], stop: set[str]
+) -> tuple[set[int], dict[str, str], list[str]]:
+    """(nodes, value -> the value that needs it, graph inputs reached that are not in `stop`)."""
+    nodes: set[int] = set()
+    needed_by = {name: name for name in outputs}
+    leaves = []
+    pending = list(outputs)
+    while pending:
+        name = pending.pop()
+        if name in stop:
+            continue
+        position = index.producer.get(name)
+        if position is None:
+            if name in index.inputs and name not in index.initializers:
+                leaves.append(name)
+            elif name not in index.initializers:
+                user = index.describe(index.consumers[name][0])
+                raise GraphError(f"{user} reads {name!r}, which nothing produces")
+            continue
+        if position in nodes:
+            continue
+        nodes.add(position)
+        for read in index.reads[position]:
+            if read not in needed_by:
+                needed_by[read] = name
+                pending.append(read)
+    return nodes, needed_by, leaves
+
+
+def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    before = _upstream(index, inputs).difference(index.initializers)
+    for name in outputs:
+        if name in before:
+            raise CutError(
+                f"output {name!r} lies upstream of the inputs {', '.join(map(repr, inputs))}",
+                f"the other way round: {_extract_command(index, outputs, inputs)}",
+            )
+
+
+def _open_cut(
+    index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str], needed_by: dict[str, str]
+) -> OpenCutError:
+    missing = missing_inputs(index, inputs, outputs)
+    path = [missing[0]]
+    while needed_by[path[-1]] != path[-1]:
+        path.append(needed_by[path[-1]])
+    shown = path if len(path) < 8 else [*path[:4], "...", *path[-3:]]
+    return OpenCutError(
+        f"the inputs do not determine {', '.join(map(repr, outputs))}: "
+        f"{', '.join(map(repr, missing))} also needed, by {' -> '.join(shown)}",
+        f"try: {_extract_command(index, [*inputs, *missing], outputs)} (or add --auto-inputs)",
+        missing,
+        path,
+    )
+
+
+def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """The command line that makes a cut; `=` because a name may begin with a dash."""
+    given, wanted = listed(inputs), listed(outputs)
+    model = str(index.model.path or "MODEL")
+    dashed = given.startswith("-") or wanted.startswith("-")
+    if dashed:
+        return command("onnxdbg", "extract", model, f"--inputs={given}", f"--outputs={wanted}")
+    return command("onnxdbg", "extract", model, "--inputs", given, "--outputs", wanted)
+
+
+def _minimum_vertex_cut(
+    index: GraphIndex,
+    sources: set[str],
+    values: set[str],
+    sinks: set[str],
+    capacity: Callable[[str], int],
+) -> list[str]:
+    """The cheapest values that separate sources from sinks; of several such sets the one nearest to the sources.
+
+    Edmonds and Karp's maximum flow over split vertices: each value is an edge from its entry to its exit.
+    """
+    network = _Network(index, values, capacity)
+    while True:
+        came_from, end = network.path(sources, sinks)
+        if end is None:
+            break
+        network.push(came_from, end)
+    cut = [name for name, is_exit in came_from if not is_exit and (name, True) not in came_from]
+    return sorted(cut, key=lambda name: index.rank.get(name, -1))
+
+
+@dataclass
+class _Network:
+    """Values as edges with a capacity, and what flows through them."""
+
+    index: GraphIndex
+    values: set[str]
+    capacity: Callable[[str], int]
+    flow: Counter[tuple[_Vertex, _Vertex]] = field(default_factory=Counter)
+
+    def room(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
+        """Where more can flow from a vertex, and how much."""
+        name, is_exit = vertex
+        if is_exit:
+            yield (name, False), self.flow[(name, False), vertex]
+            for result in self.values.intersection(_results(self.index, name)):
+                yield (result, False), _UNLIMITED
+            return
+        yield (name, True), self.capacity(name) - self.flow[vertex, (name, True)]
+        position = self.index.producer.get(name)
+        reads = self.index.reads[position] if position is not None else ()
+        for read in self.values.intersection(reads):
+            yield (read, True), self.flow[(read, True), vertex]
+
+    def path(
+        self, sources: set[str], sinks: set[str]
+    ) -> tuple[dict[_Vertex, _Vertex | None], _Vertex | None]:
+        """(vertex -> the one it was reached from, the sink's vertex or None), breadth first."""
+        came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
+        pending = deque(came_from)
+        while pending:
+            vertex = pending.popleft()
+            if vertex[0] in sinks:
+                return came_from, vertex
+            for other, left in self.room(vertex):
+                if left > 0 and other not in came_from:
+                    came_from[other] = vertex
+                    pending.append(other)
+        return came_from, None
+
+    def push(self, came_from: dict[_Vertex, _Vertex | None], end: _Vertex) -> None:
+        """Send as much as the path to `end` can take."""
+        edges = []
+        vertex = end
+        while (before := came_from[vertex]) is not None:
+            edges.append((before, vertex))
+            vertex = before
+        amount = min(dict(self.room(before))[after] for before, after in edges)
+        for before, after in edges:
+            back = min(amount, self.flow[after, before])  # take back what flows the other way
+            self.flow[after, before] -= back
+            self.flow[before, after] += amount - back

@@ -1,0 +1,589 @@
+"""Who produces and who consumes each value of a graph: captures, bodies and functions included.
+
+A value that a node's subgraphs capture is an input of that node, everywhere. `''` is an omitted input or output and
+never a name. Nodes have printable ids that no file holds: `@12` in the main graph, `@12/then_branch/@3` in a body,
+`fn:domain::name/@3` in a function.
+"""
+
+import heapq
+import operator
+from collections import UserDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import overload
+
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    shape_inference,
+)
+
+from onnxsurgeon_lite.errors import GraphError, UnknownNameError
+from onnxsurgeon_lite.graph.scopes import Origins
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.wire import mentioning
+
+FunctionKey = tuple[str, str, str]
+"""(domain, name, overload) of a model-local function."""
+
+MAIN = ""
+FUNCTION_PATH = "fn:"
+
+
+@dataclass(frozen=True)
+class Body:
+    """The nodes of one scope: the main graph (path ''), a subgraph, or a function."""
+
+    path: str
+    nodes: Iterable[NodeProto]
+
+    def node_id(self, position: int) -> str:
+        """The printable id of the node at a position."""
+        return f"{self.path}/@{position}" if self.path else f"@{position}"
+
+
+@dataclass
+class GraphIndex:
+    """The main graph of a model, indexed once in O(nodes + edges).
+
+    Attributes:
+        nodes: the graph's nodes; a node's position is its number everywhere below.
+        reads: per node, the values it needs: its inputs, then what its subgraphs capture.
+        producer: value -> the node it comes from.
+        inputs, outputs: the graph's declarations by name.
+        initializers: by name, sparse ones included.
+        learning: whether another thread is about to learn every type: whoever only looks need not wait for it.
+    """
+
+    model: Model
+    nodes: list[NodeProto]
+    reads: "_Reads"
+    producer: dict[str, int] = field(default_factory=dict)
+    inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
+    initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    learning: bool = False
+    _without_type: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, model: Model) -> "GraphIndex":
+        """Index a model's main graph.
+
+        Raises:
+            GraphError: two nodes produce one value.
+        """
+        graph = model.proto.graph
+        nodes = list(graph.node)
+        index = cls(model, nodes, _Reads(nodes))
+        index.inputs = {value.name: value for value in graph.input}
+        index.outputs = {value.name: value for value in graph.output}
+        index.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        index.initializers.update(
+            (sparse.values.name, sparse) for sparse in graph.sparse_initializer
+        )
+        for position, node in enumerate(index.nodes):
+            for name in node.output[:]:
+                if name and index.producer.setdefault(name, position) != position:
+                    raise index._two_producers(name, position)
+        return index
+
+    def _two_producers(self, name: str, position: int) -> GraphError:
+        first = self.describe(self.producer[name])
+        return GraphError(
+            f"value {name!r} has two producers: {first} and {self.describe(position)}",
+            "one of them must be renamed before the graph can be cut or searched",
+        )
+
+    @property
+    def graph(self) -> GraphProto:
+        """The main graph."""
+        return self.model.proto.graph
+
+    @cached_property
+    def named(self) -> dict[str, list[int]]:
+        """Name -> the nodes that have it."""
+        found = defaultdict[str, list[int]](list)
+        for position, node in enumerate(self.nodes):
+            if name := node.name:
+                found[name].append(position)
+        return dict(found)
+
+    @cached_property
+    def node_names(self) -> list[str]:
+        """Every node's name, sorted."""
+        return sorted(self.named)
+
+    @cached_property
+    def needs(self) -> list[list[str]]:
+        """Per node, the values it needs; of those without attributes as they stand there, repeats and '' included."""
+        return [
+            self.reads[position] if node.attribute else node.input[:]
+            for position, node in enumerate(self.nodes)
+        ]
+
+    @cached_property
+    def consumers(self) -> dict[str, list[int]]:
+        """Value -> the nodes that need it, in order."""
+        found = defaultdict[str, list[int]](list)
+        for position, names in enumerate(self.needs):
+            for name in dict.fromkeys(names):
+                found[name].append(position)
+        found.pop("", None)
+        return dict(found)
+
+    def readers(self, values: Collection[str]) -> dict[str, list[int]]:
+        """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
+        found: dict[str, list[int]] = {value: [] for value in values}
+        for position in mentioning(self._encoded, found):
+            node = self.nodes[position]
+            reads = self.reads[position] if node.attribute else node.input[:]
+            if not found.keys().isdisjoint(reads):
+                for name in found.keys() & reads:
+                    found[name].append(position)
+        return found
+
+    def unread(self, values: Iterable[str]) -> set[str]:
+        """Of a few values, those that no node needs."""
+        left = set(values)
+        for names in self.needs if left else ():
+            left.difference_update(names)
+            if not left:
+                break
+        return left
+
+    @cached_property
+    def _encoded(self) -> list[bytes]:
+        return [node.SerializeToString() for node in self.nodes]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The nodes in a topological order: as in the file wherever that is sorted already.
+
+        Raises:
+            GraphError: the graph has a cycle.
+        """
+        everything = range(len(self.nodes))
+        return list(everything) if self._is_sorted() else topological_order(self, everything)
+
+    def _is_sorted(self) -> bool:
+        producer = self.producer.get
+        for position, names in enumerate(self.needs):
+            for name in names:
+                if producer(name, -1) >= position:
+                    return False
+        return True
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """Each node's place in the topological order."""
+        return {position: place for place, position in enumerate(self.order)}
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """The place in the topological order of each produced value's node."""
+        return {name: self.places[position] for name, position in self.producer.items()}
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        """The place in the topological order of each value's last consumer."""
+        return {
+            name: max(map(self.places.__getitem__, users)) for name, users in self.consumers.items()
+        }
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where in the source program each node comes from."""
+        return Origins(self.nodes, self.initializers)
+
+    @cached_property
+    def operators(self) -> dict[str, list[int]]:
+        """Operator -> its nodes, whatever their domains."""
+        found = defaultdict[str, list[int]](list)
+        for position, node in enumerate(self.nodes):
+            found[node.op_type].append(position)
+        return dict(found)
+
+    @cached_property
+    def types(self) -> "_Types":
+        """The known types: of declarations and initializers, and what was inferred so far."""
+        return _Types(self)
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """A value's type: as declared, else as inferred, else None."""
+        self.learn_types([name])
+        return self.types.get(name)
+
+    def learn_types(self, names: Iterable[str], infer: "Infer | None" = None) -> None:
+        """Infer the types of values that declare none, on the part of the structure that computes them.
+
+        Args:
+            infer: who does, ONNX's inference in this process by default.
+        """
+        unknown = {name for name in names if name not in self.types} - self._without_type
+        if not unknown:
+            return
+        check_functions(self.model.proto)
+        states: dict[str, TypeProto] = {}
+        for positions, data_prop in self._inference_attempts(set(unknown)):
+            inferred = self._inferred(positions, data_prop, states, infer or _infer)
+            found = {info.name: info.type for info in inferred if info.name in unknown}
+            self.types.update(found)
+            unknown -= {name for name, kind in found.items() if has_shape(kind)}
+            if not unknown:
+                return
+            states = self._loop_states(positions, {info.name: info.type for info in inferred})
+        self._without_type |= unknown
+
+    def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
+        """(nodes, data propagation): the cheapest first, since it is nearly always enough."""
+        prefix = range(1 + max((self.producer.get(name, -1) for name in values), default=-1))
+        yield prefix, False
+        ordered = topological_order(self, sorted(self.ancestors(values)))
+        if any(map(operator.gt, ordered, ordered[1:])):  # the file is not sorted
+            yield ordered, False
+        yield ordered, True
+
+    def _inferred(
+        self,
+        positions: Sequence[int],
+        data_prop: bool,
+        known: Mapping[str, TypeProto],
+        infer: "Infer",
+    ) -> list[ValueInfoProto]:
+        source = self.model.structure()
+        part = ModelProto()
+        part.CopyFrom(source)
+        del part.graph.output[:]
+        if isinstance(positions, range):
+            del part.graph.node[positions.stop :]
+        else:
+            del part.graph.node[:]
+            part.graph.node.extend(source.graph.node[position] for position in positions)
+        for name, kind in known.items():
+            part.graph.value_info.add(name=name, type=kind)
+        try:
+            inferred = infer(part, data_prop)
+        except (shape_inference.InferenceError, RuntimeError, ValueError):
+            return []
+        return [info for info in inferred if info.HasField("type")]
+
+    def _loop_states(
+        self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
+    ) -> dict[str, TypeProto]:
+        """The types of loop states whose shape the body declares to be that of their initial value.
+
+        ONNX's inference gives a state no shape, since a body may change it at each iteration.
+        """
+        states = {}
+        for node in (self.nodes[position] for position in positions):
+            if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
+                continue
+            declared = walk.bodies(node)[0][1].output[1:]
+            for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
+                kind = self.types.get(initial, inferred.get(initial))
+                if name and kind is not None and kind == result.type and has_shape(kind):
+                    states[name] = kind
+        return states
+
+    @cached_property
+    def declarations(self) -> dict[str, ValueInfoProto]:
+        """Every declared value: value_info, then outputs, then inputs, the later overriding."""
+        graph = self.graph
+        return {
+            v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
+        }
+
+    def value_info(self, name: str) -> ValueInfoProto:
+        """A declaration of the value, as complete as the model allows: at least its name."""
+        info = ValueInfoProto(name=name)
+        declared = self.declarations.get(name)
+        if declared is not None:
+            info.CopyFrom(declared)
+        type_proto = None if info.HasField("type") else self.type_of(name)
+        if type_proto is not None:
+            info.type.CopyFrom(type_proto)
+        return info
+
+    def values(self) -> Iterator[str]:
+        """Every value of the main graph: inputs, initializers, what nodes produce."""
+        yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
+
+    def require_sound(self, positions: Iterable[int] | None = None) -> None:
+        """Raise `GraphError` when the graph, or these nodes of it, have a cycle, or a function calls itself."""
+        check_functions(self.model.proto)
+        if positions is None:
+            _ = self.order
+        else:
+            topological_order(self, positions)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.producer or name in self.inputs or name in self.initializers
+
+    def require(self, name: str) -> None:
+        """Raise `UnknownNameError` unless the main graph has this value."""
+        if name not in self:
+            error = UnknownNameError(name, f"graph {self.graph.name!r}", self.values())
+            error.hint = self._where_inside(name) or error.hint
+            raise error
+
+    def _where_inside(self, name: str) -> str | None:
+        """Where a value is, if a body has it."""
+        found = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
+        if found is None or not found.startswith(FUNCTION_PATH):
+            return found and f"it is inside a body: {f'{found}/{name}'!r}"
+        return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: of one call it is '@NODE/function/{name}'"
+
+    @cached_property
+    def inner_bodies(self) -> list[Body]:
+        """The bodies of subgraphs, at any depth, and of functions."""
+        pending = [Body(MAIN, self.nodes)]
+        pending += [Body(function_path(f), f.node) for f in self.model.proto.functions]
+        found = []
+        while pending:
+            body = pending.pop()
+            found.append(body)
+            for position, node in enumerate(body.nodes):
+                for name, graph in walk.bodies(node) if node.attribute else ():
+                    pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
+        return [body for body in found if body.path]
+
+    def describe(self, position: int, path: str = "") -> str:
+        """A node as a message shows it: its operator, its name where it has one, its id; `@12/body/` is a path."""
+        node, node_id = self.nodes[position], f"{path}@{position}"
+        return (
+            f"{node.op_type} {node.name!r} ({node_id})"
+            if node.name
+            else f"{node.op_type} {node_id}"
+        )
+
+    def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
+        """The nodes that the values depend on, not looking past the values in `stop`."""
+        stop = stop if isinstance(stop, (dict, set)) else set(stop)
+        seen, nodes = set[str](), set[int]()
+        pending = list(values)
+        while pending:
+            name = pending.pop()
+            position = self.producer.get(name)
+            if name in seen or name in stop or position is None:
+                continue
+            seen.add(name)
+            if position not in nodes:
+                nodes.add(position)
+                pending += self.reads[position]
+        return nodes
+
+    def descendants(self, position: int) -> set[int]:
+        """The nodes that depend on a node, itself included."""
+        found, pending = {position}, [position]
+        while pending:
+            for name in self.nodes[pending.pop()].output:
+                for consumer in self.consumers.get(name, ()) if name else ():
+                    if consumer not in found:
+                        found.add(consumer)
+                        pending.append(consumer)
+        return found
+
+
+class _Types(UserDict[str, TypeProto]):
+    """Value -> its known type; looked up in the model when asked, since an edit asks about few values of many."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        super().__init__()
+        self._index = index
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or self._declared(str(name)) is not None
+
+    def __missing__(self, name: str) -> TypeProto:
+        kind = self._declared(name)
+        if kind is None:
+            raise KeyError(name)
+        self.data[name] = kind
+        return kind
+
+    def _declared(self, name: str) -> TypeProto | None:
+        info = self._index.declarations.get(name)
+        if info is not None and info.HasField("type"):
+            return info.type
+        tensor = self._index.initializers.get(name)
+        return None if tensor is None else _type_of(tensor)
+
+
+class _Reads(Sequence[list[str]]):
+    """Per node, the values it needs; looked up when asked, since a cut asks about few nodes of many."""
+
+    def __init__(self, nodes: list[NodeProto]) -> None:
+        self._nodes = nodes
+        self._known: dict[int, list[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, position: int) -> list[str]: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[list[str]]: ...
+    def __getitem__(self, position: int | slice) -> list[str] | list[list[str]]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        reads = self._known.get(position)
+        if reads is None:
+            node = self._nodes[position]
+            names = [*node.input, *captured(node)] if node.attribute else node.input[:]
+            reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
+        return reads
+
+
+Infer = Callable[[ModelProto, bool], Iterable[ValueInfoProto]]
+"""(model, data propagation) -> the declarations that ONNX's inference adds.
+
+Raises `InferenceError`, `RuntimeError` or `ValueError` where it cannot.
+"""
+
+
+def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
+    inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
+    return list(inferred.graph.value_info)
+
+
+def captured(node: NodeProto) -> list[str]:
+    """The values of enclosing scopes that a node's subgraphs use, at any depth."""
+    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """The values of enclosing scopes that a subgraph uses, at any depth."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {sparse.values.name for sparse in graph.sparse_initializer}
+    used: list[str] = []
+    for inner in graph.node:
+        local.update(inner.output)
+        used += inner.input
+        if inner.attribute:
+            used += captured(inner)
+    used += (v.name for v in graph.output)
+    return [name for name in used if name and name not in local]
+
+
+def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
+    """Some of the nodes, so that each comes after what it reads of them (Kahn); sorted ones keep their order.
+
+    Raises:
+        GraphError: they have a cycle; the message names it.
+    """
+    positions = list(positions)
+    among = set(positions)
+    producer = index.producer
+    needs = {p: among.intersection(map(producer.get, index.reads[p])) for p in positions}
+    if all(not needed or max(needed) < position for position, needed in needs.items()):
+        return positions
+    users: dict[int, list[int]] = {position: [] for position in positions}
+    for position, needed in needs.items():
+        for other in needed:
+            users[other].append(position)
+    missing = {position: len(needed) for position, needed in needs.items()}
+    ready = sorted(position for position, count in missing.items() if not count)
+    order = []
+    while ready:
+        position = heapq.heappop(
+            ready
+        )  # the first that can be: as near to the file's order as it gets
+        order.append(position)
+        for user in users[position]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(positions):
+        raise GraphError(_cycle(needs, among - set(order), index.describe))
+    return order
+
+
+def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[int], str]) -> str:
+    """What to say of a cycle: walking back inside what could not be sorted must come around."""
+    position = min(left)
+    path: list[int] = []
+    seen: dict[int, int] = {}
+    while position not in seen:
+        seen[position] = len(path)
+        path.append(position)
+        position = min(needs[position] & left)
+    loop = path[seen[position] :][::-1]
+    names = [describe(p) for p in loop[:6]]
+    return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join([*names, names[0]])}"
+
+
+def function_key(function: FunctionProto) -> FunctionKey:
+    """(domain, name, overload)."""
+    return _domain(function.domain), function.name, function.overload
+
+
+def function_path(function: FunctionProto) -> str:
+    """What a function is called where no call of it is meant: `fn:domain::name`."""
+    return f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(function)))}"
+
+
+def call_key(node: NodeProto) -> FunctionKey:
+    """The function that a node calls, if there is one of that key."""
+    return _domain(node.domain), node.op_type, node.overload
+
+
+def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
+    """The functions that the nodes call, directly or not, in the model's order."""
+    by_key = {function_key(function): function for function in model.functions}
+    reached: set[FunctionKey] = set()
+    pending = list(nodes) if by_key else []
+    while pending:
+        node = pending.pop()
+        for _, graph in walk.bodies(node):
+            pending += graph.node
+        key = call_key(node)
+        if key in by_key and key not in reached:
+            reached.add(key)
+            pending += by_key[key].node
+    return [function for function in model.functions if function_key(function) in reached]
+
+
+def check_functions(model: ModelProto) -> None:
+    """Raise `GraphError` when a function calls itself, directly or not."""
+    functions = {function_key(function): function for function in model.functions}
+    calls = {
+        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
+        for key, function in functions.items()
+    }
+    while calls:
+        leaves = {key for key, called in calls.items() if not called & calls.keys()}
+        if not leaves:
+            names = ", ".join(repr("::".join(filter(None, key))) for key in calls)
+            raise GraphError(f"functions that call themselves, directly or not: {names}")
+        for key in leaves:
+            del calls[key]
+
+
+def _defined(body: Body) -> set[str]:
+    return {name for node in body.nodes for name in node.output}
+
+
+def has_shape(kind: TypeProto) -> bool:
+    """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
+    return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _type_of(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+    values = tensor.values if isinstance(tensor, SparseTensorProto) else tensor
+    kind = TypeProto()
+    kind.tensor_type.elem_type = values.data_type
+    kind.tensor_type.shape.SetInParent()
+    for dim in tensor.dims:
+        kind.tensor_type.shape.dim.add(dim_value=dim)
+    return kind

@@ -1,0 +1,143 @@
+"""What is suspicious in a model that the ONNX checker finds valid."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import NodeProto, TensorProto
+
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something suspicious.
+
+    Attributes:
+        kind: `unreachable`, `duplicate name`, `unknown type`, `frozen output` or `training mode`.
+        places: ids of nodes, or names of values.
+    """
+
+    kind: str
+    message: str
+    places: tuple[str, ...]
+
+
+def find(index: GraphIndex) -> list[Finding]:
+    """Look for what the checker does not: in the main graph; names and training mode in bodies too.
+
+    Raises:
+        GraphError: a function calls itself.
+    """
+    return [
+        *_unreachable(index),
+        *_duplicate_names(index),
+        *_unknown_types(index),
+        *_frozen_outputs(index),
+        *_training_mode(index),
+    ]
+
+
+def _unreachable(index: GraphIndex) -> Iterator[Finding]:
+    reached = index.ancestors(index.outputs)
+    for position in range(len(index.nodes)):
+        if position not in reached:
+            node = index.describe(position)
+            yield Finding("unreachable", f"no output depends on {node}", (f"@{position}",))
+
+
+def _duplicate_names(index: GraphIndex) -> Iterator[Finding]:
+    """A value defined twice, in the main graph or in it and in a body, and nodes of one graph with one name."""
+    defined: dict[str, str] = {}
+    for what, name in _definitions(index):
+        first = defined.setdefault(name, what)
+        if first != what and (first, what) != ("an input", "an initializer"):
+            yield Finding("duplicate name", f"value {name!r} is {first}, and {what}", (name,))
+    for body in _bodies(index):
+        called = defaultdict[str, list[str]](list)
+        for position, node in enumerate(body.nodes):
+            called[node.name].append(body.node_id(position))
+            if body.path and not body.path.startswith("fn:"):  # a function sees no graph
+                for name in defined.keys() & {*node.output}:
+                    what = f"{defined[name]}, and made by {node.op_type} {body.node_id(position)}"
+                    yield Finding("duplicate name", f"value {name!r} is {what}", (name,))
+        for name, ids in called.items():
+            if name and len(ids) > 1:
+                shown = ", ".join(ids)
+                yield Finding(
+                    "duplicate name", f"{name!r} is the name of nodes {shown}", tuple(ids)
+                )
+
+
+def _definitions(index: GraphIndex) -> Iterator[tuple[str, str]]:
+    """(what it is, name) of everything that defines a value of the main graph."""
+    yield from (("an input", value.name) for value in index.graph.input)
+    seen = set[str]()
+    for tensor in index.graph.initializer:
+        yield ("another initializer" if tensor.name in seen else "an initializer"), tensor.name
+        seen.add(tensor.name)
+    for name, position in index.producer.items():
+        yield f"made by {index.describe(position)}", name
+
+
+def _unknown_types(index: GraphIndex) -> Iterator[Finding]:
+    index.learn_types(index.producer)
+    for name, position in index.producer.items():
+        if name not in index.types:
+            node = index.describe(position)
+            yield Finding(
+                "unknown type", f"the type of {name!r}, made by {node}, is unknown", (name,)
+            )
+
+
+def _frozen_outputs(index: GraphIndex) -> Iterator[Finding]:
+    inputs = index.inputs.keys() - index.initializers.keys()
+    fed = {name for name in inputs}
+    for position in index.order:
+        if not fed.isdisjoint(index.reads[position]):
+            fed.update(index.nodes[position].output)
+    for name in index.outputs:
+        if name not in fed and inputs:
+            yield Finding(
+                "frozen output",
+                f"output {name!r} depends on no input: was it frozen by tracing?",
+                (name,),
+            )
+
+
+def _training_mode(index: GraphIndex) -> Iterator[Finding]:
+    for body in _bodies(index):
+        for position, node in enumerate(body.nodes):
+            if _trains(index, node):
+                node_id = body.node_id(position)
+                yield Finding(
+                    "training mode",
+                    f"{node.op_type} {node_id} is in training mode: was the model exported in train()?",
+                    (node_id,),
+                )
+
+
+def _trains(index: GraphIndex, node: NodeProto) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    if node.op_type == "BatchNormalization":
+        return any(a.name == "training_mode" and a.i for a in node.attribute)
+    if node.op_type != "Dropout" or len(node.input) < 3:
+        return False
+    mode = _constant(index, node.input[2])
+    return mode is not None and bool(index.model.array(mode).any())
+
+
+def _constant(index: GraphIndex, name: str) -> TensorProto | None:
+    """The tensor of an initializer or of a Constant node of the main graph."""
+    tensor = index.initializers.get(name)
+    if isinstance(tensor, TensorProto):
+        return tensor
+    position = index.producer.get(name)
+    if position is not None and index.nodes[position].op_type == "Constant":
+        return next((a.t for a in index.nodes[position].attribute if a.name == "value"), None)
+    return None
+
+
+def _bodies(index: GraphIndex) -> list[Body]:
+    return [Body(MAIN, index.nodes), *index.inner_bodies]

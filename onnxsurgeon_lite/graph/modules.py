@@ -1,0 +1,69 @@
+"""The module tree of a model: what each module of the source program became."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.summary import type_text
+
+
+@dataclass
+class Module:
+    """A module of the source program, with all that lies in it.
+
+    Attributes:
+        path: dotted; '' is the root. class_name: without its package, '' where the exporter left none.
+        ops: operator -> count. parameters: elements of the initializers that its nodes use first.
+        outputs: the types of the values that leave it, by name.
+    """
+
+    path: str
+    class_name: str = ""
+    ops: Counter[str] = field(default_factory=Counter)
+    parameters: int = 0
+    outputs: dict[str, str] = field(default_factory=dict)
+
+
+def module_tree(index: GraphIndex) -> list[Module]:
+    """Every module that holds a node, the root first, each before those inside it, in the order of the graph."""
+    modules: dict[str, Module] = {}
+    holders = [("", *origin.around()) for origin in index.origins]
+    counted: set[str] = set()
+    for position in index.order:
+        node, origin = index.nodes[position], index.origins[position]
+        used = {n for n in index.reads[position] if n in index.initializers} - counted
+        counted |= used
+        size = sum(math.prod(index.initializers[name].dims) for name in used)
+        classes = dict(origin.modules)
+        for path in holders[position]:
+            module = modules.setdefault(path, Module(path))
+            module.class_name = module.class_name or classes.get(path, "").rpartition(".")[2]
+            module.ops[node.op_type] += 1
+            module.parameters += size
+    _add_outputs(index, modules, holders)
+    place = {path: number for number, path in enumerate(modules)}
+    ordered = {
+        path: [place[path[:end]] for end in _ends(path) if path[:end] in place] for path in modules
+    }
+    return sorted(modules.values(), key=lambda module: ordered[module.path])
+
+
+def _add_outputs(
+    index: GraphIndex, modules: dict[str, Module], holders: list[tuple[str, ...]]
+) -> None:
+    leaving: list[tuple[str, str]] = []
+    for name, position in index.producer.items():
+        users = [set(holders[user]) for user in index.consumers.get(name, ())]
+        for path in holders[position]:
+            if name in index.outputs or any(path not in user for user in users):
+                leaving.append((path, name))
+    index.learn_types(name for _, name in leaving)
+    for path, name in leaving:
+        kind = index.types.get(name)
+        modules[path].outputs[name] = type_text(kind) if kind is not None else "unknown type"
+
+
+def _ends(path: str) -> list[int]:
+    """Where the path of each module around and at a path ends."""
+    return [0, *(i for i, c in enumerate(path) if c == "."), len(path)] if path else [0]

@@ -1,0 +1,218 @@
+"""What ONNX's own schemas say of a node: whether its operator, inputs and attributes fit, what types it makes."""
+
+from collections.abc import Iterable, Mapping
+from typing import SupportsInt, cast
+
+from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, defs, shape_inference
+
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.tensors import dtypes
+
+Schema = defs.OpSchema
+
+
+def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
+    """The schema of a node's operator in the model's opset; None for functions and domains that ONNX does not know.
+
+    Raises:
+        UnknownNameError: ONNX's own domain has no such operator at that version.
+        EditError: the model imports no opset of the operator's domain.
+    """
+    proto = index.model.proto
+    key = call_key(node)
+    if any(function_key(function) == key for function in proto.functions):
+        return None
+    versions = {opset.domain.replace("ai.onnx", ""): opset.version for opset in proto.opset_import}
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get("" if domain == "" else node.domain)
+    if version is None:
+        raise EditError(
+            f"the model imports no opset of domain {node.domain!r}",
+            f"it imports {', '.join(repr(o.domain or 'ai.onnx') for o in proto.opset_import)}",
+        )
+    try:
+        return defs.get_schema(node.op_type, version, domain)
+    except defs.SchemaError as error:
+        known = {s.name for s in defs.get_all_schemas() if s.domain == domain}
+        if not known:
+            return None
+        place = f"opset {version} of {domain or 'ai.onnx'}"
+        raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
+
+
+def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeProto]:
+    """The types that a node's outputs get, as far as they are known; the node may be new to the index's graph.
+
+    Raises:
+        UnknownNameError, EditError: its operator, inputs, attributes or their types do not fit; `what` says which node.
+    """
+    schema = schema_of(index, node)
+    if schema is None:
+        return {}
+    _check_count(schema, "inputs", len(node.input), schema.min_input, schema.max_input, what)
+    _check_count(schema, "outputs", len(node.output), schema.min_output, schema.max_output, what)
+    _check_attributes(schema, node, what)
+    index.learn_types(name for name in node.input if name and name in index)
+    types = {name: index.types[name] for name in node.input if name in index.types}
+    try:
+        _check_types(schema, node, types, what)
+        if any(name and name not in types for name in node.input) or walk.bodies(node):
+            return {}
+        return _inferred(index, schema, node, types, what)
+    except EditError:
+        if index.model.unsettled is None:
+            raise
+        index.model.unsettled.update(filter(None, node.output))
+        return {}
+
+
+def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
+    if not low <= count <= high:
+        wanted = str(low) if low == high else f"{low} or more" if high > 99 else f"{low} to {high}"
+        raise EditError(
+            f"{what}: {schema.name} takes {wanted} {kind}, the node has {count}",
+            "choose an operator of the same form",
+        )
+
+
+def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
+    given = {attribute.name: attribute for attribute in node.attribute}
+    unknown = [name for name in given if name not in schema.attributes]
+    if unknown:
+        raise EditError(
+            f"{what}: {schema.name} has no attribute {', '.join(map(repr, unknown))}",
+            f"it has {', '.join(map(repr, sorted(schema.attributes)))}"
+            if schema.attributes
+            else "it has none: remove them first, with edit set-attr --remove",
+        )
+    missing = [n for n, a in schema.attributes.items() if a.required and n not in given]
+    if missing:
+        raise EditError(
+            f"{what}: {schema.name} needs attribute {', '.join(map(repr, missing))}",
+            f"give it: {missing[0]}=VALUE",
+        )
+    for name, attribute in given.items():
+        wanted = attribute_type(schema, name)
+        if attribute.type != wanted and not attribute.ref_attr_name:
+            kind, has = type_text(wanted), type_text(attribute.type)
+            raise EditError(
+                f"{what}: attribute {name!r} of {schema.name} is of type {kind}, not {has}",
+                f"give it as {kind}",
+            )
+
+
+def attribute_type(schema: Schema, name: str) -> int:
+    """The `AttributeProto.AttributeType` that an operator's attribute has."""
+    return int(cast(SupportsInt, schema.attributes[name].type))
+
+
+def type_text(attribute_type: int) -> str:
+    """The name of an `AttributeProto.AttributeType`, lower case."""
+    return str(AttributeProto.AttributeType.Name(attribute_type)).lower()
+
+
+def _check_types(
+    schema: Schema, node: NodeProto, types: Mapping[str, TypeProto], what: str
+) -> None:
+    """Each input's element type is one that the operator takes, and the same where it must be the same."""
+    allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
+    bound: dict[str, str] = {}
+    for slot, name in enumerate(node.input):
+        formal = schema.inputs[min(slot, len(schema.inputs) - 1)]
+        kind = types.get(name)
+        text = _type_string(kind) if kind is not None else ""
+        if not text:
+            continue
+        if text not in allowed.get(formal.type_str, {formal.type_str}):
+            raise EditError(
+                f"{what}: input {name!r} is {text}, which {schema.name} does not take",
+                "insert a Cast before it",
+            )
+        uniform = formal.type_str in allowed and formal.is_homogeneous
+        if uniform and bound.setdefault(formal.type_str, text) != text:
+            raise EditError(
+                f"{what}: input {name!r} is {text}, another input of {schema.name} is {bound[formal.type_str]}",
+                "insert a Cast before it",
+            )
+
+
+def _type_string(kind: TypeProto) -> str:
+    """A type as schemas write it, '' where that is not known."""
+    if kind.HasField("tensor_type") and kind.tensor_type.elem_type:
+        return f"tensor({dtypes.dtype_name(kind.tensor_type.elem_type)})"
+    if kind.HasField("sequence_type"):
+        inner = _type_string(kind.sequence_type.elem_type)
+        return f"seq({inner})" if inner else ""
+    return ""
+
+
+def _inferred(
+    index: GraphIndex, schema: Schema, node: NodeProto, types: dict[str, TypeProto], what: str
+) -> dict[str, TypeProto]:
+    data = {name: t for name in node.input if (t := constant(index, name)) is not None}
+    try:
+        return dict(
+            shape_inference.infer_node_outputs(
+                schema,
+                node,
+                types,
+                {name: tensor for name, tensor in data.items() if not is_external(tensor)},
+                opset_imports=list(index.model.proto.opset_import),
+                ir_version=index.model.proto.ir_version,
+            )
+        )
+    except (shape_inference.InferenceError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0].removeprefix("[ShapeInferenceError] ")
+        raise EditError(
+            f"{what}: the types do not fit: {reason}",
+            "see them with: onnxdbg inspect MODEL --node NODE",
+        ) from error
+
+
+def constant(index: GraphIndex, name: str) -> TensorProto | None:
+    """The tensor that a value always is: an initializer that no input overrides, or what a Constant node makes."""
+    initializer = index.initializers.get(name)
+    if isinstance(initializer, TensorProto):
+        return None if name in index.inputs else initializer
+    position = index.producer.get(name)
+    return None if position is None else constant_of(index.nodes[position])
+
+
+def constant_of(node: NodeProto) -> TensorProto | None:
+    """The tensor of a Constant node that holds one, or a number or string."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+        return None
+    for attribute in node.attribute:
+        match attribute.name:
+            case "value" if attribute.type == AttributeProto.TENSOR:
+                tensor: TensorProto = attribute.t
+                return tensor
+            case "value_float":
+                return _tensor(TensorProto.FLOAT, [attribute.f], [])
+            case "value_int":
+                return _tensor(TensorProto.INT64, [attribute.i], [])
+            case "value_floats":
+                return _tensor(TensorProto.FLOAT, attribute.floats)
+            case "value_ints":
+                return _tensor(TensorProto.INT64, attribute.ints)
+            case "value_string":
+                return TensorProto(data_type=TensorProto.STRING, string_data=[attribute.s])
+            case "value_strings":
+                strings = attribute.strings
+                return TensorProto(
+                    data_type=TensorProto.STRING, dims=[len(strings)], string_data=strings
+                )
+    return None
+
+
+def _tensor(
+    data_type: int, numbers: Iterable[float], dims: Iterable[int] | None = None
+) -> TensorProto:
+    values = list(numbers)
+    shape = [len(values)] if dims is None else list(dims)
+    if data_type == TensorProto.FLOAT:
+        return TensorProto(data_type=data_type, dims=shape, float_data=values)
+    return TensorProto(data_type=data_type, dims=shape, int64_data=[int(v) for v in values])

@@ -1,0 +1,226 @@
+"""Where in the source program the nodes of a graph come from, and which of them lie in a place of it.
+
+A node's own words come first. Where it has none, a weight's name says whose it is (`encoder.layer.4.dense.weight`),
+and else the nodes around say in which module it must lie.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import TypeVar, overload
+
+from onnx import NodeProto
+
+from onnxsurgeon_lite.graph.scopes.origin import (
+    CALL,
+    Origin,
+    fits_class,
+    fits_scope,
+    fits_source,
+    origin_of,
+)
+from onnxsurgeon_lite.names import beginning, starting
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Origins(Sequence[Origin]):
+    """Every node's origin: its own words, else its weights' names, else the module that holds its neighbours.
+
+    Each is found when it is asked for, since a look asks about few nodes of many.
+    """
+
+    def __init__(self, nodes: Sequence[NodeProto], weights: Collection[str]) -> None:
+        """Nothing is looked at yet.
+
+        Args:
+            weights: names of the initializers; that of a parameter is its module's path and its own name.
+        """
+        self._nodes = nodes
+        self._weights = weights
+        self._said: dict[int, Origin] = {}
+        self._found: dict[int, Origin] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    @overload
+    def __getitem__(self, position: int) -> Origin: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[Origin]: ...
+    def __getitem__(self, position: int | slice) -> Origin | list[Origin]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        return self._at(range(len(self))[position])
+
+    def __iter__(self) -> Iterator[Origin]:
+        return map(self._at, range(len(self)))
+
+    def _at(self, position: int) -> Origin:
+        said = self._said_of(position)
+        if _is_placed(said) or not self._some_are_placed:
+            return said
+        found = self._found.get(position)
+        if found is None:
+            found = self._found[position] = self._among_neighbours(position, said)
+        return found
+
+    def _said_of(self, position: int) -> Origin:
+        """What a node's own words, or its weights' names, say."""
+        said = self._said.get(position)
+        if said is None:
+            said = origin_of(self._nodes[position])
+            if not said.modules and self._owners:
+                said = self._by_weights(self._nodes[position], said)
+            self._said[position] = said
+        return said
+
+    def _by_weights(self, node: NodeProto, said: Origin) -> Origin:
+        weights = [name for name in node.input[:] if name in self._owners]
+        # exporters store equal weights once, under one owner's name: what several nodes use is no one's
+        owners = {self._owners[name] for name in weights if self._uses[name] == 1}
+        scope = owners.pop() if len(owners) == 1 else ""
+        # TorchScript numbers the calls of one module: `/fc_1/Gemm` may be the second call of `fc`
+        if not scope or (said.known and CALL.sub("", said.scope) != scope):
+            return said
+        # a fused node has the weights of one of its parts, and the value of another
+        is_whole = node.domain in ("", "ai.onnx")
+        return Origin(scope, _enclosing(scope, self._class_of), (), known=is_whole)
+
+    def _among_neighbours(self, position: int, said: Origin) -> Origin:
+        """A node that says nothing lies in the innermost module that holds the nodes before and after it."""
+        sides = [self._nearest(position, edges) for edges in (self._before, self._after)]
+        if not all(sides):
+            return said
+        scope = _common([*sides[0], *sides[1]])
+        return Origin(scope, _enclosing(scope, self._class_of), said.frames)
+
+    def _nearest(
+        self, position: int, edges: Callable[[int], Iterable[int]], most: int = 64
+    ) -> list[str]:
+        """The scopes of the first nodes that know theirs, in one direction."""
+        scopes, seen, pending = [], {position}, list(edges(position))
+        while pending and len(seen) < most:
+            other = pending.pop()
+            if other in seen:
+                continue
+            seen.add(other)
+            said = self._said_of(other)
+            if _is_placed(said):
+                scopes.append(said.scope)
+            else:
+                pending += edges(other)
+        return scopes
+
+    def _before(self, position: int) -> list[int]:
+        makers = self._makers
+        return [makers[name] for name in self._nodes[position].input if name in makers]
+
+    def _after(self, position: int) -> list[int]:
+        return self._users.get(position, [])
+
+    @cached_property
+    def scopes(self) -> dict[str, list[int]]:
+        """Module path -> the nodes that lie directly in it."""
+        return _inverted([origin.scope] for origin in self)
+
+    @cached_property
+    def classes(self) -> dict[str, list[int]]:
+        """Class, with its package -> the nodes that lie in a module of it."""
+        return _inverted({name for _, name in origin.modules} for origin in self)
+
+    @cached_property
+    def lines(self) -> dict[tuple[str, int], list[int]]:
+        """(file, line) -> the nodes that a call there leads to."""
+        return _inverted({*origin.frames} for origin in self)
+
+    def in_scope(self, pattern: str) -> list[int]:
+        """The nodes that lie in modules; see `fits_scope`."""
+        near = (path.removesuffix(".") for path in starting(self._ordered, beginning(pattern)))
+        return _joined(self.scopes[path] for path in near if fits_scope(pattern, path))
+
+    def of_class(self, pattern: str) -> list[int]:
+        """The nodes in modules of a class; see `fits_class`."""
+        return _joined(nodes for n, nodes in self.classes.items() if fits_class(pattern, n))
+
+    def from_source(self, pattern: str) -> list[int]:
+        """The nodes that calls at a line, or in a file, lead to; see `fits_source`."""
+        return _joined(nodes for at, nodes in self.lines.items() if fits_source(pattern, *at))
+
+    @cached_property
+    def _ordered(self) -> list[str]:
+        """The module paths, each with a dot behind it."""
+        return sorted(f"{path}." for path in self.scopes)
+
+    @cached_property
+    def _some_are_placed(self) -> bool:
+        """Whether it is worth asking neighbours."""
+        return any(map(_is_placed, map(self._said_of, range(len(self)))))
+
+    @cached_property
+    def _class_of(self) -> dict[str, str]:
+        """Module path -> class, as the nodes themselves say."""
+        speaking = (position for position, n in enumerate(self._nodes) if n.metadata_props)
+        return {path: name for p in speaking for path, name in origin_of(self._nodes[p]).modules}
+
+    @cached_property
+    def _owners(self) -> dict[str, str]:
+        """Weight -> the module that its name says it belongs to."""
+        return {name: owner for name in self._weights if (owner := _owner(name))}
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return Counter(name for node in self._nodes for name in {*node.input})
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        return {name: i for i, node in enumerate(self._nodes) for name in node.output if name}
+
+    @cached_property
+    def _users(self) -> dict[int, list[int]]:
+        users: dict[int, list[int]] = {}
+        for position in range(len(self)):
+            for source in self._before(position):
+                users.setdefault(source, []).append(position)
+        return users
+
+
+def _is_placed(origin: Origin) -> bool:
+    return origin.known or bool(origin.scope)
+
+
+def _owner(name: str) -> str:
+    """The module that a parameter's name says it belongs to."""
+    return name.rpartition(".")[0] if ":" not in name and "/" not in name else ""
+
+
+def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The modules around and at a path, those whose class is known; nothing unless that of the path is."""
+    if scope not in classes:
+        return ()
+    paths = ["", *Origin(scope).around()]
+    return tuple((path, classes[path]) for path in paths if path in classes)
+
+
+def _common(scopes: Sequence[str]) -> str:
+    """The innermost module that holds them all."""
+    shared = takewhile(
+        lambda parts: len({*parts}) == 1, zip(*(s.split(".") for s in scopes), strict=False)
+    )
+    return ".".join(parts[0] for parts in shared)
+
+
+def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:
+    """Key -> the places that have it."""
+    found = defaultdict[Key, list[int]](list)
+    for place, own in enumerate(keys):
+        for key in own:
+            found[key].append(place)
+    return dict(found)
+
+
+def _joined(lists: Iterable[list[int]]) -> list[int]:
+    """What is in any of the lists, in order."""
+    several = list(lists)
+    return several[0] if len(several) == 1 else sorted({each for one in several for each in one})

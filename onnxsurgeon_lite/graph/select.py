@@ -1,0 +1,230 @@
+"""A selector string -> values or nodes.
+
+Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
+(what lies in a module), `class:LayerNorm`, `src:model.py:42`, glob. `name:` in front forces an exact name. A name held
+by both a value and a node means the kind that is asked for. Behind a body
+(`@12/body/`) any of these means values in it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnxsurgeon_lite import names
+from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.bodies import InnerGraph, Inside, at, iterations_in
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import Origin
+
+_OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
+_PLACES = ("scope:", "class:", "src:")
+
+
+@dataclass
+class Selection:
+    """Names in the order they were asked for, and what a reader should know of how they were found."""
+
+    names: list[str]
+    notes: list[str] = field(default_factory=list)
+
+
+def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = False) -> Selection:
+    """The values that list arguments mean: names, ids or operators of nodes stand for their outputs.
+
+    Args:
+        inner: whether values inside bodies (`@12/body/q`, `@12/body/q[3]`) are among them.
+
+    Raises:
+        UnknownNameError: nothing is called that.
+        AmbiguousNameError: a node with several outputs stands where one value was meant.
+        UsageError: a value is listed twice, or is inside a body where that cannot be.
+    """
+    selection = Selection([])
+    for argument in _split(index, arguments):
+        inside = None if argument in index else Inside.of(argument)
+        if inside is None:
+            selection.names += _values(index, argument, selection.notes)
+        elif inner:
+            selection.names += _inner_values(index, argument, inside, selection.notes)
+        else:
+            raise UsageError(
+                f"{argument!r} is inside a body: only values of the main graph can be taken here",
+                "run, record and expose reach inside; edit inline brings a function's values out",
+            )
+    repeated = [name for name, times in Counter(selection.names).items() if times > 1]
+    if repeated:
+        shown = ", ".join(map(repr, repeated))
+        raise UsageError(f"named more than once: {shown}", "name each value once")
+    return selection
+
+
+def select_nodes(index: GraphIndex, argument: str) -> list[int]:
+    """The nodes that one selector means; a value's name stands for its producer."""
+    exact = argument.removeprefix("name:")
+    if exact in index.named:
+        return index.named[exact]
+    if exact in index.producer:
+        return [index.producer[exact]]
+    found = _by_kind(index, argument)
+    if found is None and exact == argument:
+        fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
+        found = sorted(position for name in fits for position in index.named[name])
+    if not found:
+        known = [node.name for node in index.nodes]
+        raise UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node")
+    return found
+
+
+def select_node(index: GraphIndex, argument: str) -> int:
+    """The one node that a selector means."""
+    found = select_nodes(index, argument)
+    if len(found) > 1:
+        raise AmbiguousNameError(argument, [f"@{position}" for position in found])
+    return found[0]
+
+
+def required(name: object) -> str:
+    """The name as it is; what is no text is none.
+
+    Raises:
+        UsageError: it is a number, say.
+    """
+    if isinstance(name, str):
+        return name
+    raise UsageError(
+        f"{name!r} is no name: names are text", f"write '{name}', or '@{name}' for a node's number"
+    )
+
+
+def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> UnknownNameError:
+    """What `select_nodes` raised, where a value could have been meant as well."""
+    if ":" in argument:
+        return error  # it says what there is of that kind
+    known = [*(node.name for node in index.nodes if node.name), *index.values()]
+    return UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node or value")
+
+
+def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
+    arguments = list(arguments)
+    if not any("," in argument or "\\" in argument for argument in arguments):
+        return arguments  # nothing to split, and no need to know every name
+    return names.split(arguments, {*index.values(), *(node.name for node in index.nodes)})
+
+
+def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
+    exact = argument.removeprefix("name:")
+    for name in (argument, exact):
+        if name in index:
+            return [name]
+    named = index.named.get(exact, [])
+    if len(named) > 1:
+        raise AmbiguousNameError(argument, [f"@{position}" for position in named])
+    if named:
+        value = _only_output(index, argument, named[0])
+        notes.append(f"{argument!r} is a node: its output {value!r} was taken")
+        return [value]
+    nodes = _by_kind(index, argument)
+    if nodes and argument.startswith(_PLACES):
+        return [str(name) for position in nodes for name in index.nodes[position].output if name]
+    if nodes:
+        return [_only_output(index, argument, position) for position in nodes]
+    found = [] if nodes == [] else _globbed(index, argument)
+    if not found:
+        index.require(argument)
+    return found
+
+
+def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[str]) -> list[str]:
+    """The values in a body that a selector behind the body's path means."""
+    inner = InnerGraph.of(index, inside.position, inside.body)
+    deeper = None if inside.rest in inner.index else Inside.of(inside.rest)
+    if deeper is not None:
+        found = _inner_values(inner.index, inside.rest, deeper, notes)
+        return [f"{inside.path}/{name}" for name in found]
+    selector, iterations = iterations_in(inner.index, inside.rest)
+    try:
+        names = _values(inner.index, selector, notes)
+    except UnknownNameError as error:
+        known = [f"{inside.path}/{name}" for name in inner.values]
+        raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
+    own = [name for name in names if name not in inner.captured]
+    if not own:
+        raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
+    return [at(f"{inside.path}/{name}", iterations) for name in own]
+
+
+def _only_output(index: GraphIndex, argument: str, position: int) -> str:
+    outputs = [str(name) for name in index.nodes[position].output if name]
+    if len(outputs) != 1:
+        raise AmbiguousNameError(argument, outputs)
+    return outputs[0]
+
+
+def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
+    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them.
+
+    Raises:
+        UnknownNameError: the graph has no such operator or place.
+    """
+    if re.fullmatch(r"@\d{1,9}", argument):
+        position = int(argument[1:])
+        return [position] if position < len(index.nodes) else []
+    if argument.startswith(_PLACES):
+        return _by_place(index, argument)
+    operator = _OP.fullmatch(argument)
+    if operator is None:
+        return None
+    found = index.operators.get(operator["op"], [])
+    if not found:
+        place = f"graph {index.graph.name!r}"
+        raise UnknownNameError(operator["op"], place, sorted(index.operators), kind="operator")
+    if operator["number"] is None:
+        return found
+    return found[int(operator["number"]) :][:1]
+
+
+def _by_place(index: GraphIndex, argument: str) -> list[int]:
+    """The nodes of a module, of modules of a class, or of a source line.
+
+    Raises:
+        UnknownNameError: the model has no such place.
+    """
+    kind, _, pattern = argument.partition(":")
+    origins, known = index.origins, set[str]()
+    match kind:
+        case "scope":
+            found, what = origins.in_scope(pattern), "scope"
+            known = set() if found else {p for s in origins.scopes for p in Origin(s).around()}
+        case "class":
+            found, what = origins.of_class(pattern), "class"
+            known = set() if found else {name.rpartition(".")[2] for name in origins.classes}
+        case _:
+            found, what = origins.from_source(pattern), "source line"
+            known = set() if found else {origin.source for origin in origins} - {""}
+    if not found:
+        error = UnknownNameError(pattern, f"graph {index.graph.name!r}", sorted(known), kind=what)
+        error.hint = _instead(index, what, pattern, known) or error.hint
+        raise error
+    return found
+
+
+def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str | None:
+    """What to say of a place that the model does not have, unless it is the closest names."""
+    if not known:
+        return "PyTorch's exporters write scopes down, the dynamo one classes and lines too"
+    if what == "class" and pattern in index.operators:
+        return f"an operator is named so: 'op:{pattern}'"
+    file, _, line = pattern.rpartition(":")
+    lines = [int(other.rpartition(":")[2]) for other in known if other.startswith(f"{file}:")]
+    if what != "source line" or not line.isdecimal() or not lines:
+        return None
+    near = sorted(sorted(lines, key=lambda other: abs(other - int(line)))[:4])
+    return f"closest lines: {', '.join(f'{file}:{number}' for number in near)}"
+
+
+def _globbed(index: GraphIndex, pattern: str) -> list[str]:
+    """The values that a glob means, in the graph's order."""
+    if not names.is_glob(pattern):
+        return []
+    return [*filter(names.glob(pattern), index.values())]

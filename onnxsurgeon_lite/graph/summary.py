@@ -1,0 +1,243 @@
+"""What a model is: a summary, one node, one value, its text; no weight is read."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
+from onnx.shape_inference import InferenceError
+
+from onnxsurgeon_lite import names
+from onnxsurgeon_lite.errors import GraphError, SurgeonError
+from onnxsurgeon_lite.graph.bodies import InnerGraph, Inside, iterations_in
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.graph.scopes import UNKNOWN
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.tensors import dtypes
+
+_ELIDED_ABOVE = 16  # elements
+
+
+@dataclass
+class ValueSummary:
+    """A value with its type, and the nodes around it where asked for.
+
+    `kind` is `input`, `initializer`, `constant input` (an input with a default) or `produced`; `producer` and
+    `consumers` are described as `Conv 'name' (@3)`.
+    """
+
+    name: str
+    type: str
+    kind: str = ""
+    producer: str | None = None
+    consumers: list[str] = field(default_factory=list)
+    is_output: bool = False
+    scope: str = ""
+    class_name: str = ""
+    source: str = ""
+
+
+@dataclass
+class NodeSummary:
+    """A node: what it is, reads, makes, and where it comes from."""
+
+    id: str
+    name: str
+    op_type: str
+    domain: str
+    inputs: list[ValueSummary]
+    outputs: list[ValueSummary]
+    captured: list[str]
+    attributes: dict[str, str]
+    bodies: dict[str, int]
+    scope: str
+    class_name: str
+    source: str
+    doc_string: str
+    metadata: dict[str, str]
+
+
+@dataclass
+class ModelSummary:
+    """A model at a glance.
+
+    Attributes:
+        parameters: elements of all initializers. parameter_bytes: what they take. data_files: external ones.
+        ops: operator -> count, bodies and functions included. nodes: of the main graph.
+        subgraphs: graphs nested in nodes. dynamic_dims: symbolic dimensions of the inputs.
+    """
+
+    path: str
+    ir_version: int
+    producer: str
+    graph: str
+    opsets: dict[str, int]
+    inputs: list[ValueSummary]
+    outputs: list[ValueSummary]
+    nodes: int
+    parameters: int
+    parameter_bytes: int
+    data_files: list[str]
+    ops: dict[str, int]
+    functions: list[str]
+    subgraphs: int
+    dynamic_dims: list[str]
+    metadata: dict[str, str]
+    doc_string: str
+
+
+def summarize(model: Model) -> ModelSummary:
+    """Summarize a model."""
+    proto = model.proto
+    graphs = list(walk.graphs(proto))
+    inputs = [ValueSummary(v.name, type_text(v.type), "input") for v in proto.graph.input]
+    outputs = [ValueSummary(v.name, type_text(v.type), is_output=True) for v in proto.graph.output]
+    weights = list(walk.initializers(proto))
+    nodes = [node for graph in graphs for node in graph.node]
+    nodes += (node for function in proto.functions for node in function.node)
+    ops = Counter("::".join(filter(None, (node.domain, node.op_type))) for node in nodes)
+    symbols = (d.dim_param for v in proto.graph.input for d in v.type.tensor_type.shape.dim)
+    return ModelSummary(
+        path=str(model.path or ""),
+        ir_version=proto.ir_version,
+        producer=" ".join(filter(None, (proto.producer_name, proto.producer_version))),
+        graph=proto.graph.name,
+        opsets={opset.domain or "ai.onnx": opset.version for opset in proto.opset_import},
+        inputs=inputs,
+        outputs=outputs,
+        nodes=len(proto.graph.node),
+        parameters=sum(map(_elements, weights)),
+        parameter_bytes=sum(map(_bytes, weights)),
+        data_files=sorted(f.location for f in model.files.values() if f.location is not None),
+        ops=dict(ops.most_common()),
+        functions=["::".join(filter(None, function_key(f))) for f in proto.functions],
+        subgraphs=len(graphs) - 1,
+        dynamic_dims=list(dict.fromkeys(filter(None, symbols))),
+        metadata={entry.key: entry.value for entry in proto.metadata_props},
+        doc_string=proto.doc_string,
+    )
+
+
+def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
+    """Summarize one node of the main graph."""
+    node = index.nodes[position]
+    direct = {*node.input}
+    origin = index.origins[position]
+    return NodeSummary(
+        id=f"@{position}",
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        inputs=[summarize_value(index, name) for name in node.input if name],
+        outputs=[summarize_value(index, name) for name in node.output if name],
+        captured=[name for name in index.reads[position] if name not in direct],
+        attributes=attribute_texts(node),
+        bodies={name: len(graph.node) for name, graph in walk.bodies(node)},
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
+        doc_string=node.doc_string,
+        metadata={entry.key: entry.value for entry in node.metadata_props},
+    )
+
+
+def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
+    """Summarize one value of the main graph, or of a body (`@12/body/q`).
+
+    Raises:
+        UnknownNameError: there is no such body or value.
+    """
+    path = ""
+    while name not in index and (inside := Inside.of(name)):
+        index = InnerGraph.of(index, inside.position, inside.body).index
+        path += f"{inside.path}/"
+        name = iterations_in(index, inside.rest)[0]
+    index.require(name)
+    position = index.producer.get(name)
+    kinds = [
+        kind
+        for kind, holds in (
+            ("input", name in index.inputs),
+            ("initializer", name in index.initializers),
+            ("produced", position is not None),
+        )
+        if holds
+    ]
+    kind = index.type_of(name)
+    origin = UNKNOWN if position is None else index.origins[position]
+    return ValueSummary(
+        name=path + name,
+        type=type_text(kind) if kind is not None else "unknown type",
+        kind=" and ".join(kinds),
+        producer=None if position is None else index.describe(position, path),
+        consumers=[index.describe(user, path) for user in index.consumers.get(name, ())],
+        is_output=name in index.outputs,
+        scope=origin.scope,
+        class_name=origin.class_name,
+        source=origin.source,
+    )
+
+
+def attribute_texts(node: NodeProto) -> dict[str, str]:
+    """A node's attributes by name, as text; a long tensor or graph is abridged."""
+    texts = {}
+    for attribute in node.attribute:
+        text = str(helper.printable_attribute(attribute))
+        texts[attribute.name] = text.partition("=")[2].strip()
+    return texts
+
+
+def model_text(model: Model) -> str:
+    """The model in ONNX text syntax, weights elided."""
+    proto = ModelProto()
+    proto.CopyFrom(model.proto)
+    for tensor in walk.tensors(proto):
+        if _elements(tensor) > _ELIDED_ABOVE:
+            _elide(tensor)
+    try:
+        return names.shown_text(str(printer.to_text(proto)))
+    except (InferenceError, RuntimeError) as error:
+        raise GraphError(
+            f"the model cannot be printed: {error}", "see what is wrong with it: onnxdbg check"
+        ) from error
+
+
+def type_text(kind: TypeProto) -> str:
+    """A type as `float [batch, 3]`, `sequence of float [...]`."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"
+        case "sequence_type":
+            return f"sequence of {type_text(kind.sequence_type.elem_type)}"
+        case "optional_type":
+            return f"optional {type_text(kind.optional_type.elem_type)}"
+        case None:
+            return "unknown type"
+        case other:
+            return str(other).removesuffix("_type")
+
+
+def _elide(tensor: TensorProto) -> None:
+    """The text syntax shows an external tensor's entries; they say how much is left out."""
+    elided = TensorProto(
+        name=tensor.name,
+        dims=tensor.dims,
+        data_type=tensor.data_type,
+        data_location=TensorProto.EXTERNAL,
+    )
+    elided.external_data.add(key="elided", value=f"{_bytes(tensor)} bytes")
+    tensor.CopyFrom(elided)
+
+
+def _elements(tensor: TensorProto) -> int:
+    return math.prod(tensor.dims)
+
+
+def _bytes(tensor: TensorProto) -> int:
+    if tensor.data_type == TensorProto.STRING:
+        return sum(map(len, tensor.string_data))
+    try:
+        return dtypes.byte_count(tensor.data_type, tensor.dims)
+    except SurgeonError:
+        return 0

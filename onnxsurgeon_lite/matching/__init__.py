@@ -1,0 +1,1 @@
+"""Two things side by side: sets, nodes, values, weights, models; proofs that they agree."""

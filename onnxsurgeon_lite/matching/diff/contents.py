@@ -1,0 +1,105 @@
+"""Whether two tensors hold the same, read side by side in blocks and only where that is not known already."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.matching.diff.result import TensorDifference
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.comparison import Numbers, Tolerance
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_BLOCK = 1 << 20  # bytes
+
+
+@dataclass
+class Contents:
+    """Compares tensors of two models; a place in a file that was compared once is not read again."""
+
+    tolerance: Tolerance | None
+    _known: dict[tuple[object, ...], TensorDifference | None] = field(default_factory=dict)
+
+    def compare(
+        self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
+    ) -> TensorDifference | None:
+        """How two tensors of one dtype and shape differ, None when they do not.
+
+        Raises:
+            SourceChangedError: a file changed after its model was loaded.
+        """
+        if tensor.data_type == TensorProto.STRING:
+            return _compare_strings(tensor, other)
+        if not (is_external(tensor) and is_external(other)):
+            return self._compare(model, tensor, other_model, other)
+        place = (_place(model, tensor), _place(other_model, other))
+        if place[0] == place[1]:
+            return None
+        key = (*place, tensor.data_type, *tensor.dims)
+        if key not in self._known:
+            self._known[key] = self._compare(model, tensor, other_model, other)
+        return self._known[key]
+
+    def _compare(
+        self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
+    ) -> TensorDifference | None:
+        elements = math.prod(tensor.dims)
+        seen = differing = exceeding = 0
+        max_abs, equal = 0.0, True
+        for mine, theirs in zip(_blocks(model, tensor), _blocks(other_model, other), strict=True):
+            count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))
+            seen += count
+            if mine == theirs:
+                continue
+            equal = False
+            x, y = (dtypes.decode(tensor.data_type, [count], block) for block in (mine, theirs))
+            unequal = (x != y) & ~((x != x) & (y != y))
+            differing += int(np.count_nonzero(unequal))
+            with np.errstate(all="ignore"):
+                y = _wide(y)
+                error = np.abs(_wide(x) - y)
+                max_abs = max(max_abs, float(np.max(error, where=np.isfinite(error), initial=0)))
+                if self.tolerance is not None:
+                    allowed = self.tolerance.atol + self.tolerance.rtol * np.abs(y)
+                    exceeding += int(np.count_nonzero(unequal & ~(error <= allowed)))
+        if equal or (self.tolerance is not None and not exceeding):
+            return None
+        over = None if self.tolerance is None else exceeding
+        return TensorDifference(elements, differing, max_abs, over)
+
+
+def _place(model: Model, tensor: TensorProto) -> tuple[str, int, int]:
+    file, offset, length = model.span(tensor)
+    return str(file.path), offset, length
+
+
+def _bytes_of(data_type: int, elements: int) -> int:
+    return dtypes.byte_count(data_type, [elements])
+
+
+def _blocks(model: Model, tensor: TensorProto) -> Iterator[bytes]:
+    if is_external(tensor):
+        file, offset, _ = model.span(tensor)
+        yield from file.blocks(offset, _bytes_of(tensor.data_type, math.prod(tensor.dims)), _BLOCK)
+        return
+    raw = model.raw(tensor)
+    for start in range(0, len(raw), _BLOCK):
+        yield raw[start : start + _BLOCK]
+
+
+def _wide(array: Array) -> Numbers:
+    """Numbers that can be subtracted."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    return array.astype(np.float32 if array.dtype == np.float32 else np.float64, copy=False)
+
+
+def _compare_strings(tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
+    pairs = zip(tensor.string_data, other.string_data, strict=False)
+    differing = sum(mine != theirs for mine, theirs in pairs)
+    differing += abs(len(tensor.string_data) - len(other.string_data))
+    return TensorDifference(len(tensor.string_data), differing, 0.0) if differing else None

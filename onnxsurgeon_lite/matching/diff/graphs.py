@@ -1,0 +1,314 @@
+"""The differences of two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
+
+from onnxsurgeon_lite.graph.index import call_key
+from onnxsurgeon_lite.graph.summary import attribute_texts, type_text
+from onnxsurgeon_lite.matching.diff.contents import Contents
+from onnxsurgeon_lite.matching.diff.protos import (
+    DimNames,
+    attribute_key,
+    entry_changes,
+    tensor_changes,
+    tensor_text,
+    text_changes,
+    type_change,
+)
+from onnxsurgeon_lite.matching.diff.result import Change, Difference, TensorDifference
+from onnxsurgeon_lite.matching.diff.subjects import (
+    Initializer,
+    leaf_kind,
+    named,
+    operator_text,
+    place_of,
+    producer_text,
+    quoted,
+    tensor_kind,
+    unpaired,
+    zipped,
+)
+from onnxsurgeon_lite.matching.diff.unread import left_over
+from onnxsurgeon_lite.matching.diff.wiring import Wiring
+from onnxsurgeon_lite.matching.nodes import Alignment, Scope, align
+from onnxsurgeon_lite.model import Model, walk
+
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+@dataclass
+class Context:
+    """What all the graphs of two models share while they are compared.
+
+    Attributes:
+        renamed: pairs of names that differ, by kind.
+        untyped: per model, how many values it declares no type of while the other does.
+    """
+
+    models: tuple[Model, Model]
+    contents: Contents
+    dims: DimNames = field(default_factory=DimNames)
+    renamed: dict[str, dict[str, str]] = field(default_factory=dict)
+    untyped: list[int] = field(default_factory=lambda: [0, 0])
+
+    def rename(self, kind: str, name: str, other: str) -> None:
+        """Keep note of names that differ."""
+        if name and name != other:
+            self.renamed.setdefault(kind, {})[name] = other
+
+    def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
+        """How the contents of two tensors of one dtype and shape differ."""
+        first, second = self.models
+        return self.contents.compare(first, tensor, second, other)
+
+
+class GraphDiff:
+    """Two graphs side by side; the nodes are paired when it is made."""
+
+    def __init__(
+        self,
+        context: Context,
+        scopes: tuple[Scope, Scope],
+        outer: Wiring | None = None,
+        known: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        self.context = context
+        self.scopes = first, second = scopes
+        needed = {n for p in range(len(first.reads)) for n in first.needs(p)} if outer else set()
+        outside = outer.counterparts(n for n in needed if n not in first.index) if outer else {}
+        self.alignment: Alignment = align(first, second, outside, known)
+        self.wiring = Wiring(self.alignment, outer)
+
+    def differences(self) -> Iterator[Difference]:
+        """Everything that differs, in bodies too."""
+        first, second = self.scopes
+        for position in self.alignment.removed:
+            yield unpaired(first, position, "removed")
+        for position in self.alignment.added:
+            yield unpaired(second, position, "added")
+        pairs = sorted(self.alignment.nodes.items())
+        for a, b in pairs:
+            changes = tuple(self._node(a, b))
+            if changes:
+                ids = first.node_id(a), second.node_id(b)
+                place = place_of(second, b)
+                yield Difference("changed", "node", first.describe(a), *ids, changes, place=place)
+        yield from self._ends("input")
+        yield from self._ends("output")
+        for a, b in pairs:
+            if first.index.nodes[a].attribute:
+                yield from self._bodies(a, b)
+        yield from self._initializers()
+        yield from self._declarations()
+
+    def _node(self, a: int, b: int) -> Iterator[Change]:
+        first, second = self.scopes
+        node, other = first.index.nodes[a], second.index.nodes[b]
+        if call_key(node) != call_key(other):
+            yield Change("operator", operator_text(node), operator_text(other))
+        if node.attribute or other.attribute:
+            yield from self._attributes(node, other)
+        for slot, (name, value) in enumerate(zipped(first.reads[a], second.reads[b])):
+            if not self.wiring.corresponds(name, value):
+                yield Change(f"input {slot}", quoted(name), quoted(value))
+        for slot, (name, value) in enumerate(zipped(first.makes[a], second.makes[b])):
+            if bool(name) == bool(value):
+                self.context.rename("values", name, value)
+            else:
+                yield Change(f"output {slot}", quoted(name), quoted(value))
+        self.context.rename("nodes", node.name, other.name)
+        yield from text_changes(node, other)
+
+    def _attributes(self, node: NodeProto, other: NodeProto) -> Iterator[Change]:
+        mine, theirs = ({a.name: a for a in n.attribute} for n in (node, other))
+        for name in dict.fromkeys((*mine, *theirs)):
+            one, two = mine.get(name), theirs.get(name)
+            if one is not None and two is not None:
+                if one.type == two.type == AttributeProto.TENSOR:
+                    yield from self._tensor(one.t, two.t, f"attribute {name}")
+                    continue
+                if one.type == two.type in _GRAPHS or attribute_key(one) == attribute_key(two):
+                    continue
+            texts = (attribute_texts(n).get(name, "") for n in (node, other))
+            yield Change(f"attribute {name}", *texts)
+
+    def _tensor(self, tensor: TensorProto, other: TensorProto, what: str) -> Iterator[Change]:
+        changes = tensor_changes(tensor, other)
+        for change in changes:
+            yield Change(f"{what} {change.what}", change.before, change.after)
+        if any(change.what in ("dtype", "shape") for change in changes):
+            return
+        found = self.context.compare(tensor, other)
+        if found is not None:
+            texts = (
+                tensor_text(m, t) for m, t in zip(self.context.models, (tensor, other), strict=True)
+            )
+            yield Change(what, *texts) if found.elements <= 8 else Change(f"{what} {found}")
+
+    def _bodies(self, a: int, b: int) -> Iterator[Difference]:
+        first, second = self.scopes
+        mine, theirs = (
+            dict(walk.bodies(scope.index.nodes[p])) for scope, p in ((first, a), (second, b))
+        )
+        for name in [name for name in mine if name in theirs]:
+            scopes = (
+                Scope.of_body(first.model, mine[name], f"{first.node_id(a)}/{name}"),
+                Scope.of_body(second.model, theirs[name], f"{second.node_id(b)}/{name}"),
+            )
+            yield from GraphDiff(self.context, scopes, self.wiring).differences()
+
+    # inputs and outputs
+
+    def _ends(self, kind: Literal["input", "output"]) -> Iterator[Difference]:
+        first, second = self.scopes
+        mine = dict(first.index.inputs if kind == "input" else first.index.outputs)
+        theirs = dict(second.index.inputs if kind == "input" else second.index.outputs)
+        for name, other in self._paired(list(mine), list(theirs), kind):
+            changes = self._value(mine.pop(name), theirs.pop(other))
+            if kind == "output" and not self.wiring.corresponds(name, other):
+                changes.append(
+                    Change("comes from", *map(producer_text, self.scopes, (name, other)))
+                )
+            self.context.rename(f"{kind}s", name, other)
+            if changes:
+                yield Difference("changed", kind, self._subject(name), name, other, tuple(changes))
+        told = {name for pair in self.wiring.replaced for name in pair}
+        for left, status in ((mine, "removed"), (theirs, "added")):
+            for name, info in left.items():
+                if name not in told:
+                    yield named(status, kind, self._subject(name), name, type_text(info.type))
+
+    def _paired(self, mine: list[str], theirs: list[str], kind: str) -> list[tuple[str, str]]:
+        """By place in bodies; else by what matching found, then by name, then in order."""
+        if self.scopes[0].positional:
+            return list(zip(mine, theirs, strict=False))
+        values, free = self.alignment.values, dict.fromkeys(theirs)
+        pairs: dict[str, str] = {}
+        names = [(n, n) for n in mine]
+        for name, other in (
+            *(names if kind == "output" else ()),
+            *((n, values.get(n, "")) for n in mine),
+            *names,
+        ):
+            if name not in pairs and other in free:
+                pairs[name] = other
+                del free[other]
+        left = [name for name in mine if name not in pairs and name not in values]
+        new = [name for name in free if name not in self.wiring.back]
+        if len(left) == len(new) and kind == "output":
+            pairs.update(zip(left, new, strict=True))
+        return list(pairs.items())
+
+    def _value(self, info: ValueInfoProto, other: ValueInfoProto) -> list[Change]:
+        changes = text_changes(info, other)
+        if info.HasField("type") and other.HasField("type"):
+            changes += type_change(info.type, other.type, self.context.dims)
+        elif info.HasField("type") or other.HasField("type"):
+            self.context.untyped[info.HasField("type")] += 1
+        return changes
+
+    # initializers
+
+    def _initializers(self) -> Iterator[Difference]:
+        mine, theirs = (dict(scope.index.initializers) for scope in self.scopes)
+        pairs = [*self.wiring.constants, *left_over(self.scopes, self.wiring.constants)]
+        seen: tuple[set[str], set[str]] = (set(), set())
+        for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
+            if other in seen[1] and name not in seen[0]:  # several became one
+                yield named(
+                    "removed", "initializer", self._subject(name), name, tensor_kind(mine[name])
+                )
+            if name in seen[0] and other not in seen[1]:  # one became several
+                yield named(
+                    "added", "initializer", self._subject(other), other, tensor_kind(theirs[other])
+                )
+            yield from self._initializer(name, mine[name], other, theirs[other])
+            seen[0].add(name)
+            seen[1].add(other)
+        for name, other in self.wiring.replaced:
+            kinds = (leaf_kind(s, n) for s, n in zip(self.scopes, (name, other), strict=True))
+            yield Difference(
+                "changed", "initializer", repr(name), name, other, (Change("kind", *kinds),)
+            )
+        told = [{p[i] for p in (*pairs, *self.wiring.replaced)} for i in (0, 1)]
+        for tensors, gone, status in ((mine, told[0], "removed"), (theirs, told[1], "added")):
+            for name, tensor in tensors.items():
+                if name not in gone:
+                    yield named(
+                        status, "initializer", self._subject(name), name, tensor_kind(tensor)
+                    )
+
+    def _initializer(
+        self, name: str, tensor: Initializer, other_name: str, other: Initializer
+    ) -> Iterator[Difference]:
+        first, second = self.scopes
+        changes: list[Change] = []
+        contents = None
+        self.context.rename("initializers", name, other_name)
+        if isinstance(tensor, TensorProto) and isinstance(other, TensorProto):
+            changes = tensor_changes(tensor, other)
+            if (tensor.data_type, *tensor.dims) == (other.data_type, *other.dims):
+                contents = self.context.compare(tensor, other)
+        elif isinstance(tensor, SparseTensorProto) and isinstance(other, SparseTensorProto):
+            changes += self._tensor(tensor.values, other.values, "values")
+            changes += self._tensor(tensor.indices, other.indices, "indices")
+        else:
+            changes.append(Change("kind", tensor_kind(tensor), tensor_kind(other)))
+        kinds = leaf_kind(first, name), leaf_kind(second, other_name)
+        if kinds[0] != kinds[1]:
+            changes.append(Change("kind", *kinds))
+        if contents is not None:
+            changes.append(Change(str(contents)))
+        if changes:
+            subject = f"{self._subject(name)} ({tensor_kind(tensor)})"
+            yield Difference(
+                "changed", "initializer", subject, name, other_name, tuple(changes), contents
+            )
+
+    # declarations
+
+    def _declarations(self) -> Iterator[Difference]:
+        first, second = (scope.index.graph for scope in self.scopes)
+        mine, theirs = ({info.name: info for info in g.value_info} for g in (first, second))
+        for name, other in self.alignment.values.items():
+            one, two = mine.get(name), theirs.get(other)
+            if one is not None and two is not None:
+                changes = tuple(self._value(one, two))
+                if changes:
+                    yield Difference("changed", "value", self._subject(name), name, other, changes)
+            elif one is not None or two is not None:
+                self.context.untyped[one is not None] += 1
+        yield from self._annotations()
+        changes = tuple(text_changes(first, second))
+        if changes:
+            yield Difference("changed", "metadata", f"graph {first.name!r}", changes=changes)
+
+    def _annotations(self) -> Iterator[Difference]:
+        first, second = (
+            {
+                a.tensor_name: {e.key: e.value for e in a.quant_parameter_tensor_names}
+                for a in scope.index.graph.quantization_annotation
+            }
+            for scope in self.scopes
+        )
+        renamed = {**self.alignment.values, **dict(list(self.wiring.constants))}
+        mine = {
+            renamed.get(name, name): {key: renamed.get(v, v) for key, v in parameters.items()}
+            for name, parameters in first.items()
+        }
+        for name in dict.fromkeys((*mine, *second)):
+            changes = entry_changes("parameter", mine.get(name, {}), second.get(name, {}))
+            if changes or (name in mine) != (name in second):
+                yield Difference(
+                    "changed",
+                    "metadata",
+                    f"quantization annotation of {name!r}",
+                    changes=tuple(changes),
+                )
+
+    def _subject(self, name: str) -> str:
+        path = self.scopes[0].path
+        return f"{name!r} in {path}" if path else repr(name)

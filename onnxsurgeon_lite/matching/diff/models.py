@@ -1,0 +1,170 @@
+"""Two whole models: their graphs, functions, opsets, metadata."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeVar
+
+from onnx import FunctionProto, ModelProto, TrainingInfoProto
+
+from onnxsurgeon_lite.graph.index import check_functions, function_key
+from onnxsurgeon_lite.matching.diff.contents import Contents
+from onnxsurgeon_lite.matching.diff.graphs import Context, GraphDiff
+from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
+from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
+from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
+from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+
+K = TypeVar("K")
+V = TypeVar("V")
+_SMALL = 2000  # nodes that are compared whole after each edit
+_HEADER = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
+
+
+def diff(
+    first: Model,
+    second: Model,
+    tolerance: Tolerance | None = None,
+    known: Iterable[tuple[int, int]] = (),
+) -> ModelDiff:
+    """What two models differ in, by structure: names and the order of nodes do not count.
+
+    Contents of tensors are read only where both models have one of the same dtype and shape in different places.
+
+    Args:
+        tolerance: of initializers and other constants; None means that every bit counts.
+        known: pairs of positions that are the same node, whatever the structure says.
+
+    Raises:
+        GraphError: a cycle, two producers of one value, a function that calls itself.
+        SourceChangedError: a file changed after its model was loaded.
+    """
+    whole = Trimmed((Scope.of(first), Scope.of(second)), list(known))
+    return _diff(Context((first, second), Contents(tolerance)), whole)
+
+
+def edit_diff(before: Model, after: Model) -> ModelDiff | None:
+    """What an edit changed; None where that is too much, in a large graph, to be told in the time of an edit.
+
+    Raises:
+        GraphError: as for `diff`.
+    """
+    sides = before.proto, after.proto
+    if max(len(proto.graph.node) for proto in sides) <= _SMALL:
+        return diff(before, after)
+    if any(proto.training_info for proto in sides):  # its graphs read values of the main one
+        return diff(before, after)
+    trimmed = trim(before, after)
+    return None if trimmed is None else _diff(Context((before, after), Contents(None)), trimmed)
+
+
+def _diff(context: Context, graphs: Trimmed) -> ModelDiff:
+    for model in context.models:
+        check_functions(model.proto)
+    differences = list(_model_differences(context, graphs))
+    return ModelDiff(not differences, differences, context.renamed, _notes(context))
+
+
+def _model_differences(context: Context, graphs: Trimmed) -> Iterator[Difference]:
+    first, second = (model.proto for model in context.models)
+    for domain, versions in _pairs(_opsets(first), _opsets(second)):
+        if versions[0] != versions[1]:
+            change = Change("version", *(version or "" for version in versions))
+            yield Difference(_status(*versions), "opset", domain, changes=(change,))
+    header = [
+        Change(name.replace("_", " "), str(getattr(first, name)), str(getattr(second, name)))
+        for name in _HEADER
+        if getattr(first, name) != getattr(second, name)
+    ]
+    header += text_changes(first, second)
+    for change in header:
+        yield Difference("changed", "metadata", "model", changes=(change,))
+    main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
+    yield from main.differences()
+    yield from _functions(context)
+    yield from _training(context, main)
+
+
+def _functions(context: Context) -> Iterator[Difference]:
+    mine, theirs = ({function_key(f): f for f in m.proto.functions} for m in context.models)
+    for key, (one, two) in _pairs(mine, theirs):
+        name = repr("::".join(filter(None, key)))
+        if one is None or two is None:
+            yield Difference(_status(one, two), "function", name)
+            continue
+        changes = tuple(_function_changes(one, two))
+        if changes:
+            yield Difference("changed", "function", name, changes=changes)
+        first, second = context.models
+        scopes = Scope.of_function(first, one), Scope.of_function(second, two)
+        yield from GraphDiff(context, scopes).differences()
+
+
+def _function_changes(one: FunctionProto, two: FunctionProto) -> Iterator[Change]:
+    for domain, versions in _pairs(_opsets(one), _opsets(two)):
+        if versions[0] != versions[1]:
+            yield Change(f"opset {domain}", *(v or "" for v in versions))
+    declared = [
+        {**dict.fromkeys(f.attribute, ""), **{a.name: str(a) for a in f.attribute_proto}}
+        for f in (one, two)
+    ]
+    yield from entry_changes("attribute", *declared)
+    yield from text_changes(one, two)
+
+
+def _training(context: Context, main: GraphDiff) -> Iterator[Difference]:
+    first, second = (model.proto.training_info for model in context.models)
+    if len(first) != len(second):
+        change = Change("steps", str(len(first)), str(len(second)))
+        yield Difference("changed", "model", "training info", changes=(change,))
+    for number, (one, two) in enumerate(zip(first, second, strict=False)):
+        for part in ("initialization", "algorithm"):
+            scopes = (
+                Scope.of_body(context.models[0], getattr(one, part), f"training:{number}/{part}"),
+                Scope.of_body(context.models[1], getattr(two, part), f"training:{number}/{part}"),
+            )
+            yield from GraphDiff(context, scopes, main.wiring).differences()
+        for part in ("initialization_binding", "update_binding"):
+            changes = tuple(entry_changes(part.replace("_", " "), *_bindings(main, one, two, part)))
+            if changes:
+                yield Difference("changed", "model", "training info", changes=changes)
+
+
+def _bindings(
+    main: GraphDiff, one: TrainingInfoProto, two: TrainingInfoProto, part: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Initializer -> the value of the training graph that is put there, in the second model's names."""
+    mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
+    names = main.wiring.counterparts([*mine, *mine.values()])
+    return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
+
+
+def _notes(context: Context) -> list[str]:
+    """What does not count: names, and types that could be inferred."""
+    notes = []
+    if context.renamed:
+        counts = (
+            f"{len(names)} {kind[:-1] if len(names) == 1 else kind}"
+            for kind, names in context.renamed.items()
+        )
+        notes.append(f"named differently: {', '.join(counts)}")
+    for number, which in zip(context.untyped, ("first", "second"), strict=True):
+        if number:
+            notes.append(f"the {which} model declares no type of {number} values, the other does")
+    return notes
+
+
+def _status(one: object, two: object) -> Literal["added", "removed", "changed"]:
+    return "added" if one is None else "removed" if two is None else "changed"
+
+
+def _opsets(holder: ModelProto | FunctionProto) -> dict[str, str]:
+    return {opset.domain or "ai.onnx": str(opset.version) for opset in holder.opset_import}
+
+
+def _pairs(
+    mine: Mapping[K, V], theirs: Mapping[K, V]
+) -> Iterator[tuple[K, tuple[V | None, V | None]]]:
+    for key in dict.fromkeys((*mine, *theirs)):
+        yield key, (mine.get(key), theirs.get(key))

@@ -1,0 +1,79 @@
+"""How a difference says what it is about."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from onnx import NodeProto, SparseTensorProto, TensorProto
+
+from onnxsurgeon_lite.matching.diff.result import Change, Difference
+from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.tensors.dtypes import dtype_name
+
+Initializer = TensorProto | SparseTensorProto
+
+
+def unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -> Difference:
+    """A node that only one graph has, with the values around it."""
+    reads = ", ".join(map(repr, scope.needs(position)))
+    makes = ", ".join(map(repr, filter(None, scope.makes[position])))
+    around = tuple(
+        Change(f"{what} {names}") for what, names in (("reads", reads), ("makes", makes)) if names
+    )
+    node = scope.node_id(position)
+    ids = (node, "") if status == "removed" else ("", node)
+    place = place_of(scope, position)
+    return Difference(status, "node", scope.describe(position), *ids, around, place=place)
+
+
+def place_of(scope: Scope, position: int) -> str:
+    """Where a node comes from, if its exporter says class or line; names and weights show the rest themselves."""
+    origin = scope.index.origins[position]
+    return str(origin) if origin.modules or origin.frames else ""
+
+
+def named(
+    status: str, kind: Literal["input", "output", "initializer"], subject: str, name: str, text: str
+) -> Difference:
+    """An input, output or initializer that only one graph has."""
+    if status == "removed":
+        return Difference("removed", kind, f"{subject} ({text})", before=name)
+    return Difference("added", kind, f"{subject} ({text})", after=name)
+
+
+def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Slot by slot; '' where one has fewer."""
+    for slot in range(max(len(names), len(others))):
+        yield (
+            names[slot] if slot < len(names) else "",
+            others[slot] if slot < len(others) else "",
+        )
+
+
+def operator_text(node: NodeProto) -> str:
+    """`domain::op_type`, with the overload."""
+    return "::".join(filter(None, (node.domain, node.op_type, node.overload)))
+
+
+def producer_text(scope: Scope, name: str) -> str:
+    """The node that a value comes from, or the value."""
+    position = scope.index.producer.get(name)
+    return repr(name) if position is None else scope.describe(position)
+
+
+def leaf_kind(scope: Scope, name: str) -> str:
+    """What a value is that no node makes."""
+    if name not in scope.index.initializers:
+        return "input"
+    return "input with a default" if name in scope.index.inputs else "initializer"
+
+
+def tensor_kind(tensor: Initializer) -> str:
+    """Dtype and shape."""
+    if isinstance(tensor, SparseTensorProto):
+        return f"sparse {list(tensor.dims)}"
+    return f"{dtype_name(tensor.data_type)} {list(tensor.dims)}"
+
+
+def quoted(name: str) -> str:
+    """The name, or nothing for an omitted value."""
+    return repr(name) if name else ""

@@ -1,0 +1,177 @@
+"""Of two models of which one was made from the other: what lies around their differences.
+
+A node of the same bytes on both sides, names of values included, is the same node. Those that touch nothing that
+differs are left out; values that they make are inputs of what is left.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from operator import ne
+from typing import TypeVar
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.wire import mentioning
+
+_Named = TypeVar("_Named", TensorProto, ValueInfoProto)
+_MOST = 64  # values around which something differs; each is looked for in all the nodes
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What is left of two graphs, and what is the same in both: positions of nodes, names of initializers."""
+
+    scopes: tuple[Scope, Scope]
+    pairs: list[tuple[int, int]] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
+
+
+def trim(first: Model, second: Model) -> Trimmed | None:
+    """The main graphs without what is the same in both; None where much of them differs."""
+    if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
+        return None
+    one, two = sides = _Side(first), _Side(second)
+    if _is_crowd(one.graph.value_info, two.graph.value_info):
+        return None
+    redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
+    if len(redeclared) > _MOST:
+        return None
+    same = _same(one, two)
+    paired = set(same.values())
+    one.kept = [i for i in range(len(one.nodes)) if i not in same]
+    two.kept = [i for i in range(len(two.nodes)) if i not in paired]
+    if max(len(one.kept), len(two.kept)) > _MOST:
+        return None
+    made = {name for side in sides for node in side.left for name in node.output if name}
+    leaves = {name for _, name in one.leaves ^ two.leaves}
+    if len(made | leaves | redeclared) > _MOST:
+        return None
+    others = made | redeclared
+    touched = same.keys() & one.mentioning(others | leaves)
+    touched = _without_crowds(one, touched, leaves - others, others)
+    one.kept = sorted({*one.kept, *touched})
+    two.kept = sorted({*two.kept, *(same[i] for i in touched)})
+    needed = one.needs | two.needs
+    outer = needed - one.own - two.own
+    unequal = {t.name for t in _unequal(one.graph.initializer, two.graph.initializer)}
+    constants = {n for kind, n in one.leaves & two.leaves if kind == "initializer" and n in needed}
+    needed |= unequal
+    scopes = one.scope(needed, outer), two.scope(needed, outer)
+    places = {position: place for place, position in enumerate(two.kept)}
+    pairs = [(place, places[same[i]]) for place, i in enumerate(one.kept) if i in same]
+    return Trimmed(scopes, pairs, constants - unequal)
+
+
+def _same(one: "_Side", two: "_Side") -> dict[int, int]:
+    """The nodes of the same bytes: where they are in the first graph, and in the second."""
+    count = min(len(one.nodes), len(two.nodes))
+    head = next((i for i, differ in enumerate(map(ne, one.nodes, two.nodes)) if differ), count)
+    backwards = map(ne, reversed(one.nodes), reversed(two.nodes))
+    tail = next((i for i, differ in enumerate(backwards) if differ), count)
+    tail = min(tail, count - head)
+    shift = len(two.nodes) - len(one.nodes)
+    last = range(len(one.nodes) - tail, len(one.nodes))
+    same = {i: i for i in range(head)} | {i: i + shift for i in last}
+    where = {two.nodes[i].SerializeToString(): i for i in range(head, len(two.nodes) - tail)}
+    for i in range(head, last.start):
+        place = where.get(one.nodes[i].SerializeToString())
+        if place is not None:
+            same[i] = place
+    return same
+
+
+def _is_crowd(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
+    """Whether more than a few are not what they were, each in its place."""
+    pairs = zip(mine, theirs, strict=False)
+    changed = (one for one, two in pairs if one != two and one.name == two.name)
+    return len(list(islice(changed, _MOST + 1))) > _MOST
+
+
+def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Named]:
+    """The messages that only one side has."""
+    if len(mine) == len(theirs):  # as a rule they are in one order, and most of them equal
+        pairs = [pair for pair in zip(mine, theirs, strict=True) if ne(*pair)]
+        mine, theirs = [one for one, _ in pairs], [two for _, two in pairs]
+    sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
+    for side, other in (sides, reversed(sides)):
+        yield from (message for encoded, message in side.items() if encoded not in other)
+
+
+def _without_crowds(
+    side: "_Side", touched: Set[int], leaves: set[str], others: set[str]
+) -> set[int]:
+    """Without most of many readers of a leaf: by that alone, the same node has no difference."""
+    if len(touched) <= _MOST:
+        return set(touched)
+    readers = Counter[str]()
+    kept = set()
+    for position in sorted(touched):
+        node = side.nodes[position]
+        read = leaves.intersection(node.input)
+        more = node.attribute or not read or not others.isdisjoint((*node.input, *node.output))
+        if more or any(readers[name] < _MOST for name in read):
+            kept.add(position)
+            readers.update(read)
+    return kept
+
+
+class _Side:
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.graph = model.proto.graph
+        self.nodes = list(self.graph.node)
+        self.kept: list[int] = []
+
+    def mentioning(self, names: Set[str]) -> list[int]:
+        """The nodes that hold one of these names."""
+        return mentioning([node.SerializeToString() for node in self.nodes], names) if names else []
+
+    @property
+    def left(self) -> list[NodeProto]:
+        """The nodes that are kept."""
+        return [self.nodes[position] for position in self.kept]
+
+    @cached_property
+    def leaves(self) -> set[tuple[str, str]]:
+        """(kind, name) of what no node makes."""
+        return {
+            *(("input", value.name) for value in self.graph.input),
+            *(("initializer", tensor.name) for tensor in self.graph.initializer),
+            *(("initializer", sparse.values.name) for sparse in self.graph.sparse_initializer),
+        }
+
+    @property
+    def own(self) -> set[str]:
+        """The values that the kept nodes make, and those that no node makes."""
+        made = {name for node in self.left for name in node.output}
+        return made | {name for _, name in self.leaves}
+
+    @property
+    def needs(self) -> set[str]:
+        """The values that the kept nodes read and the graph gives."""
+        read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
+        return read | {value.name for value in self.graph.output}
+
+    def scope(self, needed: Set[str], outer: Set[str]) -> Scope:
+        """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
+        proto = ModelProto()
+        graph = proto.graph
+        for kind, value in self.graph.ListFields():
+            if kind.name in ("name", "doc_string"):
+                setattr(graph, kind.name, value)
+            elif kind.name not in ("node", "initializer", "value_info"):
+                getattr(graph, kind.name).extend(value)
+        graph.node.extend(self.left)
+        for name in sorted(outer):
+            graph.input.add(name=name)
+        wanted = needed | {value.name for value in graph.input}
+        graph.initializer.extend(t for t in self.graph.initializer if t.name in wanted)
+        made = {name for node in graph.node for name in node.output}
+        graph.value_info.extend(v for v in self.graph.value_info if v.name in made)
+        return Scope.of(self.model.with_proto(proto), self.kept)

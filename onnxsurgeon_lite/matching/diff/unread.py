@@ -1,0 +1,61 @@
+"""Initializers that no paired node reads, side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
+
+from onnx import TensorProto
+
+from onnxsurgeon_lite.matching.diff.subjects import tensor_kind
+from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.model.storage.listing import fingerprint
+
+
+def left_over(
+    scopes: tuple[Scope, Scope], paired: dict[tuple[str, str], None]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of them: of one name; or without any reader and of one kind, those first that hold the same."""
+    first, second = (scope.index.initializers for scope in scopes)
+    free = first.keys() - {a for a, _ in paired}
+    others = second.keys() - {b for _, b in paired}
+    common = free & others
+    yield from ((name, name) for name in first if name in common)
+    candidates = _by_kind(scopes[1], others - common)
+    for kind, names in _by_kind(scopes[0], free - common).items():
+        yield from _alike(scopes, names, candidates.get(kind, []))
+
+
+def _by_kind(scope: Scope, names: Set[str]) -> dict[str, list[str]]:
+    """Dtype and shape -> those that nothing reads, in the file's order."""
+    found = defaultdict[str, list[str]](list)
+    for name, tensor in scope.index.initializers.items():
+        if name in names and name not in scope.uses:
+            found[tensor_kind(tensor)].append(name)
+    return found
+
+
+def _alike(
+    scopes: tuple[Scope, Scope], names: Sequence[str], others: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Pairs of those that hold the same bytes, then of what is left, in order."""
+    left, rest = list(names), dict.fromkeys(others)
+    if rest and len(names) + len(others) > 2:
+        holding = defaultdict[str, list[str]](list)
+        for other in others:
+            holding[_digest(scopes[1], other)].append(other)
+        left = []
+        for name in names:
+            same = holding[_digest(scopes[0], name)]
+            if same:
+                del rest[same[0]]
+                yield name, same.pop(0)
+            else:
+                left.append(name)
+    yield from zip(left, rest, strict=False)
+
+
+def _digest(scope: Scope, name: str) -> str:
+    """Equal for tensors that hold the same; of strings and sparse ones the same for all, which leaves their order."""
+    tensor = scope.index.initializers[name]
+    if not isinstance(tensor, TensorProto) or tensor.data_type == TensorProto.STRING:
+        return ""
+    return fingerprint(scope.model, tensor)

@@ -1,0 +1,95 @@
+"""Which value of one graph is which of another, once the nodes are paired."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnxsurgeon_lite.matching.nodes import Alignment, Scope
+
+_LOOKED_THROUGH = 256  # unpaired nodes: what is rewired across more of them is told by these nodes
+
+
+@dataclass
+class Wiring:
+    """The values of two graphs, those of the enclosing graphs behind them.
+
+    Attributes:
+        constants: corresponding initializers, (first, second), as paired nodes read them.
+        replaced: an initializer and the input that took its place, or the other way round.
+    """
+
+    alignment: Alignment
+    outer: "Wiring | None" = None
+    constants: dict[tuple[str, str], None] = field(default_factory=dict)
+    replaced: dict[tuple[str, str], None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        alignment = self.alignment
+        self.scopes = (alignment.first, alignment.second)
+        self.back = {other: name for name, other in alignment.values.items()}
+        self.unpaired = (set(alignment.removed), set(alignment.added))
+
+    def corresponds(self, name: str, other: str) -> bool:
+        """Whether two values are the same one, or what set them apart is told by another difference."""
+        if not name and not other:
+            return True
+        values = self.alignment.values
+        if name in values or other in self.back:
+            return values.get(name) == other or self._told_elsewhere(name, other)
+        local = [
+            _holds(scope, value) for scope, value in zip(self.scopes, (name, other), strict=True)
+        ]
+        if not any(local) and self.outer is not None:
+            return self.outer.corresponds(name, other)
+        constant = [
+            value in scope.index.initializers
+            for scope, value in zip(self.scopes, (name, other), strict=True)
+        ]
+        if all(constant):
+            self.constants[name, other] = None
+            return True
+        inputs = [v in s.index.inputs for s, v in zip(self.scopes, (name, other), strict=True)]
+        if any(constant) and any(inputs):
+            self.replaced[name, other] = None
+            return True
+        return self._told_elsewhere(name, other)
+
+    def counterparts(self, names: Iterable[str]) -> dict[str, str]:
+        """What each value, of this or an enclosing graph, is called in the second model."""
+        known = {**dict(list(self.constants)), **self.alignment.values}
+        found: dict[str, str] = {}
+        further = []
+        for name in names:
+            if name in known:
+                found[name] = known[name]
+            elif not _holds(self.scopes[0], name):
+                further.append(name)
+        return found | self.outer.counterparts(further) if self.outer else found
+
+    def _told_elsewhere(self, name: str, other: str) -> bool:
+        """Whether what lies between is nothing but nodes and constants that were added or removed."""
+        mine, theirs = self._origins(0, name), self._origins(1, other)
+        if mine is None or theirs is None:
+            return True
+        return not mine.isdisjoint(theirs) or not mine | theirs
+
+    def _origins(self, side: int, value: str) -> set[str] | None:
+        """The values of paired nodes that a value comes from through unpaired ones, in the first graph's names."""
+        scope, unpaired = self.scopes[side], self.unpaired[side]
+        found: set[str] = set()
+        pending, seen = [value], set[int]()
+        while pending:
+            name = pending.pop()
+            position = scope.index.producer.get(name)
+            if position in unpaired and position is not None:
+                if position not in seen:
+                    seen.add(position)
+                    pending += scope.needs(position)
+                if len(seen) > _LOOKED_THROUGH:
+                    return None
+            elif name and name not in scope.index.initializers:
+                found.add(name if side == 0 else self.back.get(name, f"second:{name}"))
+        return found
+
+
+def _holds(scope: Scope, name: str) -> bool:
+    return not name or name in scope.index

@@ -1,0 +1,112 @@
+"""A graph, a subgraph or a function as matching sees it."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from onnx import FunctionProto, GraphProto, ModelProto
+
+from onnxsurgeon_lite.graph.index import Body, GraphIndex, function_key
+from onnxsurgeon_lite.model import Model
+
+
+@dataclass
+class Scope:
+    """One graph of a model, its nodes' names looked up once.
+
+    Attributes:
+        path: where it is, as node ids say it; '' for the main graph.
+        positional: inputs and outputs are told apart by their place, not by their name, as those of bodies are.
+        positions: of a graph from which nodes were left out, where the others stood; None for a whole one.
+        reads, makes: per node, the names of its inputs and outputs, omitted ones included.
+    """
+
+    index: GraphIndex
+    path: str = ""
+    positional: bool = False
+    positions: Sequence[int] | None = None
+    reads: list[list[str]] = field(default_factory=list)
+    makes: list[list[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reads = [list(node.input) for node in self.index.nodes]
+        self.makes = [list(node.output) for node in self.index.nodes]
+
+    @classmethod
+    def of(cls, model: Model, positions: Sequence[int] | None = None) -> "Scope":
+        """The main graph, or what is left of it.
+
+        Raises:
+            GraphError: two nodes produce one value.
+        """
+        return cls(GraphIndex.of(model), positions=positions)
+
+    @classmethod
+    def of_body(cls, model: Model, graph: GraphProto, path: str) -> "Scope":
+        """A subgraph."""
+        proto = ModelProto()
+        proto.graph.CopyFrom(graph)
+        return cls(GraphIndex.of(model.with_proto(proto)), path, positional=True)
+
+    @classmethod
+    def of_function(cls, model: Model, function: FunctionProto) -> "Scope":
+        """The body of a function."""
+        proto = ModelProto()
+        proto.graph.node.extend(function.node)
+        proto.graph.value_info.extend(function.value_info)
+        for name in function.input:
+            proto.graph.input.add(name=name)
+        for name in function.output:
+            proto.graph.output.add(name=name)
+        path = f"fn:{'::'.join(filter(None, function_key(function)))}"
+        return cls(GraphIndex.of(model.with_proto(proto)), path, positional=True)
+
+    @property
+    def model(self) -> Model:
+        """The model, or what stands for it: the files are its own."""
+        return self.index.model
+
+    @cached_property
+    def captured(self) -> dict[int, list[str]]:
+        """Per node with subgraphs, what they use of this and of enclosing scopes and the node itself does not."""
+        found = {}
+        for position, node in enumerate(self.index.nodes):
+            if node.attribute:
+                direct = {*self.reads[position]}
+                further = [name for name in self.index.reads[position] if name not in direct]
+                if further:
+                    found[position] = further
+        return found
+
+    @cached_property
+    def uses(self) -> dict[str, dict[int, tuple[int, ...]]]:
+        """Value -> the nodes that need it, and where they read it: nowhere when only their bodies do."""
+        found = defaultdict[str, dict[int, tuple[int, ...]]](dict)
+        for position, reads in enumerate(self.reads):
+            for slot, name in enumerate(reads):
+                if name:
+                    found[name][position] = (*found[name].get(position, ()), slot)
+        for position, names in self.captured.items():
+            for name in names:
+                found[name][position] = ()
+        return dict(found)
+
+    def needs(self, position: int) -> Iterator[str]:
+        """The values that a node needs, captured ones included."""
+        yield from filter(None, self.reads[position])
+        yield from self.captured.get(position, ())
+
+    def node_id(self, position: int) -> str:
+        """A node's printable id."""
+        place = position if self.positions is None else self.positions[position]
+        return Body(self.path, ()).node_id(place)
+
+    def describe(self, position: int) -> str:
+        """A node as people read it: `Conv 'name' (@3)`."""
+        node = self.index.nodes[position]
+        return (
+            f"{node.op_type} {node.name!r} ({self.node_id(position)})"
+            if node.name
+            else (f"{node.op_type} {self.node_id(position)}")
+        )

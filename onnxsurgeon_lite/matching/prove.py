@@ -1,0 +1,283 @@
+"""Whether a model whose dimensions were changed still computes what it did: shown by running both."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, loaded
+from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
+from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
+from onnxsurgeon_lite.tensors.comparison import agrees, compare
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+SAMPLES = (1, 2, 3, 7)
+"""Sizes that a batch is run at."""
+
+_Sizes = dict[str, int]  # one run: symbol's key -> size
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One run of the changed model, and how much of it the original can repeat."""
+
+    sizes: _Sizes
+    comparable: bool
+
+
+def prove_step(
+    step: Pass, original: Model, changed: Model, runtime: Runtime, recipe: Recipe
+) -> list[str]:
+    """Prove what `set-shape` or `rebatch`, or such steps of a pipeline, made of a model; see `prove`."""
+    if isinstance(step, Pipeline):
+        lines = []
+        original = replace(original, unsettled=set())  # as the pipeline applied them
+        for part in step.passes:
+            after = part.apply(original).model
+            lines += prove_step(part, original, after, runtime, recipe)
+            original = after
+        return lines
+    if isinstance(step, Rebatch):
+        shapes = step.shapes(GraphIndex.of(original))
+        return prove(original, changed, shapes, runtime, recipe, step.axis, _second(step))
+    if isinstance(step, SetShape):
+        return prove(original, changed, step.shapes, runtime, recipe, second=_second(step))
+    return []
+
+
+def _second(step: Rebatch | SetShape) -> Model | None:
+    return None if step.second is None else loaded(step.second)
+
+
+def prove(
+    original: Model,
+    changed: Model,
+    shapes: ShapeRequest,
+    runtime: Runtime,
+    recipe: Recipe,
+    axis: int = 0,
+    second: Model | None = None,
+) -> list[str]:
+    """Run both on made feeds: the changed model at several sizes, the original at its own.
+
+    Dimension `axis` is a batch, of which the original computes as many samples at a time as it was made for. Where
+    another dimension changes, the original is compared at its own size, and the changed model must run at twice that.
+
+    Args:
+        shapes: what `changed` was asked to have.
+        axis: which dimension of an input holds samples.
+        second: an export of the same network at other sizes, with which the changed model must agree too.
+        runtime: with optimisation off, so that both compute the same nodes.
+
+    Returns:
+        What was shown, a line each.
+
+    Raises:
+        ShapeError: an output differs from the original's, or cannot be compared.
+        RuntimeFailure: the original does not run.
+    """
+    symbols = symbols_for(GraphIndex.of(original), shapes)
+    plan = follow(original, symbols, second).plan
+    proof = _Proof(original, changed, plan, runtime, recipe, axis)
+    lines = proof.run([symbol for symbol in symbols if symbol.changes])
+    return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))
+
+
+@dataclass
+class _Proof:
+    original: Model
+    changed: Model
+    plan: Plan
+    runtime: Runtime
+    recipe: Recipe
+    axis: int
+
+    def run(self, changing: Sequence[Symbol]) -> list[str]:
+        index = GraphIndex.of(self.changed)
+        cases = self._cases(changing)
+        feeds = [self._feeds(index, case) for case in cases]
+        self.runtime.open(self.original)
+        references = [
+            [self._run(index, chunk) for _, chunk in self._chunks(case, given)]
+            for case, given in zip(cases, feeds, strict=True)
+        ]
+        self._open_changed()
+        for case, given, reference in zip(cases, feeds, references, strict=True):
+            try:
+                actual = self._run(index, given)
+            except RuntimeFailure as error:
+                raise ShapeError(
+                    f"not proved: with {_text(case.sizes)} it does not run: {error.message}",
+                    "nothing was written",
+                ) from error
+            for (places, _), expected in zip(self._chunks(case, given), reference, strict=True):
+                for name, value in expected.items():
+                    self._compare(case, name, actual[name], value, places)
+        agreeing = [_text(case.sizes) for case in cases if case.comparable]
+        running = [_text(case.sizes) for case in cases if not case.comparable]
+        lines = [f"agrees with the original at {'; '.join(agreeing)}"] if agreeing else []
+        return lines + ([f"runs at {'; '.join(running)}"] if running else [])
+
+    def _open_changed(self) -> None:
+        try:
+            self.runtime.open(self.changed)
+        except RuntimeFailure as error:
+            raise ShapeError(f"not proved: {error.message}", "nothing was written") from error
+
+    def _cases(self, changing: Sequence[Symbol]) -> list[_Case]:
+        """Everything at its own size, or the fixed one asked for; then one dimension at a time at others."""
+        base = {_key(s): _base(s) for s in changing}
+        comparable = all(
+            self._is_batch(s) or base[_key(s)] == (s.own or base[_key(s)]) for s in changing
+        )
+        cases = [_Case(base, comparable)]
+        for symbol in changing:
+            if not symbol.name:
+                continue
+            others = SAMPLES if self._is_batch(symbol) else (2 * (symbol.own or 1),)
+            for size in others:
+                if size != base[_key(symbol)]:
+                    same = comparable and self._is_batch(symbol)
+                    cases.append(_Case({**base, _key(symbol): size}, same))
+        return cases
+
+    def _is_batch(self, symbol: Symbol) -> bool:
+        return all(axis == self.axis for _, axis in symbol.places)
+
+    def _feeds(self, index: GraphIndex, case: _Case) -> Feeds:
+        names = {s.name: case.sizes[_key(s)] for s in self.plan.symbols if _key(s) in case.sizes}
+        opened = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
+        dims = {name: size for name, size in names.items() if name and name in opened}
+        made, _ = make_feeds(
+            index, Recipe(self.recipe.seed, {**self.recipe.dims, **dims}, self.recipe.fills)
+        )
+        return made
+
+    def _run(self, index: GraphIndex, feeds: Feeds) -> dict[str, Value]:
+        for name, value in feeds.items():
+            self.runtime.put(name, value)
+        return self.runtime.run(list(feeds), list(index.outputs)).values
+
+    def _chunks(self, case: _Case, feeds: Feeds) -> list[tuple[dict[str, list[int]], Feeds]]:
+        """(which samples, their feeds), as many at a time as the original takes, until all were taken."""
+        if not case.comparable:
+            return []
+        batches = [s for s in self.plan.symbols if self._is_batch(s) and _key(s) in case.sizes]
+        count = max((-(-case.sizes[_key(s)] // (s.own or 1)) for s in batches if s.own), default=1)
+        chunks = []
+        for number in range(count):
+            places = {
+                _key(s): [(number * s.own + i) % case.sizes[_key(s)] for i in range(s.own)]
+                for s in batches
+                if s.own
+            }
+            taken = dict(feeds)
+            for symbol in batches:
+                for name, axis in symbol.places if symbol.own else ():
+                    taken[name] = np.take(np.asarray(taken[name]), places[_key(symbol)], axis)
+            chunks.append((places, taken))
+        return chunks
+
+    def _compare(
+        self,
+        case: _Case,
+        name: str,
+        actual: Value,
+        reference: Value,
+        places: Mapping[str, list[int]],
+    ) -> None:
+        if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
+            raise ShapeError(f"not proved: output {name!r} is no tensor", "cut it off first")
+        part = self._samples(case, name, actual, places)
+        if part is None:
+            raise ShapeError(
+                f"not proved: output {name!r} has a dimension that cannot be told by sample",
+                "its size depends on the data or mixes samples; cut the model before it",
+            )
+        if part.size == reference.size and agrees(part.reshape(reference.shape), reference):
+            return
+        off = f"it has shape {list(part.shape)}, the original's {list(reference.shape)}"
+        if part.size == reference.size:
+            worst = compare(part.reshape(reference.shape), reference).max_abs
+            off = f"they differ by up to {worst:.6g}"
+        shown = ", ".join(map(str, dict.fromkeys(next(iter(places.values()), []))))
+        raise ShapeError(
+            f"not proved: with {_text(case.sizes)}, output {name!r} of sample {shown} is not what the "
+            f"original computes: {off}",
+            "its samples depend on each other, or something that must follow does not; nothing was written",
+        )
+
+    def _samples(
+        self, case: _Case, name: str, actual: Array, places: Mapping[str, list[int]]
+    ) -> Array | None:
+        """The part of an output that belongs to some samples; None where that is unknown."""
+        state = self.plan.scopes[0].states.get(name)
+        axes = state.axes if state is not None else None
+        if axes is None or len(axes) != actual.ndim:
+            return None
+        shape: list[int] = []
+        picked: list[tuple[int, list[int]]] = []
+        for axis, size in zip(axes, actual.shape, strict=True):
+            factors = self._factors(case, axis, size)
+            for key, number in factors:
+                if key in places:
+                    picked.append((len(shape), places[key]))
+                shape.append(number)
+        if math.prod(shape) != actual.size:
+            return None
+        part = actual.reshape(shape)
+        for dimension, indices in picked:
+            part = np.take(part, indices, dimension)
+        return part
+
+    def _factors(self, case: _Case, axis: Axis | None, size: int) -> list[tuple[str, int]]:
+        """(symbol's key or '', size in this case) of each factor of an axis."""
+        if axis is None or not any(map(varies, axis)):
+            return [("", size)]
+        known = {s.sizes: _key(s) for s in self.plan.symbols}
+        keys = [known.get(factor, "") for factor in axis]
+        return [
+            (key, case.sizes.get(key, factor[0])) for key, factor in zip(keys, axis, strict=True)
+        ]
+
+
+def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
+    """Run an export at another size and the changed model on the same made feeds."""
+    index = GraphIndex.of(second)
+    feeds, _ = make_feeds(index, recipe)
+    results = []
+    for model in (second, changed):
+        runtime.open(model)
+        for name, value in feeds.items():
+            runtime.put(name, value)
+        outputs = [output.name for output in model.proto.graph.output]
+        results.append(list(runtime.run(list(feeds), outputs).values.items()))
+    for (_, reference), (name, actual) in zip(*results, strict=True):
+        if not (isinstance(reference, np.ndarray) and isinstance(actual, np.ndarray)):
+            continue
+        if not agrees(actual, reference):
+            raise ShapeError(
+                f"not proved: output {name!r} is not what the second export computes",
+                "do both exports have the same weights? nothing was written",
+            )
+    return [f"agrees with {str(second.path)!r}"]
+
+
+def _base(symbol: Symbol) -> int:
+    return (symbol.own or 1) if symbol.name else symbol.sizes[-1]
+
+
+def _key(symbol: Symbol) -> str:
+    """What tells a symbol from others: its name, or the first dimension that it is."""
+    name, axis = symbol.places[0]
+    return symbol.name or f"dimension {axis} of {name!r}"
+
+
+def _text(sizes: _Sizes) -> str:
+    return ", ".join(f"{key} = {size}" for key, size in sizes.items())

@@ -1,0 +1,199 @@
+"""A model in parts that run one after another: cut at values, written, and run against the whole."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxsurgeon_lite.errors import CutError
+from onnxsurgeon_lite.graph.cut import close
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.matching.sets import compare_value
+from onnxsurgeon_lite.model import Model, load, movable, save
+from onnxsurgeon_lite.passes.extract import submodel
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.references import make_folder
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part: what it reads, what it makes, its nodes in the whole, and the file it was written to."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[str, ...]
+    path: Path | None = None
+
+
+@dataclass
+class Split:
+    """A model in parts, in an order in which they can run.
+
+    Attributes:
+        crossing: values that cross between parts although they were not named.
+        outputs: how the parts' outputs compare with those of the whole, where both were run.
+    """
+
+    parts: list[Part]
+    crossing: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    outputs: dict[str, Comparison] = field(default_factory=dict)
+
+    @property
+    def match(self) -> bool:
+        """Whether the parts compute what the whole does."""
+        return all(comparison.match for comparison in self.outputs.values())
+
+
+def split(index: GraphIndex, values: Iterable[str]) -> Split:
+    """The parts that a graph falls into without some of its values.
+
+    Nodes are of one part when they depend on the same of these values and are connected without them. What depends
+    on no input, such as constants, goes to every part that reads it.
+
+    Raises:
+        UnknownNameError: the main graph has no such value.
+        CutError: a value comes from no node.
+        GraphError: the graph has a cycle, or a function calls itself.
+    """
+    index.require_sound()
+    selection = select_values(index, values)
+    for name in selection.names:
+        if name not in index.producer:
+            raise CutError(f"{name!r} comes from no node: there is nothing to split off before it")
+    owner = _owners(index, frozenset(selection.names))
+    groups = defaultdict[int, list[int]](list)
+    for position in index.order:
+        if position in owner:
+            groups[owner[position]].append(position)
+    parts = [_part(index, nodes, owner) for nodes in _runnable(index, list(groups.values()), owner)]
+    parts = [part for part in parts if part.outputs]
+    made = {name for part in parts for name in part.outputs}
+    read = {name for part in parts for name in part.inputs}
+    crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
+    notes = [*selection.notes, *(f"{name!r} crosses too" for name in crossing)]
+    notes += (
+        f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
+    )
+    return Split(parts, crossing, notes)
+
+
+def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
+    """Write each part, complete with its data, as `<number>.onnx`."""
+    make_folder(folder)
+    written = []
+    for number, part in enumerate(found.parts, 1):
+        model = model_of(index, part)
+        path = folder / f"{number}.onnx"
+        save(model, path, movable(model), force=True)
+        written.append(Part(part.inputs, part.outputs, part.nodes, path))
+    return Split(written, found.crossing, found.notes, found.outputs)
+
+
+def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
+    """The split, with how the outputs of its parts (as written), run one after another, compare with the whole's.
+
+    Raises:
+        RuntimeFailure: the runtime refuses a model, fails, dies or takes too long.
+    """
+    reference = run(index, feeds, runtime)
+    waiting = Counter(name for part in found.parts for name in part.inputs)
+    values = {name: value for name, value in feeds.items() if name not in index.producer}
+    actual: dict[str, Value] = {}
+    for part in found.parts:
+        own = GraphIndex.of(load(part.path) if part.path else model_of(index, part))
+        results = run(own, {name: values[name] for name in own.inputs if name in values}, runtime)
+        actual.update((name, value) for name, value in results.items() if name in index.outputs)
+        waiting.subtract(part.inputs)
+        values.update((name, value) for name, value in results.items() if value is not None)
+        values = {
+            name: value for name, value in values.items() if waiting[name] > 0 or name in feeds
+        }
+    compared: dict[str, Comparison] = {}
+    for name in index.outputs:
+        if name in actual:
+            compared |= compare_value(name, actual[name], reference[name])
+    return Split(found.parts, found.crossing, found.notes, compared)
+
+
+def model_of(index: GraphIndex, part: Part) -> Model:
+    """The part as a model."""
+    return submodel(index, close(index, part.inputs, part.outputs))
+
+
+def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
+    """Node -> a node that stands for its part; constants, which belong to no part, are left out."""
+    behind: dict[str, frozenset[str] | None] = {
+        name: None if name in index.initializers else frozenset() for name in index.inputs
+    }
+    owner: dict[int, int] = {}
+    of_node: dict[int, frozenset[str]] = {}
+    for position in index.order:
+        sources = [behind.get(name) for name in index.reads[position]]
+        known = [source for source in sources if source is not None]
+        depends = frozenset[str]().union(*known) if known else None
+        for name in filter(None, index.nodes[position].output):
+            behind[name] = depends if depends is None or name not in at else depends | {name}
+        if depends is None:
+            continue
+        of_node[position] = depends
+        owner[position] = position
+        for name in index.reads[position]:
+            producer = index.producer.get(name)
+            if producer in of_node and of_node[producer] == depends:
+                owner[_root(owner, producer)] = _root(owner, position)
+    return {position: _root(owner, position) for position in owner}
+
+
+def _root(owner: dict[int, int], position: int) -> int:
+    while owner[position] != position:
+        owner[position] = owner[owner[position]]  # half the way, for the next time
+        position = owner[position]
+    return position
+
+
+def _runnable(
+    index: GraphIndex, groups: Sequence[list[int]], owner: dict[int, int]
+) -> list[list[int]]:
+    """The parts so that each comes after those that it reads from, otherwise as in the graph."""
+    left = {owner[nodes[0]]: nodes for nodes in groups}
+    needs = {
+        root: {
+            owner[producer]
+            for position in nodes
+            for name in index.reads[position]
+            if (producer := index.producer.get(name)) in owner and producer is not None
+        }
+        - {root}
+        for root, nodes in left.items()
+    }
+    ordered = []
+    while left:
+        root = next(root for root in left if not needs[root] & left.keys())
+        ordered.append(left.pop(root))
+    return ordered
+
+
+def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:
+    """What a part reads from outside, and what others or the graph's outputs need of it."""
+    own = set(nodes)
+    inputs: dict[str, None] = {}
+    outputs: dict[str, None] = {}
+    for position in nodes:
+        for name in index.reads[position]:
+            producer = index.producer.get(name)
+            outside = producer in owner if producer is not None else name in index.inputs
+            if (
+                outside
+                and producer not in own
+                and not (producer is None and name in index.initializers)
+            ):
+                inputs[name] = None
+        for name in filter(None, index.nodes[position].output):
+            if name in index.outputs or not own.issuperset(index.consumers.get(name, ())):
+                outputs[name] = None
+    return Part(tuple(inputs), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))

@@ -1,0 +1,197 @@
+"""What is paired so far, and how well two values fit by their modules, inputs and users."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.matching.values.contents import agreeing
+from onnxsurgeon_lite.matching.values.facts import Fact, Side
+from onnxsurgeon_lite.matching.values.renumbered import moved, renumbered
+
+SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
+"""How two modules lie: the same; one in the other, or one not known; in one module; neither."""
+
+FOLD_INTO = ("Conv", "ConvTranspose")
+"""A BatchNorm after them may be part of them, and name their module."""
+_INSERTED = 8  # nodes in a row that are taken for an insertion
+
+
+@dataclass
+class Pair:
+    """Two values that are the same.
+
+    Attributes:
+        a, b: their names. evidence: `values`, `scope`, `weights`, `structure`, `name`, strongest first.
+        confidence: between 0 and 1.
+        agrees: whether the contents agree on these feeds, None where they say nothing.
+        axes: the order of a's axes in which it is b, where it must be transposed; b's shape is taken in any case.
+        blocked: whether one of them is kept in blocks of channels, as the runtime's optimiser does.
+    """
+
+    a: str
+    b: str
+    evidence: tuple[str, ...]
+    confidence: float
+    agrees: bool | None = None
+    axes: tuple[int, ...] | None = None
+    blocked: bool = False
+
+
+class Board:
+    """Two sides and the pairs that were made of them.
+
+    Attributes:
+        pairs: by the name on side a. taken: name on side b -> name on side a.
+        modules: paths of the modules of side b.
+    """
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self.a, self.b = a, b
+        self.pairs: dict[str, Pair] = {}
+        self.taken: dict[str, str] = {}
+        self.modules = {path for f in b.facts.values() for path in Origin(f.scope).around()}
+        self._way = _wrapper(a, b)
+        self._moves: dict[str, str] = {}
+        self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
+        self._unpaired_a = Counter(map(self._kind_of_a, a.facts.values()))
+        self._unpaired_b = Counter(map(_kind, b.facts.values()))
+
+    def free(self, a: Fact, b: Fact) -> bool:
+        """Whether both are in no pair yet."""
+        return a.name not in self.pairs and b.name not in self.taken
+
+    def add(
+        self,
+        a: Fact,
+        b: Fact,
+        evidence: str,
+        confidence: float,
+        axes: tuple[int, ...] | None = None,
+    ) -> None:
+        """Pair two values; what else speaks for it is added to the evidence."""
+        also = {
+            "scope": bool(a.scope) and self.relation(a, b) == SAME,
+            "structure": bool(a.op) and a.op == b.op and self.inputs_agree(a, b),
+            "name": a.name == b.name,
+        }
+        said = dict.fromkeys((evidence, *(word for word, holds in also.items() if holds)))
+        agrees = True if evidence == "values" else agreeing(a, b)
+        blocked = a.blocked or b.blocked
+        self.pairs[a.name] = Pair(a.name, b.name, tuple(said), confidence, agrees, axes, blocked)
+        self.taken[b.name] = a.name
+        self._unpaired_a[self._kind_of_a(a)] -= 1
+        self._unpaired_b[_kind(b)] -= 1
+
+    def scope_of_a(self, fact: Fact) -> str:
+        """A module path of side a as side b would call it."""
+        return moved(_rewrapped(fact.scope, self._way), self._moves)
+
+    def lost(self, fact: Fact) -> str:
+        """The outermost module around a value of side a that side b has not; '' where it has all."""
+        around = Origin(self.scope_of_a(fact)).around() if self.modules else ()
+        return next((path for path in around if path not in self.modules), "")
+
+    def relation(self, a: Fact, b: Fact) -> int:
+        """How the modules of two values lie."""
+        if not (a.known and b.known):
+            return AROUND
+        one, other = self.scope_of_a(a), b.scope
+        if one == other:
+            return SAME
+        if not one or not other or _holds(one, other) or _holds(other, one):
+            return AROUND
+        return BESIDE if one.rpartition(".")[0] == other.rpartition(".")[0] else ELSEWHERE
+
+    def may_be_one(self, a: Fact, b: Fact) -> bool:
+        """Whether the modules allow that two values of equal content are one."""
+        relation = self.relation(a, b)
+        if not (a.stated and b.stated):
+            return True
+        if not self.a.structured:
+            return relation > ELSEWHERE or bool(self.lost(a))
+        return relation == SAME or (relation > ELSEWHERE and b.op in FOLD_INTO)
+
+    def inputs_agree(self, a: Fact, b: Fact, through: bool = False) -> bool:
+        """Whether what they are computed from is paired, in the same order.
+
+        Args:
+            through: also through nodes of one input that were inserted on either side.
+        """
+        if not a.inputs or len(a.inputs) != len(b.inputs) or a.slot != b.slot:
+            return False
+        source_a, source_b = (self.source_a, self.source_b) if through else (str, str)
+        sources = zip(map(source_a, a.inputs), map(source_b, b.inputs), strict=True)
+        return all(one in self.pairs and self.pairs[one].b == other for one, other in sources)
+
+    def users_agree(self, a: Fact, b: Fact) -> bool:
+        """Whether something that is computed from the one is paired with what is computed from the other."""
+        return any(user in self.pairs and self.pairs[user].b in b.users for user in a.users)
+
+    def source_a(self, name: str) -> str:
+        """The first paired value on the way back on side a, through what was inserted."""
+        return _source(
+            self.a, name, self.pairs, lambda fact: self._unpaired_b[self._kind_of_a(fact)] > 0
+        )
+
+    def source_b(self, name: str) -> str:
+        """The same on side b."""
+        return _source(self.b, name, self.taken, lambda fact: self._unpaired_a[_kind(fact)] > 0)
+
+    def _kind_of_a(self, fact: Fact) -> tuple[str, str]:
+        return self.scope_of_a(fact), fact.op
+
+    def unique(
+        self, key_a: Callable[[Fact], object], key_b: Callable[[Fact], object]
+    ) -> list[tuple[Fact, Fact]]:
+        """The values of both sides whose key no other value on their side has; None is no key."""
+        mine, theirs = (
+            _singles(side.facts.values(), key) for side, key in ((self.a, key_a), (self.b, key_b))
+        )
+        return [(fact, theirs[key]) for key, fact in mine.items() if key in theirs]
+
+
+def shapes_fit(a: Fact, b: Fact) -> bool:
+    """Whether two values may have one shape."""
+    return a.shape is None or b.shape is None or a.shape == b.shape
+
+
+def _singles(facts: Iterable[Fact], key: Callable[[Fact], object]) -> dict[object, Fact]:
+    groups: dict[object, list[Fact]] = {}
+    for fact in facts:
+        groups.setdefault(key(fact), []).append(fact)
+    return {k: facts[0] for k, facts in groups.items() if len(facts) == 1 and k is not None}
+
+
+def _source(
+    side: Side, name: str, paired: Container[str], may_be_paired: Callable[[Fact], bool]
+) -> str:
+    for _ in range(_INSERTED):
+        fact = None if name in paired else side.facts.get(name)
+        if fact is None or len(fact.inputs) != 1 or may_be_paired(fact):
+            break
+        name = fact.inputs[0]
+    return name
+
+
+def _kind(fact: Fact) -> tuple[str, str]:
+    return fact.scope, fact.op
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner.startswith(f"{outer}.")
+
+
+def _wrapper(a: Side, b: Side) -> tuple[str, str]:
+    """(what to drop from a's module paths, what to put there): the wrapper that only one side was exported in."""
+    ones = {f.scope for f in a.facts.values() if f.known and f.scope}
+    others = {f.scope for f in b.facts.values() if f.known and f.scope}
+    heads = sorted({f"{scope.split('.')[0]}." for scope in ones | others})
+    ways = [("", ""), *(("", head) for head in heads), *((head, "") for head in heads)]
+    return max(ways, key=lambda way: len({_rewrapped(scope, way) for scope in ones} & others))
+
+
+def _rewrapped(scope: str, way: tuple[str, str]) -> str:
+    drop, put = way
+    whole = f"{scope}." if scope else ""
+    return f"{put}{whole.removeprefix(drop)}"[:-1] if whole.startswith(drop) else scope

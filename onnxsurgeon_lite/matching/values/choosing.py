@@ -1,0 +1,105 @@
+"""Which of the values whose contents agree are one.
+
+A tensor and what only passes it on hold the same numbers. They are told apart by module, shape, operator, and by what
+they are computed from and what is computed from them. Where one side has fewer of them, its first is the other's
+first: there the numbers arise. What stays undecided is left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnxsurgeon_lite.matching.values.board import SAME, Board
+from onnxsurgeon_lite.matching.values.contents import Candidate
+from onnxsurgeon_lite.matching.values.facts import Fact, Side
+
+
+def choose(board: Board, candidates: Sequence[Candidate]) -> None:
+    """Take candidates from the best fitting on; among equally fitting ones take those that compete with none."""
+    for level in _levels(board, candidates):
+        for group in _groups(level):
+            ones, others = _sides(group)
+            if len(ones) == len(others) and len(group) == len(ones) * len(others):
+                for one, other in zip(ones, others, strict=True):
+                    _take(board, next(c for c in group if c.a is one and c.b is other))
+
+
+def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
+    """Of values that pass one tensor on take the first on either side."""
+    for level in _levels(board, candidates):
+        for group in _groups(level):
+            ones, others = _sides(group)
+            first = next((c for c in group if c.a is ones[0] and c.b is others[0]), None)
+            if first and _passes_on(board.a, ones) and _passes_on(board.b, others):
+                _take(board, first)
+
+
+def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+    """The candidates that are free when their turn comes, those that fit best first."""
+    levels: dict[tuple[int, ...], list[Candidate]] = defaultdict(list)
+    partners: dict[str, set[str]] = defaultdict(set)
+    for c in candidates:
+        partners[c.a.name].add(c.b.name)
+        if board.free(c.a, c.b) and board.may_be_one(c.a, c.b):
+            levels[_fit(board, c)].append(c)
+    for level in sorted(levels, reverse=True):
+        free = [c for c in levels[level] if board.free(c.a, c.b)]
+        if not (board.a.structured or level[2]):
+            # what a module passes on from one inside it is that one's
+            free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
+        if free:
+            yield free
+
+
+def _fit(board: Board, c: Candidate) -> tuple[int, ...]:
+    a, b = c.a, c.b
+    relation = board.relation(a, b)
+    returned = not board.a.structured and board.scope_of_a(a) in b.leaves
+    same_weights = a.weights == b.weights != ()
+    return (
+        int(same_weights and a.op == b.op),
+        int(a.name == b.name),
+        int(relation == SAME),
+        2 if a.shape == b.shape else 1 if c.axes is None else 0,
+        relation,
+        int(a.op == b.op or not (a.op and b.op)),
+        int(same_weights or a.weights[:1] == b.weights[:1] != ()),
+        int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
+        int(returned),
+    )
+
+
+def _take(board: Board, c: Candidate) -> None:
+    confidence = 1.0 if board.relation(c.a, c.b) == SAME else 0.95
+    board.add(c.a, c.b, "values", confidence, c.axes)
+
+
+def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
+    """Candidates that compete for a value on either side."""
+    group_of: dict[tuple[int, str], list[Candidate]] = {}
+    for c in candidates:
+        keys = (0, c.a.name), (1, c.b.name)
+        joined = [c]
+        for group in {id(g): g for g in map(group_of.get, keys) if g is not None}.values():
+            joined += group
+        for member in joined:
+            group_of[0, member.a.name] = group_of[1, member.b.name] = joined
+    return list({id(group): group for group in group_of.values()}.values())
+
+
+def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
+    """The values of a group on both sides, in the order of computation."""
+    ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
+    return (
+        sorted(ones.values(), key=lambda fact: fact.rank),
+        sorted(others.values(), key=lambda fact: fact.rank),
+    )
+
+
+def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:
+    """Whether each of some values is computed from one before it; modules return what those inside them returned."""
+    before: set[str] = set()
+    for fact in facts:
+        if side.structured and before and before.isdisjoint(fact.inputs):
+            return False
+        before.add(fact.name)
+    return True

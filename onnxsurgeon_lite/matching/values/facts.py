@@ -1,0 +1,202 @@
+"""What is known of the values on one side: of a model, or of stored references."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values.blocked import block_size, blocked_values, unblocked
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import SIGNED, Runtime
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.signature import Signature, signature_of
+
+Progress = Callable[[str], None]
+INPUT = "(input)"
+_SMALL = 1 << 12
+_MEASURES = ("Shape", "Size")
+_KEEP = ("Identity", "Transpose")
+"""A weight behind them has the numbers it had."""
+
+
+@dataclass
+class Fact:
+    """One value.
+
+    Attributes:
+        rank: its place in the order of computation.
+        scope, class_name: the module that it comes from.
+        known, stated: whether that is certain, and whether the exporter says so.
+        op: the operator that makes it, `(input)` for what is given, '' where it is not known.
+        slot: which of the operator's outputs it is.
+        inputs: the values that it is computed from; constants are left out, and sizes beside others.
+        users: the values that are computed from it.
+        weights: digests of the constants that it is computed from, the largest first.
+        small: a value that is too small for a signature.
+        blocked: whether the runtime keeps it in blocks of channels.
+        leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
+    """
+
+    name: str
+    rank: int
+    scope: str = ""
+    class_name: str = ""
+    known: bool = False
+    stated: bool = False
+    op: str = ""
+    slot: int = 0
+    inputs: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    leaves: tuple[str, ...] = ()
+    is_output: bool = False
+    shape: tuple[int, ...] | None = None
+    signature: Signature | None = None
+    small: Array | None = None
+    blocked: bool = False
+    users: set[str] = field(default_factory=set)
+
+    def see(self, value: Stored | None) -> None:
+        """Keep what a value is recognised by."""
+        if isinstance(value, np.ndarray):
+            self.shape, self.signature = value.shape, signature_of(value)
+            if self.signature is None and value.nbytes <= _SMALL:
+                self.small = value
+
+
+@dataclass
+class Side:
+    """Every value of a model or a reference set, in the order of computation."""
+
+    place: str
+    facts: dict[str, Fact] = field(default_factory=dict)
+    structured: bool = False
+
+
+def side_of_references(references: ReferenceSet) -> Side:
+    """The facts of a reference set; tensors are read one at a time."""
+    side = Side(references.place)
+    for rank, (name, entry) in enumerate(references.entries.items()):
+        fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
+        fact.known = fact.stated = bool(entry.scope or entry.class_name)
+        fact.op = INPUT if entry.is_input else ""
+        fact.is_output = fact.known and not entry.scope
+        fact.see(references.read(name))
+        side.facts[name] = fact
+    return side
+
+
+def side_of_model(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    progress: Progress = lambda _: None,
+    *,
+    with_weights: bool = True,
+) -> Side:
+    """The facts of a model, its values computed part by part and dropped; its weights are read only where asked for."""
+    side = Side(str(index.model.path or index.graph.name), structured=True)
+    weights = _digests(index) if with_weights else {}
+    for rank, name in enumerate(feeds):
+        side.facts[name] = Fact(name, rank, op=INPUT)
+    sources = _sources(index, feeds)
+    for position in index.order:
+        node, origin = index.nodes[position], index.origins[position]
+        reads = index.reads[position]
+        constants = sorted((weights[name] for name in reads if name in weights), reverse=True)
+        if node.op_type in _KEEP and constants:
+            weights[node.output[0]] = constants[0]
+        for slot, name in enumerate(node.output):
+            if not name:
+                continue
+            side.facts[name] = Fact(
+                name,
+                len(side.facts),
+                origin.scope,
+                origin.class_name,
+                origin.known,
+                origin.stated,
+                f"{node.domain}::{node.op_type}" if node.domain else node.op_type,
+                slot,
+                sources[position],
+                tuple(digest for _, digest in constants),
+                _left(index, name, origin.around()),
+                name in index.outputs,
+            )
+    _see_values(side, index, feeds, runtime, progress)
+    for fact in side.facts.values():
+        for name in fact.inputs:
+            side.facts[name].users.add(fact.name)
+    return side
+
+
+def _see_values(
+    side: Side, index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress
+) -> None:
+    """Compute the values part by part; large ones are summed up where they are."""
+    facts = side.facts
+    blocked = blocked_values(index)
+    block = block_size(index, runtime) if blocked else 1
+    for name, given in feeds.items():
+        facts[name].see(given)
+    observer = Observer(index, runtime)
+    observer.feed(feeds)
+    for part, _ in observer.parts(index.producer, progress):
+        observer.fetch([], keep=part)
+        large = [n for n in part if n not in blocked and _is_large_float(observer, n)]
+        for name, shape, signature in runtime.signatures(large):
+            facts[name].shape, facts[name].signature = shape, signature
+        for name, value in runtime.get([n for n in part if n not in large]):
+            if name in blocked and isinstance(value, np.ndarray):
+                facts[name].blocked = True
+                facts[name].see(unblocked(value, block))
+            else:
+                facts[name].see(value)
+
+
+def _is_large_float(observer: Observer, name: str) -> bool:
+    data_type = observer.kept[name].tensor_type.elem_type
+    return data_type in SIGNED and observer.runtime.held[name] > _SMALL
+
+
+def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
+    """What each node is computed from: no constants, and no sizes beside other values.
+
+    Where one exporter computes sizes, another has constants.
+    """
+    found = {}
+    depends, sizes = {*feeds}, set[str]()
+    for position in index.order:
+        node = index.nodes[position]
+        inputs = tuple(name for name in index.reads[position] if name in depends)
+        values = tuple(name for name in inputs if name not in sizes)
+        found[position] = values or inputs
+        if inputs:
+            depends.update(node.output)
+        if inputs and (not values or node.op_type in _MEASURES):
+            sizes.update(node.output)
+    return found
+
+
+def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:
+    """Those of the modules around a value's node that one of its users, or no node at all, lies outside of."""
+    users = [{*index.origins[user].around()} for user in index.consumers.get(name, ())]
+    is_output = name in index.outputs
+    return tuple(m for m in modules if is_output or any(m not in around for around in users))
+
+
+def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
+    """(elements, digest) of every constant of more than one, whatever their order; read one at a time."""
+    digests = {}
+    for name, tensor in index.initializers.items():
+        size = math.prod(tensor.dims)
+        if isinstance(tensor, TensorProto) and size > 1:
+            raw = index.model.raw(tensor)
+            digests[name] = size, dtypes.unordered_digest(raw, tensor.data_type)
+    return digests

@@ -1,0 +1,157 @@
+"""A matching as a file that people edit, and reference tensors under another model's names."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values.board import Pair
+from onnxsurgeon_lite.matching.values.pairing import Matching
+from onnxsurgeon_lite.model.copying import Staging
+from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, feeds_from, required_inputs
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+FORMAT = "onnxsurgeon-map"
+_RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
+
+
+def save_map(matching: Matching, path: Path) -> None:
+    """Write the pairs: `{"format": "onnxsurgeon-map", "pairs": [{"a": ..., "b": ...}, ...]}`; the rest is optional."""
+    pairs = ",\n  ".join(json.dumps(vars(pair)) for pair in matching.pairs)
+    text = f'{{"format": "{FORMAT}", "version": 1, "pairs": [\n  {pairs}\n]}}\n'
+    with Staging() as staging:
+        with staging.open(path) as file:
+            file.write(text.encode())
+        staging.commit()
+
+
+def load_map(path: Path) -> list[Pair]:
+    """The pairs of a map file.
+
+    Raises:
+        ReferenceSetError: it cannot be read, is no map, or names a value twice.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+        pairs = [_pair(item) for item in found["pairs"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReferenceSetError(
+            f"{str(path)!r} is no map: {error}", "write one with: onnxdbg match A B --save map.json"
+        ) from error
+    for side in ("a", "b"):
+        names = [getattr(pair, side) for pair in pairs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ReferenceSetError(f"{str(path)!r} names {twice!r} twice on side {side}")
+    return pairs
+
+
+def _pair(item: Mapping[str, object]) -> Pair:
+    axes = item.get("axes")
+    order = tuple(int(axis) for axis in axes) if isinstance(axes, list) else None
+    return Pair(
+        str(item["a"]), str(item["b"]), ("map",), 1.0, axes=order, blocked=bool(item.get("blocked"))
+    )
+
+
+@dataclass(frozen=True)
+class _Rearranged:
+    """A stored tensor in another layout."""
+
+    entry: Entry
+    axes: tuple[int, ...] | None
+    shape: tuple[int, ...] | None
+
+    def read(self) -> Stored:
+        stored = self.entry.read()
+        if not isinstance(stored, np.ndarray):
+            return stored
+        array = stored if self.axes is None else np.transpose(stored, self.axes)
+        fits = self.shape is not None and np.prod(self.shape, dtype=int) == array.size
+        return array.reshape(self.shape) if fits and self.shape is not None else array
+
+
+def renamed(
+    references: ReferenceSet,
+    pairs: list[Pair],
+    index: GraphIndex,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> ReferenceSet:
+    """The references under a model's names and in its shapes, also for what only reshapes them.
+
+    Args:
+        shapes: of the model's values, where they are known.
+
+    Raises:
+        UnknownNameError: a pair names what is not there.
+    """
+    entries: dict[str, Entry] = {}
+    for pair in pairs:
+        if pair.blocked:  # the model cannot take a's numbers there
+            continue
+        if pair.a not in references:
+            raise UnknownNameError(pair.a, repr(references.place), references)
+        index.require(pair.b)
+        same = [name for name in _reshaped(index, pair.b) if name in shapes]
+        for name in (pair.b, *same):
+            entry = references.entries[pair.a]
+            layout = _Rearranged(entry, pair.axes, shapes.get(name))
+            own = replace(entry, read=layout.read, shape=shapes.get(name), is_input=False)
+            entries[name] = own if name == pair.b else entries.get(name, own)
+    return ReferenceSet(references.place, entries, references.notes)
+
+
+def _reshaped(index: GraphIndex, name: str) -> list[str]:
+    """The values that hold the same numbers: what a value is reshaped from, and to."""
+    found = []
+    pending = [name]
+    while pending:
+        here = pending.pop()
+        position = index.producer.get(here)
+        near = []
+        if position is not None and index.nodes[position].op_type in _RESHAPE_ONLY:
+            near.append(str(index.nodes[position].input[0]))
+        for user in index.consumers.get(here, ()):
+            node = index.nodes[user]
+            if node.op_type in _RESHAPE_ONLY and node.input[0] == here:
+                near.append(str(node.output[0]))
+        fresh = [n for n in near if n in index.producer and n != name and n not in found]
+        found += fresh
+        pending += fresh
+    return found
+
+
+def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
+    """Feeds from a set whose inputs may have other names: by name, else in order where the set says what was given.
+
+    Raises:
+        FeedsError: an input has no tensor, or one that does not fit.
+    """
+    wanted = required_inputs(index)
+    given = [name for name, entry in references.entries.items() if entry.is_input]
+    left = [name for name in given if name not in wanted]
+    unnamed = [name for name in wanted if name not in references]
+    if not unnamed or len(left) != len(unnamed):
+        return feeds_from(index, references)
+    names = {name: name for name in wanted} | dict(zip(unnamed, left, strict=True))
+    feeds = {name: references.read(names[name]) for name in wanted}
+    check_feeds(index, feeds)
+    return feeds
+
+
+def static_shapes(index: GraphIndex) -> dict[str, tuple[int, ...]]:
+    """The shapes that the model declares, or that follow from what it declares, where they are fixed."""
+    index.learn_types(index.producer)
+    shapes = {}
+    for name in index.producer:
+        kind = index.types.get(name)
+        if kind is not None and kind.tensor_type.HasField("shape"):
+            dims = kind.tensor_type.shape.dim
+            if all(dim.HasField("dim_value") for dim in dims):
+                shapes[name] = tuple(dim.dim_value for dim in dims)
+    return shapes

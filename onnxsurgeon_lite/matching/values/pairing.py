@@ -1,0 +1,107 @@
+"""Which value of one side is which of the other: by content first, then by place, weights and structure.
+
+A pair is made on evidence alone, and each value is in one pair at most.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from onnxsurgeon_lite.matching.values import structure
+from onnxsurgeon_lite.matching.values.board import Board, Pair, shapes_fit
+from onnxsurgeon_lite.matching.values.choosing import choose, choose_first
+from onnxsurgeon_lite.matching.values.contents import Candidate, candidates
+from onnxsurgeon_lite.matching.values.facts import INPUT, Fact, Side
+
+_ROUNDS = 8
+_SHOWN = 3
+
+
+@dataclass
+class Matching:
+    """Two sides aligned.
+
+    Attributes:
+        pairs: in the order of side a. only_a, only_b: values that are in no pair.
+        aliases: values of side a that hold the same tensor as one that is in a pair, by its name.
+        lost: modules of unmatched references that the model has not, and the closest that it has.
+    """
+
+    pairs: list[Pair] = field(default_factory=list)
+    only_a: list[str] = field(default_factory=list)
+    only_b: list[str] = field(default_factory=list)
+    aliases: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, list[str]] = field(default_factory=dict)
+
+
+def match(a: Side, b: Side) -> Matching:
+    """Align the values of two sides that were computed from the same feeds."""
+    board, found = Board(a, b), candidates(a, b)
+    _in_order(board, lambda fact: fact.op == INPUT, 0.9)
+    for _ in range(_ROUNDS):
+        before = len(board.pairs)
+        choose(board, found)
+        structure.by_weights(board)
+        structure.by_inputs(board)
+        structure.by_scope(board)
+        structure.by_name(board)
+        if len(board.pairs) == before:
+            choose_first(board, found)
+        if len(board.pairs) == before:
+            break
+    _in_order(board, lambda fact: fact.is_output, 0.6)
+    return _result(board, found)
+
+
+def lost_note(matching: Matching) -> str:
+    """The modules that references are of and the model has not, the first ones by name; '' where there are none."""
+    if not matching.lost:
+        return ""
+    named = [
+        repr(path) + (f" (closest names: {', '.join(map(repr, closest))})" if closest else "")
+        for path, closest in list(matching.lost.items())[:_SHOWN]
+    ]
+    more = len(matching.lost) - len(named)
+    rest = f" and {more} more" if more else ""
+    return f"references that were not matched are of modules that the model has not: {', '.join(named)}{rest}"
+
+
+def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -> None:
+    """What is given to both, or returned by both: by name, else in order where the shapes fit."""
+    ones = {f.name: f for f in board.a.facts.values() if counts(f)}
+    others = {f.name: f for f in board.b.facts.values() if counts(f)}
+    for name, one in ones.items():
+        if name in others and board.free(one, others[name]) and shapes_fit(one, others[name]):
+            board.add(one, others[name], "name", confidence)
+    rest_a = [f for f in ones.values() if f.name not in board.pairs]
+    rest_b = [f for f in others.values() if f.name not in board.taken]
+    if len(rest_a) == len(rest_b):
+        for one, other in zip(rest_a, rest_b, strict=True):
+            if shapes_fit(one, other):
+                board.add(one, other, "order", confidence)
+
+
+def _result(board: Board, found: Iterable[Candidate]) -> Matching:
+    facts, pairs = board.a.facts, board.pairs
+    result = Matching([pairs[name] for name in facts if name in pairs])
+    for c in found:
+        if c.a.name not in pairs and c.b.name in board.taken:
+            result.aliases.setdefault(c.a.name, board.taken[c.b.name])
+    paired = {key: f.name for f in facts.values() if f.name in pairs and (key := _content(f))}
+    for fact in facts.values():
+        same = paired.get(_content(fact))
+        if same is not None and fact.name not in pairs:
+            result.aliases.setdefault(fact.name, same)
+    result.only_a = [n for n in facts if n not in pairs and n not in result.aliases]
+    result.only_b = [n for n in board.b.facts if n not in board.taken]
+    if not board.a.structured:
+        lost = dict.fromkeys(filter(None, (board.lost(facts[n]) for n in result.only_a)))
+        result.lost = {path: get_close_matches(path, board.modules) for path in lost}
+    return result
+
+
+def _content(fact: Fact) -> object:
+    """Equal for what passes a tensor on as it is."""
+    if fact.signature is not None:
+        return fact.shape, fact.signature.packed().tobytes()
+    return (fact.shape, fact.small.dtype, fact.small.tobytes()) if fact.small is not None else None

@@ -1,0 +1,115 @@
+"""Pairs that other pairs, weights, modules and names speak for where the contents do not decide."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from onnxsurgeon_lite.matching.values.board import (
+    AROUND,
+    BESIDE,
+    FOLD_INTO,
+    SAME,
+    Board,
+    shapes_fit,
+)
+from onnxsurgeon_lite.matching.values.contents import agreeing
+from onnxsurgeon_lite.matching.values.facts import INPUT, Fact
+
+
+def by_weights(board: Board) -> None:
+    """Nodes of one operator that use the same constants, which no other node of that operator does."""
+
+    def key(fact: Fact) -> object:
+        uses = fact.weights and fact.inputs
+        return (fact.op, fact.slot, *sorted(fact.weights)) if uses else None
+
+    for a, b in board.unique(key, key):
+        if _may_be(board, a, b, AROUND):
+            board.add(a, b, "weights", 0.9)
+
+
+def by_inputs(board: Board) -> None:
+    """The same operator on inputs that are paired, where there is only one on each side."""
+    makes, siblings = defaultdict[str, list[Fact]](list), defaultdict[object, list[Fact]](list)
+    for fact in board.b.facts.values():
+        if fact.inputs and fact.name not in board.taken:
+            makes[board.source_b(fact.inputs[0])].append(fact)
+    free = [f for f in board.a.facts.values() if f.inputs and f.name not in board.pairs]
+    for fact in free:
+        siblings[fact.inputs].append(fact)
+    for fact in free:
+        first = board.pairs.get(board.source_a(fact.inputs[0]))
+        fitting = [f for f in makes[first.b] if _alike(board, fact, f)] if first else []
+        if len(fitting) == 1 and not any(
+            _alike(board, other, fitting[0]) for other in siblings[fact.inputs] if other is not fact
+        ):
+            board.add(fact, fitting[0], "structure", 0.8)
+
+
+def _alike(board: Board, a: Fact, b: Fact) -> bool:
+    """Whether b may be a: the operator, what it is computed from, the module and the shape fit."""
+    if a.op != b.op or a.slot != b.slot or not _may_be(board, a, b, BESIDE):
+        return False
+    relation = board.relation(a, b)
+    if relation == BESIDE:
+        relation = SAME if a.op in FOLD_INTO else relation
+    if board.inputs_agree(a, b):
+        return relation >= AROUND
+    return relation == SAME and board.inputs_agree(a, b, through=True)
+
+
+def by_scope(board: Board) -> None:
+    """The only node of an operator in a module; or the one value that leaves it, for what a module returned."""
+    if not board.a.structured:
+        _by_what_leaves(board)
+        return
+
+    def key(scope: str, fact: Fact) -> object:
+        return (scope, fact.op, fact.slot) if fact.known and fact.scope and fact.inputs else None
+
+    for a, b in board.unique(lambda f: key(board.scope_of_a(f), f), lambda f: key(f.scope, f)):
+        if _may_be(board, a, b, AROUND):
+            board.add(a, b, "scope", 0.8)
+
+
+def by_name(board: Board) -> None:
+    """Values of one name whose contents agree as far as they say something."""
+    for name, a in board.a.facts.items():
+        b = board.b.facts.get(name)
+        if b is not None and _may_be(board, a, b, AROUND) and agreeing(a, b):
+            board.add(a, b, "name", 0.9)
+
+
+def _by_what_leaves(board: Board) -> None:
+    leaving: dict[str, list[Fact]] = defaultdict(list)
+    for fact in board.b.facts.values():
+        for module in fact.leaves:
+            leaving[module].append(fact)
+    returned: dict[str, list[Fact]] = defaultdict(list)
+    for fact in board.a.facts.values():
+        if fact.known and fact.scope:
+            returned[board.scope_of_a(fact)].append(fact)
+    folded = _folded(board, leaving)
+    deepest_first = sorted(returned.items(), key=lambda item: -item[0].count("."))
+    for module, (one, *more) in deepest_first:
+        others = leaving.get(folded.get(module, module), [])
+        if more or len(others) != 1 or module in folded.values():
+            continue
+        if others[0].known and board.free(one, others[0]) and shapes_fit(one, others[0]):
+            board.add(one, others[0], "scope", 0.7)
+
+
+def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
+    """BatchNorm module -> the module before it, where no node is left of the BatchNorm: that one computes both."""
+    folded = {}
+    facts = list(board.a.facts.values())
+    for before, fact in zip(facts, facts[1:], strict=False):
+        scope = board.scope_of_a(fact)
+        if fact.class_name.startswith("BatchNorm") and scope not in leaving:
+            folded[scope] = board.scope_of_a(before)
+    return folded
+
+
+def _may_be(board: Board, a: Fact, b: Fact, relation: int) -> bool:
+    if INPUT in (a.op, b.op) or a.blocked != b.blocked:
+        return False
+    return board.relation(a, b) >= relation and board.free(a, b) and shapes_fit(a, b)

@@ -1,0 +1,91 @@
+"""Whether an edited model computes what the original does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.errors import FeedsError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets
+from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+
+
+def verify(
+    before: GraphIndex,
+    after: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    tolerance: Tolerance | None = None,
+) -> SetComparison:
+    """Run both models on the same feeds and compare the outputs that both have.
+
+    Inputs and outputs that were renamed are matched by their place; an input that was or became a constant is fed with
+    the constant.
+
+    Raises:
+        FeedsError: the edited model has an input that the original knows nothing of.
+        ReferenceSetError: the models have no output in common.
+        RuntimeFailure: the runtime refuses one of them.
+    """
+    known = {name: feeds.get(name) for name in required_inputs(before)}
+    for name in known:
+        frozen = constant(after, name)
+        if frozen is not None:
+            known[name] = after.model.array(frozen)
+    given = {name: value for name, value in known.items() if value is not None}
+    expected = run(before, given, runtime)
+    actual = run(after, _edited_feeds(before, after, given), runtime)
+    names = _by_place(before.outputs, after.outputs)
+    renamed = {names.get(name, name): value for name, value in expected.items()}
+    return compare_sets(_stored(actual), _reference(renamed), tolerance)
+
+
+def _edited_feeds(before: GraphIndex, after: GraphIndex, feeds: Feeds) -> Feeds:
+    names = {new: old for old, new in _by_place(before.inputs, after.inputs).items()}
+    found: Feeds = {}
+    for name in required_inputs(after):
+        promoted = constant(before, name)
+        if name in feeds:
+            found[name] = feeds[name]
+        elif promoted is not None:
+            found[name] = before.model.array(promoted)
+        elif names.get(name) in feeds:
+            found[name] = feeds[names[name]]
+        else:
+            raise FeedsError(
+                f"the original has nothing that input {name!r} could be fed with",
+                "compare the models with: onnxdbg run and onnxdbg compare",
+            )
+    return found
+
+
+def _by_place(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, str]:
+    """Old -> new name of what only one side has, when both have as many of them."""
+    gone = [name for name in before if name not in after]
+    new = [name for name in after if name not in before]
+    return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
+
+
+def _stored(values: Mapping[str, Value]) -> dict[str, Stored | None]:
+    return dict(values)
+
+
+def _reference(values: Mapping[str, Value]) -> ReferenceSet:
+    return ReferenceSet(
+        "the original", {n: Entry(_Kept(v)) for n, v in values.items() if v is not None}
+    )
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A value at hand, to be read like a stored one."""
+
+    value: Stored
+
+    def __call__(self) -> Stored:
+        return self.value

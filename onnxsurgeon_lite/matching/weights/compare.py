@@ -1,0 +1,250 @@
+"""Each initializer's parameter, found by content or by place, and what the two differ in."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
+from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.tensors import dtypes as tensors
+from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+_FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
+_COUNTER = "num_batches_tracked"  # of training; no model needs it
+_CHANNELS = {"Conv": 0, "ConvTranspose": 1}  # the axis of a weight's output channels
+_MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
+_MAX_AXES = 4
+
+
+@dataclass
+class Weight:
+    """An initializer and the parameter that it was.
+
+    Attributes:
+        how: `same`, `transposed`, `reshaped`, or `folded with X` for what a BatchNorm X was folded into.
+    """
+
+    name: str
+    parameter: str
+    how: str
+    comparison: Comparison
+
+
+@dataclass
+class WeightsResult:
+    """What holding a model's weights against a checkpoint gave.
+
+    Attributes:
+        weights: the initializers that were found. only_model: floats of more than one element that were not.
+        only_checkpoint: parameters whose content no initializer has.
+    """
+
+    weights: list[Weight] = field(default_factory=list)
+    only_model: list[str] = field(default_factory=list)
+    only_checkpoint: list[str] = field(default_factory=list)
+
+    @property
+    def match(self) -> bool:
+        """Whether every weight that was found is what it was."""
+        return all(weight.comparison.match for weight in self.weights)
+
+
+def compare_weights(
+    index: GraphIndex,
+    checkpoint: ReferenceSet,
+    tolerance: Tolerance | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> WeightsResult:
+    """Find each initializer's parameter and compare; one tensor of each side is in memory at a time.
+
+    What has a parameter's content is that parameter, unless the module that it stands in has another of that shape.
+    What has no parameter's content is compared with those of its name and module.
+
+    Args:
+        tolerance: None wants copies to be equal, and what was folded or cast within the dtype's own.
+
+    Raises:
+        ReferenceSetError: the checkpoint has nothing of the model.
+    """
+    return _Search(index, checkpoint, tolerance, progress).run()
+
+
+class _Search:
+    def __init__(
+        self,
+        index: GraphIndex,
+        checkpoint: ReferenceSet,
+        tolerance: Tolerance | None,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.index, self.checkpoint, self.tolerance = index, checkpoint, tolerance
+        self.progress = progress
+        self.places = Places(index, checkpoint.entries.keys())
+        self.norms = batch_norms(checkpoint)
+        self.floats = dict(_floats(index))
+        self.found: dict[str, Weight] = {}
+        self.folds: dict[str, tuple[Fold, str]] = {}
+        self.used: set[str] = set()
+
+    def run(self) -> WeightsResult:
+        contents = self._contents()
+        equal = {}
+        for number, (name, tensor) in enumerate(self.floats.items()):
+            self.progress(f"{number} weights compared")
+            equal[name] = contents.get(_digest(self.index.model.array(tensor)), [])
+            self._by_content(name, equal[name])
+        rest = [name for name in self.floats if name not in self.found]
+        for name in sorted(rest, key=lambda n: len(self.floats[n].dims) < 2):  # biases last
+            self._by_fold(name) or self._by_place(name) or self._take(name, equal[name])
+        self.used.update(p for same in equal.values() for p in same)
+        if not self.found:
+            raise ReferenceSetError(
+                f"{self.checkpoint.place!r} has no weight of the model",
+                "is it the checkpoint that was exported?",
+            )
+        left = [p for p in self.checkpoint if p not in self.used and not p.endswith(_COUNTER)]
+        return WeightsResult(
+            [self.found[name] for name in self.floats if name in self.found],
+            [name for name in self.floats if name not in self.found],
+            left,
+        )
+
+    def _contents(self) -> dict[str, list[str]]:
+        """Digest -> the parameters of that content, in any order of elements, in each dtype that the model has."""
+        found = defaultdict(list)
+        dtypes = {tensors.numpy_dtype(tensor.data_type) for tensor in self.floats.values()}
+        for number, name in enumerate(self.checkpoint):
+            self.progress(f"{number} parameters read")
+            array = self._read(name)
+            if array.size > 1 and tensors.is_float(array.dtype):
+                for dtype in {array.dtype, *dtypes}:
+                    with np.errstate(over="ignore"):
+                        found[_digest(array.astype(dtype, copy=False))].append(name)
+        return found
+
+    def _read(self, parameter: str) -> Array:
+        stored = self.checkpoint.read(parameter)
+        return stored if isinstance(stored, np.ndarray) else np.empty(0)
+
+    # --- ways to find it ---
+
+    def _by_content(self, name: str, equal: list[str]) -> None:
+        """Of the parameters of equal content the one that its place means; none where its place means another."""
+        same = set(equal)
+        fitting = [p for p in self.places.own(name) if p in same or self._fits(name, p)]
+        here = [p for p in fitting if p in same]
+        if here or not fitting:
+            near = [p for p in self.places.near(name) if p in same] if len(equal) > 1 else []
+            free = [p for p in equal if p not in self.used]
+            self._take(name, [*here, *near, *free, *equal])
+
+    def _by_fold(self, name: str) -> bool:
+        """With a BatchNorm folded in: a convolution's weight, or the bias beside one that was found so."""
+        for position in self.index.consumers.get(name, ()):
+            node = self.index.nodes[position]
+            if node.op_type in _CHANNELS and name == node.input[1]:
+                return self._fold_weight(name, _CHANNELS[node.op_type])
+            if node.op_type in _CHANNELS and node.input[1] in self.folds:
+                return self._fold_bias(name, *self.folds[node.input[1]])
+        return False
+
+    def _fold_weight(self, name: str, axis: int) -> bool:
+        array = self.index.model.array(self.floats[name])
+        near = [p for p in self.places.near(name) if self._shape(p) == array.shape]
+        found = [(p, find_fold(array, self._read(p), axis, self.norms)) for p in near]
+        folds = [(fold.error, p, fold) for p, fold in found if fold is not None]
+        if not folds:
+            return False
+        _, parameter, fold = min(folds, key=lambda item: item[0])
+        self.folds[name] = fold, parameter
+        return self._add_folded(name, parameter, fold, fold.weight(self._read(parameter), axis))
+
+    def _fold_bias(self, name: str, fold: Fold, weight: str) -> bool:
+        parameter = f"{weight.rpartition('.')[0]}.bias".removeprefix(".")
+        bias = self._read(parameter) if parameter in self.checkpoint else None
+        own = f"{fold.norm.name}.bias" if bias is None else parameter
+        return self._add_folded(name, own, fold, fold.bias(bias))
+
+    def _by_place(self, name: str) -> bool:
+        """The parameter that it is called after, else a free one of its module, else of a module beside.
+
+        What is only moved, under a name of its own, was computed from parameters when the model was exported.
+        """
+        called = self.places.called(name)
+        users = {self.index.nodes[p].op_type for p in self.index.consumers.get(name, ())}
+        near = [] if users <= _MOVERS else self.places.near(name)
+        free = [parameter for parameter in near if parameter not in self.used]
+        return self._take(name, [p for p in [*called, *free] if self._fits(name, p)])
+
+    # --- comparing ---
+
+    def _take(self, name: str, parameters: Iterable[str]) -> bool:
+        """Compare with the first of the parameters, in the layout that agrees if one does."""
+        parameter = next(iter(parameters), None)
+        if parameter is None:
+            return False
+        array = self.index.model.array(self.floats[name])
+        best: Weight | None = None
+        for how, stored in _layouts(self._read(parameter), array.shape):
+            exact = EXACT if array.dtype == stored.dtype else None
+            comparison = compare(array, np.ascontiguousarray(stored), self.tolerance or exact)
+            if best is None or comparison.match or comparison.cosine > best.comparison.cosine:
+                best = Weight(name, parameter, how, comparison)
+            if comparison.match:
+                break
+        if best is not None:
+            self.found[name] = best
+            self.used.add(parameter)
+        return best is not None
+
+    def _add_folded(self, name: str, parameter: str, fold: Fold, folded: Array) -> bool:
+        array = self.index.model.array(self.floats[name])
+        if folded.shape != array.shape:
+            return False
+        comparison = compare(array, folded.astype(array.dtype), self.tolerance or _FOLDED)
+        how = f"folded with {fold.norm.name}"
+        self.found[name] = Weight(name, parameter, how, comparison)
+        parts = ("weight", "bias", "running_mean", "running_var")
+        self.used |= {parameter, *(f"{fold.norm.name}.{part}" for part in parts)}
+        return True
+
+    def _fits(self, name: str, parameter: str) -> bool:
+        """Whether a parameter may be an initializer: the same shape but for the order of axes."""
+        return sorted(self._shape(parameter)) == sorted(self.floats[name].dims)
+
+    def _shape(self, parameter: str) -> tuple[int, ...]:
+        known = self.checkpoint.entries[parameter].shape
+        return self._read(parameter).shape if known is None else tuple(known)
+
+
+def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
+    for name, tensor in index.initializers.items():
+        is_tensor = isinstance(tensor, TensorProto) and np.prod(tensor.dims) > 1
+        if is_tensor and tensors.is_float(tensors.numpy_dtype(tensor.data_type)):
+            yield name, tensor
+
+
+def _layouts(stored: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
+    """A stored parameter in every order of axes that has a shape, as it is first; else reshaped."""
+    if stored.shape == shape:
+        yield "same", stored
+    axes = range(stored.ndim)
+    if stored.ndim <= _MAX_AXES and sorted(stored.shape) == sorted(shape):
+        for order in permutations(axes):
+            if order != tuple(axes) and tuple(stored.shape[axis] for axis in order) == shape:
+                yield "transposed", np.transpose(stored, order)
+    elif stored.size == np.prod(shape, dtype=int):
+        yield "reshaped", stored.reshape(shape)
+
+
+def _digest(array: Array) -> str:
+    kind = tensors.data_type_of_numpy(array.dtype)
+    return tensors.unordered_digest(np.ascontiguousarray(array).tobytes(), kind)

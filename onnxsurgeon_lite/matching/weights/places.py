@@ -1,0 +1,68 @@
+"""Which parameters an initializer may have been, by its name and by the modules whose nodes use it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+
+
+class Places:
+    """Names and modules of a model in a checkpoint's words, also where one of the two was wrapped in a module."""
+
+    def __init__(self, index: GraphIndex, parameters: Collection[str]) -> None:
+        self._index = index
+        self._parameters = parameters
+        self._owned: dict[str, list[str]] = defaultdict(list)
+        self._inside: dict[str, list[str]] = defaultdict(list)
+        for parameter in parameters:
+            owner = parameter.rpartition(".")[0]
+            self._owned[owner].append(parameter)
+            self._inside[owner.rpartition(".")[0]].append(parameter)
+        self._way = self._find_way()
+
+    def called(self, name: str) -> list[str]:
+        """The parameter that an initializer is called after, if there is one."""
+        called = _moved(name, self._way)
+        return [called] if called in self._parameters else []
+
+    def own(self, name: str) -> list[str]:
+        """That, then those of the modules that use it."""
+        found = self.called(name)
+        for scope in self._scopes(name, surely=True):
+            found += self._owned.get(scope, ())
+        return list(dict.fromkeys(found))
+
+    def near(self, name: str) -> list[str]:
+        """Those, then the ones of the modules beside."""
+        found = self.own(name)
+        scopes = self._scopes(name, surely=False)
+        for scope in scopes:
+            found += self._owned.get(scope, ())
+        for scope in scopes:
+            found += self._inside.get(scope.rpartition(".")[0], ())
+        return list(dict.fromkeys(found))
+
+    def _scopes(self, name: str, surely: bool) -> list[str]:
+        users = self._index.consumers.get(name, ())
+        origins = [self._index.origins[user] for user in users]
+        scopes = [f"{o.scope}." if o.scope else "" for o in origins if o.known or not surely]
+        return [_moved(scope, self._way).removesuffix(".") for scope in scopes]
+
+    def _find_way(self) -> tuple[str, str]:
+        """(what the model's names have in front, what the checkpoint's have) that makes the most of them equal."""
+        scopes = {origin.scope for origin in self._index.origins if origin.known}
+        names = {*self._index.initializers, *scopes}
+        wanted = {*self._parameters, *self._owned}
+        ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(wanted))]
+        return max(ways, key=lambda way: len({_moved(name, way) for name in names} & wanted))
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    """`model.` and the like, what most names begin with."""
+    counts = Counter(name.split(".")[0] for name in names if "." in name)
+    return [f"{head}." for head, _ in counts.most_common(3)]
+
+
+def _moved(name: str, way: tuple[str, str]) -> str:
+    drop, put = way
+    return f"{put}{name.removeprefix(drop)}" if name.startswith(drop) else name

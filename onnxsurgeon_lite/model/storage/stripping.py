@@ -1,0 +1,227 @@
+"""Weights replaced by noise of the same kind, so that a model can be shown to others, and put back again."""
+
+import contextlib
+import hashlib
+import math
+import tempfile
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from onnxsurgeon_lite.errors import UsageError, WriteError
+from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
+from onnxsurgeon_lite.model.model import is_external, refer
+from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.tensors import dtypes
+
+MARK = "onnxsurgeon_lite.stripped"
+"""Metadata of a stripped tensor: the fingerprint of what it held."""
+
+_SPARED = 10  # elements: scales, shapes and the like have no more
+_BLOCK = 1 << 18  # elements at a time
+_DRAWN = 1 << 16  # different numbers that the noise of a tensor has
+_FLOATS = frozenset(
+    int(getattr(TensorProto, name))
+    for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ")
+    + ("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
+)
+_PAYLOAD = (
+    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
+    *("external_data", "data_location"),
+)
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """What was written, and how many tensors are another now, or still what they were.
+
+    Attributes:
+        kept: large tensors that are no floats: they hold what they held.
+    """
+
+    written: Written
+    changed: int
+    kept: tuple[str, ...] = ()
+
+
+def strip(
+    model: Model, path: Path, seed: int = 0, *, force: bool = False, dry_run: bool = False
+) -> Stripped:
+    """Write a model whose weights are noise with the mean, deviation and range of what they were.
+
+    Weights are float tensors of more than a few elements, in attributes too. Integers, booleans and strings stay:
+    shapes, indices and axes mean something; quantized weights are among them, and are told. A dry run makes no noise.
+
+    Raises:
+        SourceChangedError: a file changed after the load.
+    """
+    result = model.copy()
+    kept = (name for name, tensor in named_tensors(model.proto) if _is_kept(tensor))
+    changed = 0
+    location = "noise" if movable(model) else None  # external data stays external
+    with _scratch_file(None if dry_run else path) as noise:
+        for number, tensor in enumerate(walk.tensors(result.proto)):
+            if math.prod(tensor.dims) <= _SPARED or tensor.data_type not in _FLOATS:
+                continue
+            size = dtypes.byte_count(tensor.data_type, tensor.dims)
+            survey = _Survey("0" * 32) if dry_run else _survey(model, tensor)
+            made = survey.noise(tensor, np.random.default_rng([seed, number]))
+            if is_external(tensor):
+                start = noise.tell()
+                noise.writelines(() if dry_run else made)
+                noise.seek(start + size)
+                refer(tensor, noise.name, start, size)
+            else:
+                _fill(tensor, TensorProto(raw_data=b"".join(made)))
+            tensor.metadata_props.add(key=MARK, value=survey.fingerprint)
+            changed += 1
+        noise.truncate()
+        result.files[noise.name] = DataFile.of(Path(noise.name), location)
+        written = save(result, path, movable(result), force=force, dry_run=dry_run)
+    return Stripped(written, changed, tuple(kept))
+
+
+def _is_kept(tensor: TensorProto) -> bool:
+    large = is_external(tensor) and math.prod(tensor.dims) > _SPARED
+    return large and tensor.data_type not in _FLOATS
+
+
+def unstrip(
+    stripped: Model, original: Model, path: Path, *, force: bool = False, dry_run: bool = False
+) -> Written:
+    """Write a stripped model, edited since or not, with the weights of the original.
+
+    Each is found by the fingerprint that stripping left, whatever it is called now.
+
+    Raises:
+        UsageError: the model was not stripped, or the original has not what it was stripped of.
+    """
+    result = stripped.copy()
+    result.files.update(original.files)
+    weights = _Weights(original)
+    restored = 0
+    for tensor in walk.tensors(result.proto):
+        marks = [entry for entry in tensor.metadata_props if entry.key == MARK]
+        for mark in marks:
+            _fill(tensor, weights.find(tensor, mark.value))
+            tensor.metadata_props.remove(mark)
+            restored += 1
+    if not restored:
+        raise UsageError(
+            f"{str(stripped.path)!r} holds no stripped weights",
+            "give the stripped model first, then the original",
+        )
+    return save(result, path, movable(result), force=force, dry_run=dry_run)
+
+
+class _Weights:
+    """The tensors of the original, by what they hold; read when something of their kind is looked for."""
+
+    def __init__(self, original: Model) -> None:
+        self.original = original
+        self.by_kind = defaultdict[Hashable, list[TensorProto]](list)
+        self.known: dict[Hashable, dict[str, TensorProto]] = {}
+        for tensor in walk.tensors(original.proto):
+            self.by_kind[_kind(tensor)].append(tensor)
+
+    def find(self, stripped: TensorProto, wanted: str) -> TensorProto:
+        kind = _kind(stripped)
+        if kind not in self.known:
+            self.known[kind] = {fingerprint(self.original, t): t for t in self.by_kind[kind]}
+        if wanted not in self.known[kind]:
+            raise UsageError(
+                f"{str(self.original.path)!r} does not hold what {stripped.name!r} was stripped of",
+                "is it the model that was stripped?",
+            )
+        return self.known[kind][wanted]
+
+
+def _kind(tensor: TensorProto) -> Hashable:
+    return (tensor.data_type, *tensor.dims)
+
+
+def _fill(tensor: TensorProto, source: TensorProto) -> None:
+    """Give a tensor another one's payload."""
+    payload = TensorProto()
+    payload.CopyFrom(source)
+    for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
+        payload.ClearField(name)
+    for name in _PAYLOAD:
+        tensor.ClearField(name)
+    tensor.MergeFrom(payload)
+
+
+@dataclass
+class _Survey:
+    """A float tensor's fingerprint, and mean, deviation and range of its finite elements."""
+
+    fingerprint: str
+    mean: float = 0.0
+    deviation: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+    def noise(self, tensor: TensorProto, rng: np.random.Generator) -> Iterator[bytes]:
+        """Raw bytes of noise of the same statistics, in blocks; large tensors repeat its numbers, at random."""
+        left = math.prod(tensor.dims)
+        drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
+        numbers = drawn.astype(dtypes.numpy_dtype(tensor.data_type))
+        if left <= _DRAWN:
+            yield dtypes.encode(numbers)
+            return
+        while left:
+            count = min(left, _BLOCK)
+            yield dtypes.encode(numbers[rng.integers(_DRAWN, size=count, dtype=np.uint16)])
+            left -= count
+
+    def _draw(self, rng: np.random.Generator, count: int) -> NDArray[np.floating]:
+        room = min(self.high - self.mean, self.mean - self.low)
+        if room > 3 * self.deviation or not self.deviation:
+            normal = rng.standard_normal(count, np.float32)
+            return self.mean + normal * self.deviation
+        width = self.high - self.low
+        mean = (self.mean - self.low) / width
+        weight = max(mean * (1 - mean) * (width / self.deviation) ** 2 - 1, 1e-3)
+        return self.low + width * rng.beta(mean * weight, (1 - mean) * weight, count)
+
+
+def _survey(model: Model, tensor: TensorProto) -> _Survey:
+    digest = hashlib.blake2b(digest_size=16)
+    count, total, squares, low, high = 0, 0.0, 0.0, math.inf, -math.inf
+    left = math.prod(tensor.dims)
+    for block in contents(model, tensor):
+        digest.update(block)
+        size = min(left, 8 * len(block) // dtypes.byte_count(tensor.data_type, [8]))
+        left -= size
+        array = dtypes.decode(tensor.data_type, [size], block)
+        for start in range(0, size, _BLOCK):
+            numbers = array[start : start + _BLOCK].astype(np.float64)
+            if not np.isfinite(numbers.sum()):
+                numbers = numbers[np.isfinite(numbers)]
+            if numbers.size:
+                count += numbers.size
+                total += float(numbers.sum())
+                squares += float(np.square(numbers).sum())
+                low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    if not count:
+        return _Survey(digest.hexdigest())
+    mean = total / count
+    deviation = math.sqrt(max(squares / count - mean * mean, 0.0))
+    return _Survey(digest.hexdigest(), mean, deviation, low, high)
+
+
+@contextlib.contextmanager
+def _scratch_file(beside: Path | None) -> Iterator["tempfile._TemporaryFileWrapper[bytes]"]:
+    """A file that is gone afterwards, on the disk that the result goes to; elsewhere without a result."""
+    beside = beside or Path(tempfile.gettempdir(), "noise")
+    folder = beside.absolute().parent
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".noise.") as file:
+            yield file
+    except OSError as error:
+        raise WriteError(f"cannot write beside {str(beside)!r}: {error.strerror}") from error

@@ -1,0 +1,113 @@
+"""A model from ONNX text syntax, its initializers from arrays on disk."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, TypeProto, parser
+
+from onnxsurgeon_lite.errors import BuildError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.summary import type_text
+from onnxsurgeon_lite.model import DataFile, Model
+from onnxsurgeon_lite.model.model import refer
+from onnxsurgeon_lite.model.wire import LARGE
+from onnxsurgeon_lite.tensors import dtypes
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
+"""What a text without a header of its own begins with."""
+
+
+def parse_text(text: str) -> Model:
+    """A model from ONNX text syntax; a graph alone gets the default IR and opset version.
+
+    Raises:
+        BuildError: the text is no model; the message says where.
+    """
+    header = "" if text.lstrip().startswith("<") else HEADER
+    try:
+        return Model(parser.parse_model(header + text))
+    except parser.ParseError as error:
+        raise BuildError(
+            f"the text is no model: {_told(error, header)}",
+            "onnxdbg print MODEL shows what the syntax looks like",
+        ) from error
+
+
+def add_initializers(model: Model, files: Mapping[str, Path]) -> Model:
+    """The model with arrays from `.npy` files as initializers; one for a declared input takes its place.
+
+    Large arrays stay in their files until the model is saved.
+
+    Raises:
+        BuildError: a file cannot be read, or holds another dtype or shape than the input that it is for.
+        UnknownNameError: nothing in the graph reads the name.
+    """
+    if not files:
+        return model
+    result = model.copy()
+    graph = result.proto.graph
+    index = GraphIndex.of(result)
+    for name, path in files.items():
+        if name not in index.inputs and name not in index.consumers and name not in index.outputs:
+            known = dict.fromkeys((*index.inputs, *index.consumers))
+            raise UnknownNameError(name, f"graph {graph.name!r}", known)
+        tensor = _tensor(result, name, path)
+        declared = index.inputs.get(name)
+        if declared is not None:
+            _require_fit(tensor, declared.type.tensor_type, type_text(declared.type), path)
+            graph.input.remove(declared)
+        graph.initializer.append(tensor)
+    return result
+
+
+def _tensor(model: Model, name: str, path: Path) -> TensorProto:
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BuildError(
+            f"cannot read initializer {name!r} from {str(path)!r}: {error}",
+            "write it with numpy.save",
+        ) from error
+    if not isinstance(array, np.memmap) or array.nbytes <= LARGE or not _is_raw(array):
+        return dtypes.from_array(np.ascontiguousarray(array), name)
+    file = DataFile.of(path.resolve())
+    key = str(file.path)
+    model.files[key] = file
+    data_type = dtypes.data_type_of_numpy(array.dtype)
+    tensor = TensorProto(
+        name=name, data_type=data_type, dims=array.shape, data_location=TensorProto.EXTERNAL
+    )
+    refer(tensor, key, array.offset, array.nbytes)
+    return tensor
+
+
+def _is_raw(array: np.memmap) -> bool:
+    """Whether the file holds the elements as `raw_data` does."""
+    return array.flags.c_contiguous and array.dtype.isnative and array.dtype.kind in "fiubc"
+
+
+def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, path: Path) -> None:
+    dims = declared.shape.dim
+    fits = declared.elem_type in (0, tensor.data_type) and (
+        not declared.HasField("shape")
+        or len(dims) == len(tensor.dims)
+        and all(
+            not dim.HasField("dim_value") or dim.dim_value == size
+            for dim, size in zip(dims, tensor.dims, strict=True)
+        )
+    )
+    if not fits:
+        have = f"{dtypes.dtype_name(tensor.data_type)} {list(tensor.dims)}"
+        raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")
+
+
+def _told(error: parser.ParseError, header: str) -> str:
+    """The parser's message in a line; lines are counted without a header that is not the user's."""
+    message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
+        error
+    )
+    added = header.count("\n")
+    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
+    return " ".join(counted.split())

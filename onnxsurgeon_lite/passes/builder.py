@@ -1,0 +1,172 @@
+"""A model built node by node in Python; names are given once, at the edge."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from onnxsurgeon_lite.errors import BuildError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+
+@dataclass(eq=False)
+class Value:
+    """A value of a graph that is being built; its name is known when the model is made."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    op_type: str
+    domain: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attributes: dict[str, object]
+
+
+@dataclass
+class Builder:
+    """Builds a model.
+
+        g = Builder()
+        x = g.input("x", "float", ["N", 4])
+        scaled = g.op("Mul", x, g.constant(np.float32(2)))
+        g.output("y", g.op("Softmax", scaled, axis=-1))
+        model = g.model("scaled_softmax")
+
+    A subgraph is a builder from `body()`, given as the attribute; its nodes may read the values of this one.
+    """
+
+    opset: int = 21
+    ir_version: int = 10
+    domains: dict[str, int] = field(default_factory=dict)
+    _inputs: list[tuple[Value, ValueInfoProto]] = field(default_factory=list)
+    _outputs: list[tuple[str, Value]] = field(default_factory=list)
+    _constants: list[tuple[Value, TensorProto]] = field(default_factory=list)
+    _nodes: list[_Node] = field(default_factory=list)
+
+    def input(
+        self, name: str, dtype: str, shape: Sequence[int | str | None] | None = None
+    ) -> Value:
+        """A graph input; dimensions are numbers, names, or None for unknown ones.
+
+        Args:
+            dtype: ONNX's name in lower case, such as `float` or `int64`.
+        """
+        value = Value(name)
+        info = helper.make_tensor_value_info(name, dtypes.data_type_of(dtype), shape)
+        self._inputs.append((value, info))
+        return value
+
+    def constant(self, array: Array, name: str = "") -> Value:
+        """An initializer."""
+        value = Value(name)
+        self._constants.append((value, dtypes.from_array(array)))
+        return value
+
+    def op(
+        self, op_type: str, *inputs: Value | None, domain: str = "", **attributes: object
+    ) -> Value:
+        """A node with one output. An input that is None is omitted; an attribute that is None is none."""
+        return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
+
+    def ops(
+        self,
+        op_type: str,
+        outputs: int,
+        *inputs: Value | None,
+        domain: str = "",
+        **attributes: object,
+    ) -> tuple[Value, ...]:
+        """A node with several outputs."""
+        made = tuple(Value() for _ in range(outputs))
+        self._nodes.append(_Node(op_type, domain, inputs, made, attributes))
+        if domain:
+            self.domains.setdefault(domain, 1)
+        return made
+
+    def output(self, name: str, value: Value) -> None:
+        """Declare a graph output under a name; what has a name already is copied to it."""
+        if value.name:
+            value = self.op("Identity", value)
+        value.name = name
+        self._outputs.append((name, value))
+
+    def body(self) -> "Builder":
+        """A builder for a subgraph of one of this graph's nodes."""
+        return Builder(self.opset, self.ir_version, self.domains)
+
+    def model(self, name: str = "built") -> Model:
+        """The model, the types of its outputs inferred.
+
+        Raises:
+            BuildError: two values were given one name, or a node reads a value of another builder.
+        """
+        _give_names(self)
+        opsets = {"": self.opset, **self.domains}
+        proto = ModelProto(ir_version=self.ir_version, producer_name="onnxsurgeon-lite")
+        proto.opset_import.extend(helper.make_opsetid(*opset) for opset in opsets.items())
+        proto.graph.CopyFrom(self._graph(name))
+        model = Model(proto)
+        index = GraphIndex.of(model)
+        declared = [index.value_info(output.name) for output in proto.graph.output]
+        del proto.graph.output[:]
+        proto.graph.output.extend(declared)
+        return model
+
+    def _graph(self, name: str, outside: frozenset[Value] = frozenset()) -> GraphProto:
+        graph = GraphProto(name=name)
+        known = {*outside, *(value for value, _ in self._inputs), *(v for v, _ in self._constants)}
+        graph.input.extend(info for _, info in self._inputs)
+        for value, tensor in self._constants:
+            tensor.name = value.name
+            graph.initializer.append(tensor)
+        for node in self._nodes:
+            if not known.issuperset(filter(None, node.inputs)):
+                raise BuildError(f"{node.op_type} reads a value that another builder made")
+            known.update(node.outputs)
+            graph.node.append(_proto(node, frozenset(known)))
+        graph.output.extend(ValueInfoProto(name=value.name) for _, value in self._outputs)
+        return graph
+
+
+def _proto(node: _Node, known: frozenset[Value]) -> NodeProto:
+    names = [value.name if value is not None else "" for value in node.inputs]
+    proto = helper.make_node(
+        node.op_type, names, [v.name for v in node.outputs], domain=node.domain
+    )
+    for name, value in node.attributes.items():
+        if value is not None:
+            said = value._graph(name, known) if isinstance(value, Builder) else value
+            proto.attribute.append(helper.make_attribute(name, said))
+    return proto
+
+
+def _give_names(builder: Builder) -> None:
+    """Values without a name get one that no other value has, in bodies too."""
+    values = list(dict.fromkeys(_values(builder)))
+    taken: set[str] = set()
+    for value in values:
+        if value.name in taken:
+            raise BuildError(f"two values are called {value.name!r}", "give each another name")
+        taken.update(filter(None, [value.name]))
+    number = 0
+    for value in values:
+        while not value.name:
+            name = f"v{number}"
+            number += 1
+            value.name = name if name not in taken else ""
+
+
+def _values(builder: Builder) -> Iterator[Value]:
+    yield from (value for value, _ in builder._inputs)
+    yield from (value for value, _ in builder._constants)
+    for node in builder._nodes:
+        yield from node.outputs
+        for attribute in node.attributes.values():
+            if isinstance(attribute, Builder):
+                yield from _values(attribute)

@@ -1,0 +1,125 @@
+"""What became constant, computed now by onnxruntime."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from onnx import TypeProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model.wire import LARGE
+from onnxsurgeon_lite.surgery.edits import drop_declarations
+from onnxsurgeon_lite.tensors import dtypes
+
+_RANDOM = {
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
+    "Dropout",
+}
+
+
+def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
+    """Replace, in place, the nodes that became constant with some values by what they compute.
+
+    A node stays when it is random, of a domain that onnxruntime may not know, makes what is no tensor or an output of
+    the graph, or when it would take or make more than `limit` bytes or ones that inference cannot count.
+
+    Returns:
+        (what was changed, notes).
+
+    Raises:
+        RuntimeFailure: the runtime cannot compute them.
+    """
+    index = GraphIndex.of(result)
+    positions, too_large = _foldable(index, set(values), limit)
+    notes = (
+        [
+            f"{len(too_large)} nodes that are constant now would take or make over {limit} bytes: kept"
+        ]
+        if too_large
+        else []
+    )
+    if not positions:
+        return [], notes
+    needed = {
+        name
+        for position in positions
+        for name in index.nodes[position].output
+        if name and any(user not in positions for user in index.consumers.get(name, ()))
+    }
+    graph = result.proto.graph
+    computed = _computed(index, positions, sorted(needed)) if needed else {}  # none: all dead
+    for name, array in computed.items():
+        graph.initializer.append(dtypes.from_array(array, name))
+    gone = {name for p in positions for name in index.nodes[p].output}
+    for position in sorted(positions, reverse=True):
+        del graph.node[position]
+    drop_declarations(graph, gone - needed)
+    return [f"folded {len(positions)} nodes into {len(needed)} constants"], notes
+
+
+def _foldable(index: GraphIndex, known: set[str], limit: int) -> tuple[set[int], set[int]]:
+    """(nodes to fold, nodes kept for their size): a walk forward from the new constants."""
+    fold: set[int] = set()
+    large: set[int] = set()
+    for position in index.order:
+        reads = index.reads[position]
+        if known.isdisjoint(reads):
+            continue
+        if not all(name in known or _is_small(index, name, limit) for name in reads):
+            if all(name in known or constant(index, name) is not None for name in reads):
+                large.add(position)
+            continue
+        node = index.nodes[position]
+        outputs = [name for name in node.output if name]
+        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or walk.bodies(node):
+            continue
+        if any(name in index.outputs for name in outputs):
+            continue
+        sizes = [_size(index.type_of(name)) for name in outputs]
+        if any(size is None or size > limit for size in sizes):
+            large.add(position)
+            continue
+        fold.add(position)
+        known.update(outputs)
+    return fold, large
+
+
+def _is_small(index: GraphIndex, name: str, limit: int) -> bool:
+    tensor = constant(index, name)
+    if tensor is None:
+        return False
+    return (index.model.span(tensor)[2] if is_external(tensor) else LARGE) <= max(limit, LARGE)
+
+
+def _size(kind: TypeProto | None) -> int | None:
+    """Bytes of a tensor type whose shape is fixed."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    if not all(dim.HasField("dim_value") for dim in dims):
+        return None
+    elements = math.prod(int(dim.dim_value) for dim in dims)
+    return elements * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
+
+
+def _computed(index: GraphIndex, positions: set[int], wanted: list[str]) -> dict[str, dtypes.Array]:
+    from onnxsurgeon_lite.graph.cut import Cut
+    from onnxsurgeon_lite.passes.extract import submodel
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
+
+    nodes = set(positions)
+    for position in positions:
+        nodes.update(
+            index.producer[name] for name in index.reads[position] if name in index.producer
+        )
+    part = submodel(index, Cut((), tuple(wanted), tuple(sorted(nodes)), ()))
+    values = run_model(part, {}, options=RuntimeOptions(opt="none", threads=1))
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}

@@ -1,0 +1,298 @@
+"""A model as a graphsurgeon graph, and back without losing what graphsurgeon does not know.
+
+Each graphsurgeon object is remembered with the message that it was made of. On the way back, a message whose object
+says what it said is taken as it is; of one whose object changed, only that is changed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_graphsurgeon as gs
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
+from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
+from onnx_graphsurgeon.ir.tensor import LazyValues
+
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.surgery.constants import describe_like
+from onnxsurgeon_lite.surgery.edits import defined
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+State = tuple[object, ...]
+
+
+class _Weights(LazyValues):  # type: ignore[misc]
+    """The values of a tensor, read from where the model has them."""
+
+    def __init__(self, tensor: TensorProto, model: Model) -> None:
+        super().__init__(tensor)
+        self.model = model
+
+    def load(self) -> Array:
+        return np.array(self.model.array(self.tensor))
+
+
+@dataclass
+class _Scope:
+    """An imported graph: its message, and the tensors of its own by the names that they had."""
+
+    graph: gs.Graph
+    proto: GraphProto
+    tensors: dict[str, gs.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.defined = set(defined(self.proto))
+        self.constants = {tensor.name for tensor in self.proto.initializer}
+
+
+class Bridge:
+    """A model's graph for graphsurgeon (`graph`), and the way back (`back`). Functions stay on this side."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        proto = model.copy().proto  # graphsurgeon writes into the tensors that it is given
+        self.graph: gs.Graph = OnnxImporter.import_graph(
+            proto.graph,
+            opset=OnnxImporter.get_opset(proto),
+            import_domains=list(proto.opset_import),
+            producer_name=proto.producer_name,
+            producer_version=proto.producer_version,
+            ir_version=proto.ir_version,
+        )
+        self._opset = self.graph.opset
+        self._nodes: dict[int, tuple[gs.Node, State, NodeProto]] = {}
+        self._tensors: dict[int, tuple[gs.Tensor, State]] = {}
+        self._scopes: dict[int, _Scope] = {}
+        pending: list[tuple[gs.Graph, GraphProto, list[_Scope]]] = [
+            (self.graph, model.proto.graph, [])
+        ]
+        while pending:
+            graph, source, outer = pending.pop()
+            scopes = [*outer, _Scope(graph, source)]
+            self._remember(scopes)
+            for node, message in zip(graph.nodes, source.node, strict=True):
+                bodies = walk.bodies(message) if message.attribute else ()
+                pending += [(node.attrs[n], b, scopes) for n, b in bodies if n in node.attrs]
+
+    def back(self, edited: object) -> Model:
+        """The model with the graph that the user's code returned, or else with the one handed out as it is now."""
+        graph = edited if isinstance(edited, gs.Graph) else self.graph
+        result = self._model.copy()
+        proto = result.proto
+        proto.graph.CopyFrom(self._graph(graph, set()))
+        graphs = (graph, *graph.subgraphs(recursive=True))
+        used = {node.domain or "" for one in graphs for node in one.nodes}
+        for domain in sorted(used - {opset.domain for opset in proto.opset_import} - {"ai.onnx"}):
+            proto.opset_import.add(domain=domain, version=1)
+        for opset in proto.opset_import:
+            if opset.domain in ("", "ai.onnx") and graph.opset != self._opset:
+                opset.version = graph.opset
+        proto.functions.extend(map(OnnxExporter.export_function, graph.functions))
+        return result
+
+    def _remember(self, scopes: list[_Scope]) -> None:
+        scope = scopes[-1]
+        self._scopes[id(scope.graph)] = scope
+        for node, message in zip(scope.graph.nodes, scope.proto.node, strict=True):
+            for value in node.attrs.values():
+                if isinstance(value, gs.Constant):
+                    self._make_lazy(value)
+            self._nodes[id(node)] = node, _node_state(node), message
+        for name, tensor in scope.graph.tensors().items():
+            owner = next((s for s in reversed(scopes) if name in s.defined), scope)
+            owner.tensors.setdefault(name, tensor)
+            self._make_lazy(tensor)
+            self._tensors.setdefault(id(tensor), (tensor, _tensor_state(tensor)))
+
+    def _make_lazy(self, tensor: gs.Tensor) -> None:
+        values: object = getattr(tensor, "_values", None)
+        if isinstance(values, LazyValues) and isinstance(values.tensor, TensorProto):
+            tensor._values = _Weights(values.tensor, self._model)
+
+    def _graph(self, graph: gs.Graph, outer: set[int]) -> GraphProto:
+        """The message of a graph; `outer` are the tensors of the graphs around it."""
+        scope = self._scopes.get(id(graph)) or _Scope(graph, GraphProto(name=graph.name))
+        present: dict[str, gs.Tensor] = graph.tensors()
+        visible = outer | {id(tensor) for tensor in present.values()}
+        alive = visible.union(
+            id(t) for inner in graph.subgraphs(recursive=True) for t in inner.tensors().values()
+        )
+        names = {old: t.name for old, t in scope.tensors.items() if id(t) in alive}
+        gone = scope.tensors.keys() - names.keys()
+        result = GraphProto()
+        result.CopyFrom(scope.proto)
+        for messages in (
+            *(result.node, result.input, result.output),
+            *(result.value_info, result.initializer),
+        ):
+            del messages[:]
+        if graph.name != scope.proto.name:
+            result.name = graph.name
+        result.node.extend(self._node(node, visible) for node in graph.nodes)
+        result.initializer.extend(self._initializers(scope, present, gone, outer))
+        result.input.extend(self._declared(scope, graph.inputs))
+        defaults = {tensor.name for tensor in result.initializer}
+        for place, info in enumerate(scope.proto.input):
+            name = names.get(info.name, info.name)
+            if info.name in scope.constants and name in defaults:
+                result.input.insert(place, info)  # graphsurgeon sees no input that has a default
+                result.input[place].name = name
+        result.output.extend(self._declared(scope, graph.outputs))
+        result.value_info.extend(self._value_info(scope, present, gone, outer))
+        _follow(result, names, gone)
+        return result
+
+    def _node(self, node: gs.Node, visible: set[int]) -> NodeProto:
+        state = _node_state(node)
+        _, known, original = self._nodes.get(id(node), (node, (), NodeProto()))
+        bodies = any(isinstance(value, gs.Graph) for value in node.attrs.values())
+        if state == known and not bodies:
+            return original
+        result = NodeProto()
+        result.CopyFrom(original)
+        result.op_type = node.op
+        for field_name, value in (("name", node.name), ("domain", node.domain)):
+            if (value or "") != getattr(result, field_name):
+                setattr(result, field_name, value or "")
+        result.input[:] = [tensor.name for tensor in node.inputs]
+        result.output[:] = [tensor.name for tensor in node.outputs]
+        before: dict[str, object] = dict(known[-1]) if known else {}  # type: ignore[call-overload]
+        kept = {a.name: a for a in original.attribute}
+        for name in before.keys() - node.attrs.keys():
+            del kept[name]
+        for name, value in node.attrs.items():
+            if isinstance(value, gs.Graph):
+                body = kept.get(name, AttributeProto(name=name, type=AttributeProto.GRAPH))
+                kept[name] = AttributeProto()
+                kept[name].CopyFrom(body)
+                kept[name].g.CopyFrom(self._graph(value, visible))
+            elif name not in before or before[name] != _frozen(value):
+                kept[name] = OnnxExporter.export_attributes({name: value})[0]
+        del result.attribute[:]
+        result.attribute.extend(kept.values())
+        return result
+
+    def _initializers(
+        self, scope: _Scope, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
+    ) -> Iterator[TensorProto]:
+        """The constants that were there, in their order, then the new ones."""
+        for original in scope.proto.initializer:
+            tensor = scope.tensors.get(original.name)
+            if tensor is None:
+                yield original  # no node read it
+            elif original.name not in gone and isinstance(tensor, gs.Constant):
+                yield self._constant(tensor, original)
+        for tensor in present.values():
+            _, state = self._tensors.get(id(tensor), (tensor, ("new",)))
+            was_constant = state[0] == "constant"
+            if isinstance(tensor, gs.Constant) and not was_constant and id(tensor) not in outer:
+                yield _exported(tensor)
+
+    def _constant(self, tensor: gs.Constant, original: TensorProto) -> TensorProto:
+        values = tensor._values
+        same = _tensor_state(tensor) == self._tensors[id(tensor)][1]
+        if not same and not isinstance(values, LazyValues):  # looked at, changed perhaps
+            stored = self._model.array(original)
+            same = stored.dtype == values.dtype and np.array_equal(stored, values)
+        result = TensorProto()
+        if same:
+            result.CopyFrom(original)
+            result.name = tensor.name
+            return result
+        result.CopyFrom(_exported(tensor))
+        describe_like(result, original)
+        return result
+
+    def _declared(self, scope: _Scope, tensors: Sequence[gs.Tensor]) -> Iterator[ValueInfoProto]:
+        """Declarations of inputs or outputs."""
+        proto = scope.proto
+        known = {v.name: v for vs in (proto.value_info, proto.output, proto.input) for v in vs}
+        old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
+        for tensor in tensors:
+            info = known.get(old_names.get(id(tensor), ""))
+            yield self._info(tensor, info)
+
+    def _info(self, tensor: gs.Tensor, original: ValueInfoProto | None) -> ValueInfoProto:
+        if original is None:
+            exported: ValueInfoProto = OnnxExporter.export_value_info_proto(tensor, False)
+            return exported
+        result = ValueInfoProto()
+        result.CopyFrom(original)
+        result.name = tensor.name
+        if _tensor_state(tensor) != self._tensors[id(tensor)][1]:
+            result.type.CopyFrom(OnnxExporter.export_value_info_proto(tensor, False).type)
+        return result
+
+    def _value_info(
+        self, scope: _Scope, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
+    ) -> Iterator[ValueInfoProto]:
+        ends = {id(tensor) for tensor in (*scope.graph.inputs, *scope.graph.outputs)}
+        declared = set(ends)
+        for info in scope.proto.value_info:
+            tensor = scope.tensors.get(info.name)
+            if tensor is None:
+                yield info
+            elif info.name not in gone and (id(tensor) not in ends or _ends(scope.proto, info)):
+                declared.add(id(tensor))
+                yield self._info(tensor, info)
+        for tensor in present.values():
+            if id(tensor) in declared or id(tensor) in outer or not isinstance(tensor, gs.Variable):
+                continue
+            known = self._tensors.get(id(tensor))
+            changed = known is None or known[1] != _tensor_state(tensor)
+            if changed and tensor.dtype is not None:
+                yield self._info(tensor, None)
+
+
+def _ends(proto: GraphProto, info: ValueInfoProto) -> bool:
+    """Whether an input or output had a value_info as well from the start."""
+    return any(info.name == value.name for value in (*proto.input, *proto.output))
+
+
+def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:
+    """Make sparse initializers and annotations follow what was renamed, and go with what is gone."""
+    for place in range(len(result.sparse_initializer) - 1, -1, -1):
+        values = result.sparse_initializer[place].values
+        if values.name in gone:
+            del result.sparse_initializer[place]
+        else:
+            values.name = names.get(values.name, values.name)
+    for place in range(len(result.quantization_annotation) - 1, -1, -1):
+        annotation = result.quantization_annotation[place]
+        if annotation.tensor_name in gone:
+            del result.quantization_annotation[place]
+            continue
+        annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
+        for entry in annotation.quant_parameter_tensor_names:
+            entry.value = names.get(entry.value, entry.value)
+
+
+def _exported(tensor: gs.Constant) -> TensorProto:
+    result = TensorProto()
+    result.CopyFrom(OnnxExporter.export_tensor_proto(tensor))
+    if result.HasField("raw_data"):
+        result.ClearField("data_location")  # the values are here now
+    return result
+
+
+def _node_state(node: gs.Node) -> State:
+    ends = tuple(t.name for t in node.inputs), tuple(t.name for t in node.outputs)
+    attributes = tuple((name, _frozen(value)) for name, value in node.attrs.items())
+    return node.op, node.name, node.domain, *ends, attributes
+
+
+def _tensor_state(tensor: gs.Tensor) -> State:
+    if isinstance(tensor, gs.Constant):
+        return "constant", id(tensor._values)
+    shape = None if tensor.shape is None else tuple(tensor.shape)
+    return "variable", tensor.dtype, shape, tensor.type
+
+
+def _frozen(value: object) -> object:
+    """An attribute's value as something that does not change when the attribute does."""
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, gs.Constant):
+        return id(value), id(value._values)
+    return id(value) if isinstance(value, gs.Graph) else value

@@ -1,0 +1,168 @@
+"""What the edits of outputs share: nodes added at the end of a graph, ragged tensors padded."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, TypeProto, helper
+
+from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+COUNT = "num_detections"
+
+_CONSTANT_OF_SHAPE, _INPUTS_OF_SLICE, _INPUTS_OF_UNSQUEEZE = 9, 10, 13  # opsets that brought them
+
+
+def require_output(index: GraphIndex, name: str) -> None:
+    """Raise `UnknownNameError` unless the graph has this output."""
+    if name not in index.outputs:
+        raise UnknownNameError(name, "the model", index.outputs, kind="output")
+
+
+def ragged_type(index: GraphIndex, name: str) -> TypeProto:
+    """The type of an output that can be padded along its dimension 0.
+
+    Raises:
+        ShapeError: it is no tensor, a scalar, or its rank is unknown.
+    """
+    kind = index.type_of(name) or TypeProto()
+    if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
+        what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is no tensor"
+        raise ShapeError(
+            f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of the list"
+        )
+    return kind
+
+
+@dataclass
+class Appender:
+    """Adds nodes to the end of a model's main graph."""
+
+    model: Model
+
+    def __post_init__(self) -> None:
+        proto = self.model.proto
+        self.graph: GraphProto = proto.graph
+        self.opset = max((o.version for o in proto.opset_import if o.domain == ""), default=1)
+        self.taken = value_names(GraphIndex.of(self.model))
+        if self.opset < _CONSTANT_OF_SHAPE:
+            raise ShapeError(
+                f"this needs ConstantOfShape, which opset {self.opset} has not",
+                "convert the model to opset 9 or later first",
+            )
+
+    def unused(self, base: str) -> str:
+        """A name like `base` that nothing has."""
+        return fresh(base, self.taken)
+
+    def add(
+        self, op: str, inputs: list[str], name: str, **attributes: int | list[int] | object
+    ) -> str:
+        """Add a node with one output of this name."""
+        node = helper.make_node(op, inputs, [name], name)
+        for key, value in attributes.items():
+            node.attribute.append(helper.make_attribute(key, value))
+        self.graph.node.append(node)
+        return name
+
+    def constant(self, array: Array, base: str) -> str:
+        """Add a constant."""
+        name = self.unused(base)
+        return self.add("Constant", [], name, value=dtypes.from_array(array, name))
+
+    def integers(self, numbers: list[int], base: str) -> str:
+        """Add a constant of integers."""
+        return self.constant(np.array(numbers, np.int64), base)
+
+    def first(self, value: str, count: int, name: str) -> str:
+        """The first `count` elements along dimension 0, or as many as there are."""
+        if self.opset < _INPUTS_OF_SLICE:
+            return self.add("Slice", [value], name, starts=[0], ends=[count], axes=[0])
+        bounds = [
+            self.integers([number], f"{name}.{what}")
+            for what, number in (("start", 0), ("end", count), ("axis", 0))
+        ]
+        return self.add("Slice", [value, *bounds], name)
+
+    def unsqueezed(self, value: str, base: str) -> str:
+        """The value with a new dimension 0."""
+        name = self.unused(base)
+        if self.opset < _INPUTS_OF_UNSQUEEZE:
+            return self.add("Unsqueeze", [value], name, axes=[0])
+        return self.add("Unsqueeze", [value, self.integers([0], f"{name}.axis")], name)
+
+    def length(self, value: str, most: int, name: str) -> str:
+        """A tensor of one element: how long dimension 0 is, at most `most`."""
+        kept = self.first(value, most, self.unused(f"{value}.kept"))
+        shape = self.add("Shape", [kept], self.unused(f"{value}.shape"))
+        place = self.integers([0], f"{value}.dimension")
+        return self.add("Gather", [shape, place], name, axis=0)
+
+    def padded(self, value: str, kind: TypeProto, most: int, fill: float, name: str) -> str:
+        """The value with dimension 0 padded, or cut, to `most`: filler is put after it, and the first `most` kept."""
+        scalar = _fill_tensor(kind, fill, value)
+        dims = kind.tensor_type.shape.dim[1:]
+        if all(dim.HasField("dim_value") for dim in dims):
+            shape = self.integers([most, *(dim.dim_value for dim in dims)], f"{value}.filler.shape")
+        else:
+            whole = self.add("Shape", [value], self.unused(f"{value}.shape"))
+            places = self.integers(list(range(1, 1 + len(dims))), f"{value}.dimensions")
+            rest = self.add("Gather", [whole, places], self.unused(f"{value}.rest"), axis=0)
+            length = self.integers([most], f"{value}.length")
+            shape = self.unused(f"{value}.filler.shape")
+            self.add("Concat", [length, rest], shape, axis=0)
+        filler = self.unused(f"{value}.filler")
+        self.add("ConstantOfShape", [shape], filler, value=dtypes.from_array(scalar))
+        both = self.add("Concat", [value, filler], self.unused(f"{value}.filled"), axis=0)
+        return self.first(both, most, name)
+
+
+def _fill_tensor(kind: TypeProto, fill: float, name: str) -> Array:
+    dtype = dtypes.numpy_dtype(kind.tensor_type.elem_type)
+    if dtype.kind == "O":
+        raise ShapeError(f"output {name!r} holds strings, which cannot be padded", "leave it out")
+    scalar = np.asarray(fill).reshape(1).astype(dtype)
+    if dtype.kind in "iub" and float(scalar.item()) != fill:
+        raise UsageError(
+            f"output {name!r} is {dtypes.dtype_name(kind.tensor_type.elem_type)}, "
+            f"which does not hold {fill:g}",
+            f"give it a fill of its own: --fill {name}=0",
+        )
+    return scalar
+
+
+def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
+    """The type with dimension 0 replaced."""
+    result = TypeProto()
+    result.tensor_type.elem_type = kind.tensor_type.elem_type
+    for size in leading:
+        result.tensor_type.shape.dim.add(dim_value=size)
+    result.tensor_type.shape.dim.extend(kind.tensor_type.shape.dim[1:])
+    return result
+
+
+def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str, str]:
+    """Give the values behind outputs other names, so that new values can have theirs: old name -> new."""
+    index = GraphIndex.of(model)
+    taken = value_names(index)
+    inner = {name: fresh(f"{name}.{suffix}", taken) for name in names if name in index.producer}
+    rename_values(model.proto, model.proto.graph, inner)
+    return inner
+
+
+def require_length(most: int) -> None:
+    """Raise `UsageError` unless this many detections can be held."""
+    if most < 1:
+        raise UsageError(f"{most} detections are none", "give --max a number above 0")
+
+
+def is_ragged(index: GraphIndex, name: str) -> bool:
+    """Whether an output's dimension 0 is open."""
+    dims = (index.type_of(name) or TypeProto()).tensor_type.shape.dim
+    return bool(dims) and not dims[0].HasField("dim_value")

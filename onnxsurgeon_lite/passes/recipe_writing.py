@@ -1,0 +1,155 @@
+"""Edits as a Python script, or as a recipe for `onnxdbg edit apply`. Many numbers go into `.npy` files beside it."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model.copying import Staging
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_INLINE = 64  # numbers that are written into the text
+
+_SCRIPT = '''\
+"""Edits of {source}, written by onnxdbg repl: python {name} [IN [OUT]]."""
+
+import sys
+{numpy}
+import onnxsurgeon_lite as osl
+
+STEPS = (
+{steps})
+
+
+def edit(model: osl.Model) -> osl.Model:
+    for step in STEPS:
+        model = step.apply(model).model
+    return model
+
+
+if __name__ == "__main__":
+    source, target = [*sys.argv[1:], *({source!r}, {target!r})[len(sys.argv) - 1 :]]
+    osl.save(edit(osl.load(source)), target)
+'''
+
+
+def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) -> None:
+    """A Python script that does the edits again.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    with Staging() as staging:
+        stored = _Stored(staging, path)
+        lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
+        needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
+        text = _SCRIPT.format(
+            source=source, name=path.name, numpy=needs_numpy, steps=lines, target=target
+        )
+        stored.finish(text)
+
+
+def write_recipe(steps: Sequence[Pass], path: Path) -> None:
+    """A recipe that does the edits again.
+
+    Raises:
+        WriteError: it cannot be written.
+        UsageError: a recipe cannot say it.
+    """
+    with Staging() as staging:
+        stored = _Stored(staging, path)
+        stored.finish("\n".join(_table(step, stored) for step in steps))
+
+
+class _Stored:
+    """A script, and the files beside it that hold its larger arrays; all of them or none."""
+
+    def __init__(self, staging: Staging, path: Path) -> None:
+        self.staging = staging
+        self.path = path
+        self.count = 0
+
+    def file(self, array: Array) -> str:
+        self.count += 1
+        path = self.path.with_suffix(f".{self.count}.npy")
+        with self.staging.open(path) as file:
+            np.save(file, array)
+        return str(path)
+
+    def finish(self, text: str) -> None:
+        with self.staging.open(self.path) as file:
+            file.write(text.encode())
+        self.staging.commit()
+
+
+def _given(step: Pass) -> dict[str, object]:
+    """The fields that are not their defaults."""
+    if not dataclasses.is_dataclass(step):
+        raise TypeError(step)  # every pass is one
+    values = {field.name: (getattr(step, field.name), field) for field in dataclasses.fields(step)}
+    return {
+        name: value
+        for name, (value, field) in values.items()
+        if isinstance(value, np.ndarray) or value != _default(field)
+    }
+
+
+def _default(field: "dataclasses.Field[object]") -> object:
+    made = field.default_factory
+    return field.default if made is dataclasses.MISSING else made()
+
+
+def _call(step: Pass, stored: _Stored) -> str:
+    def array(numbers: Array) -> str:
+        if numbers.size > _INLINE:
+            return f"np.load({stored.file(numbers)!r})"
+        return f"np.array({numbers.tolist()!r}, {numbers.dtype.name!r})"
+
+    fields = (f"{name}={_python(value, array)}" for name, value in _given(step).items())
+    return f"osl.{type(step).__name__}({', '.join(fields)})"
+
+
+def _python(value: object, array: Callable[[Array], str]) -> str:
+    if isinstance(value, np.ndarray):
+        return array(value)
+    if isinstance(value, tuple):
+        items = [_python(item, array) for item in value]
+        return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+    return repr(value)
+
+
+def _table(step: Pass, stored: _Stored) -> str:
+    lines = ["[[step]]", f"verb = {_toml(step.name, stored)}"]
+    lines += (f"{name} = {_toml(value, stored)}" for name, value in _given(step).items())
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object, stored: _Stored) -> str:
+    if isinstance(value, np.ndarray):
+        small = value.size <= _INLINE and value.dtype.kind in "iuf"
+        return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)
+    if isinstance(value, Mapping):
+        value = tuple(value.items())
+    if isinstance(value, tuple) and value and all(_is_pair(item) for item in value):
+        if all(item is None for _, item in value):
+            return _toml([name for name, _ in value], stored)
+        pairs = (f"{_toml(name, stored)} = {_toml(item, stored)}" for name, item in value)
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(_toml(item, stored) for item in value)}]"
+    if value is None:
+        raise UsageError(
+            "a recipe cannot say what a step takes by default inside a table",
+            "write the script instead: export session.py",
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)

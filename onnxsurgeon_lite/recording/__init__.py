@@ -1,0 +1,1 @@
+"""Tensors from elsewhere: from an ONNX model, a PyTorch module, a checkpoint."""

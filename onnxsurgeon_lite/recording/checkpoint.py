@@ -1,0 +1,92 @@
+"""Parameters that PyTorch stored, read without running anything that a file may hold."""
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet, open_references
+
+if TYPE_CHECKING:
+    import torch
+
+_TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt")
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
+
+
+def open_checkpoint(path: Path) -> ReferenceSet:
+    """The parameters of a `.safetensors` or PyTorch file by name, or of any reference set.
+
+    Raises:
+        ReferenceSetError: it cannot be read, holds no tensors, or is a pickle that wants to run something.
+        UsageError: it is a PyTorch file and torch is not installed.
+    """
+    if path.suffix not in _TORCH_SUFFIXES:
+        return open_references(path)
+    try:
+        import torch
+
+        from onnxsurgeon_lite.recording.torch_recorder import DTYPES
+    except ImportError as error:
+        raise UsageError(
+            f"{str(path)!r} needs torch to be read",
+            "pip install torch, or store it as .safetensors",
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle versions that it may not know, then refuses
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
+    except pickle.UnpicklingError as error:
+        raise ReferenceSetError(
+            f"{str(path)!r} is no pickle of tensors alone, and another could run anything: refused",
+            "store the parameters alone: torch.save(module.state_dict(), FILE), or as .safetensors",
+        ) from error
+    except OSError as error:
+        raise ReferenceSetError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ReferenceSetError(f"cannot read {str(path)!r}: {what}") from error
+    state = _unwrapped(found)
+    entries = {
+        str(name): Entry(partial(_array, tensor), tuple(tensor.shape))
+        for name, tensor in state.items()
+        if isinstance(tensor, torch.Tensor) and tensor.dtype in DTYPES
+    }
+    if not entries:
+        raise ReferenceSetError(
+            f"{str(path)!r} holds no parameters", "store a state dict: name -> tensor"
+        )
+    return ReferenceSet(str(path), entries)
+
+
+def _is_archive(path: Path) -> bool:
+    """torch's own format since 1.6 is a zip, whose tensors can stay in the file."""
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _unwrapped(found: object) -> Mapping[object, object]:
+    """The state dict, also inside what training scripts put around it."""
+    while isinstance(found, Mapping):
+        inner = next((found[key] for key in _WRAPPERS if isinstance(found.get(key), Mapping)), None)
+        if inner is None:
+            return found
+        found = inner
+    return {}
+
+
+def _array(tensor: "torch.Tensor") -> Array:
+    import torch
+
+    from onnxsurgeon_lite.recording.torch_recorder import DTYPES
+
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    dtype = dtypes.numpy_dtype(dtypes.data_type_of(DTYPES[tensor.dtype]))
+    return np.asarray(raw.numpy()).view(dtype).reshape(tensor.shape)

@@ -1,0 +1,129 @@
+"""Reference tensors of a model as this runtime computes them, one part of the model after another."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from onnx import TensorProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.float64 import Float64, widened
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+Progress = Callable[[str], None]
+_LONGEST = 120.0  # seconds that one node may take outside the runtime
+
+
+def record(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    target: Path,
+    values: Sequence[str] = (),
+    progress: Progress = lambda _: None,
+    wide: bool = False,
+) -> int:
+    """Store the feeds and every value of the main graph, or the named ones; returns how many were stored.
+
+    A folder is written value by value, and memory holds one part of the model at a time; `.npz` and `.safetensors`
+    are collected first.
+
+    Args:
+        wide: compute in float64, node by node, as far as that can be done.
+
+    Raises:
+        UnknownNameError: a named value does not exist.
+        ReferenceSetError: the format cannot hold one of the values.
+        RuntimeFailure: the runtime cannot run the model.
+    """
+    compute = computed_wide if wide else computed
+    stream = compute(index, feeds, runtime, values, progress)
+    if target.suffix in (".npz", ".safetensors"):
+        collected = dict(stream)
+        save_tensors(target, collected)
+        return len(collected)
+    count = 0
+    with FolderWriter(target) as writer:
+        for name, value in stream:
+            writer.add(name, value, _place(index, name))
+            count += 1
+    return count
+
+
+def _place(index: GraphIndex, name: str) -> dict[str, str]:
+    """What a reference folder says of a value's origin."""
+    if name in index.inputs:
+        return {"kind": "input"}
+    position = index.producer.get(name)
+    if position is None:
+        return {}
+    origin = index.origins[position]
+    return {"scope": origin.scope, "class": origin.class_name, "source": origin.source}
+
+
+def computed(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    values: Sequence[str] = (),
+    progress: Progress = lambda _: None,
+) -> Iterator[tuple[str, Stored]]:
+    """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile.
+
+    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`.
+    """
+    yield from _given(index, feeds, values)
+    lifted = lift(index, [name for name in values if name not in index])
+    whole = GraphIndex.of(lifted.model) if lifted.asked else index
+    observer = Observer(whole, runtime)
+    observer.feed(feeds)
+    wanted = lifted.sources(values or index.producer)
+    sources = observer.sweep([name for name in wanted if name in whole.producer], progress)
+    for name, value in lifted.read(sources):
+        if value is not None:
+            yield name, value
+
+
+def computed_wide(
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    values: Sequence[str] = (),
+    progress: Progress = lambda _: None,
+) -> Iterator[tuple[str, Stored]]:
+    """As `computed`, in float64 from node to node; what has no such evaluation is computed as the model has it.
+
+    Memory holds the values that are still to be used. Values inside bodies are not computed.
+
+    Raises:
+        UnknownNameError: a named value is none of the main graph's.
+    """
+    for name in values:
+        index.require(name)
+    yield from _given(index, feeds, values)
+    wanted = {*(values or index.producer)}
+    needed = index.ancestors(wanted & index.producer.keys())
+    with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
+        live: dict[str, Value] = {name: widened(value) for name, value in feeds.items()}
+        for number, position in enumerate(p for p in index.order if p in needed):
+            progress(f"{number} of {len(needed)} nodes computed in float64")
+            made = evaluator.outputs(
+                position, {n: live[n] for n in index.reads[position] if n in live}
+            )
+            yield from ((n, v) for n, v in made.items() if n in wanted and v is not None)
+            rank = index.places[position]
+            live |= made
+            live = {n: v for n, v in live.items() if index.last_use.get(n, -1) > rank}
+
+
+def _given(index: GraphIndex, feeds: Feeds, values: Sequence[str]) -> Iterator[tuple[str, Stored]]:
+    """The feeds, and those constants that are named."""
+    yield from feeds.items()
+    for name in values:
+        constant = index.initializers.get(name)
+        if isinstance(constant, TensorProto) and name not in feeds:
+            yield name, index.model.array(constant)

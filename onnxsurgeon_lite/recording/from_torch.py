@@ -1,0 +1,87 @@
+"""Reference tensors of a PyTorch module, for a model that was exported from it."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.recording.torch_recorder import (
+    DTYPES,
+    Recorded,
+    RecordError,
+    Sample,
+    load_factory,
+    record_module,
+)
+from onnxsurgeon_lite.runtime.feeds import required_inputs
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+
+
+def record_factory(
+    target: str,
+    folder: Path,
+    feeds: str | None = None,
+    model: Path | None = None,
+    scopes: Sequence[str] = (),
+    operators: bool = False,
+) -> Recorded:
+    """Record the module that `FILE.py:factory` returns; see `torch_recorder.record_module`.
+
+    Args:
+        feeds: a reference set with what `forward` takes, in place of the factory's arguments.
+        model: names the inputs like this ONNX model's.
+
+    Raises:
+        ReferenceSetError: the module cannot be recorded; the user's own lines of a traceback are its notes.
+    """
+    inputs = required_inputs(GraphIndex.of(load(model))) if model is not None else []
+    try:
+        module, args, kwargs = load_factory(target)
+        if feeds is not None:
+            sample = _bound(module, _tensors(open_references(feeds, inputs)))
+            args, kwargs = sample.args, sample.kwargs
+        return record_module(
+            module,
+            args,
+            kwargs,
+            folder,
+            scopes=scopes,
+            operators=operators,
+            input_names=inputs,
+        )
+    except RecordError as error:
+        told = ReferenceSetError(error.message, error.hint or None)
+        for line in error.trace.splitlines():
+            told.add_note(line)
+        raise told from error
+
+
+def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> Sample:
+    """Tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
+    parameters = inspect.signature(module.forward).parameters
+    if all(name in parameters for name in feeds):
+        return Sample((), dict(feeds))
+    return Sample(tuple(feeds.values()), {})
+
+
+def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
+    names = [name for name in feeds if feeds.entries[name].is_input] or list(feeds)
+    of_name = {name: dtype for dtype, name in DTYPES.items()}
+    found = {}
+    for name in names:
+        array = feeds.read(name)
+        if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
+            raise UsageError(f"feed {name!r} is no tensor that torch has", "leave it out")
+        called = dtypes.dtype_name(dtypes.data_type_of_numpy(array.dtype))
+        if called not in of_name:
+            raise UsageError(f"feed {name!r} is {called}, which torch has not", "leave it out")
+        raw = bytearray(dtypes.encode(array))
+        flat = torch.frombuffer(raw, dtype=of_name[called]) if raw else torch.empty(0)
+        found[name] = flat.to(of_name[called]).reshape(array.shape)
+    return found

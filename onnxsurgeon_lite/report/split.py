@@ -1,0 +1,24 @@
+"""The parts of a model for the terminal."""
+
+from onnxsurgeon_lite.matching.split import Split
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.plain import out
+
+
+def show_split(found: Split) -> None:
+    """A line for each part, then how they compare with the whole."""
+    for number, part in enumerate(found.parts, 1):
+        what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
+        ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
+        nodes = f"{len(part.nodes)} node{'s' * (len(part.nodes) != 1)}"
+        out(shown(f"{what}: {ends} ({nodes})"))
+    for name, comparison in found.outputs.items():
+        if comparison.match:
+            out(
+                shown(
+                    f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
+                )
+            )
+        for line in explain(name, comparison):
+            out(shown(line))

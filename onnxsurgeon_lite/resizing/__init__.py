@@ -1,7 +1,0 @@
-"""Other sizes for dimensions of a model's inputs: which constants follow, and every size that results."""
-
-from onnxsurgeon_lite.resizing.following import Followed, follow
-from onnxsurgeon_lite.resizing.plan import Plan, Symbol
-from onnxsurgeon_lite.resizing.symbols import ShapeRequest, symbols_for
-
-__all__ = ["Followed", "Plan", "ShapeRequest", "Symbol", "follow", "symbols_for"]

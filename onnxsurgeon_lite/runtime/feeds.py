@@ -1,0 +1,248 @@
+"""What a run is fed with: read from files, or made from the declared types; checked before the runtime sees it."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorShapeProto, TypeProto, ValueInfoProto
+
+from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+
+Feeds = dict[str, Array | list[Array]]
+_FILLS = ("zeros", "ones", "normal", "uniform")
+Dimension = TensorShapeProto.Dimension
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How feeds are made where none are given.
+
+    Attributes:
+        seed: of numpy's default generator; each input has its own stream.
+        dims: sizes of symbolic dimensions, by name; 1 for others.
+        fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file that holds it. Floats are `normal`
+            by default, integers 0 or 1, booleans either, strings 'a'.
+    """
+
+    seed: int = 0
+    dims: Mapping[str, int] = field(default_factory=dict)
+    fills: Mapping[str, str] = field(default_factory=dict)
+
+
+def required_inputs(index: GraphIndex) -> list[str]:
+    """The graph inputs that a run must be given: those without a default."""
+    return [name for name in index.inputs if name not in index.initializers]
+
+
+def read_feeds(index: GraphIndex, path: str, sample: int = 0) -> Feeds:
+    """The feeds that a file or folder holds, checked against the model.
+
+    Raises:
+        FeedsError: one is missing, has an unknown name, or another dtype or shape than declared.
+        ReferenceSetError: the file cannot be read.
+    """
+    stored = open_references(path, required_inputs(index), list(index.outputs), sample)
+    return feeds_from(index, stored)
+
+
+def given_or_made(index: GraphIndex, path: str | None, recipe: Recipe) -> tuple[Feeds, list[str]]:
+    """The feeds at `path`, or made ones with a line for each that says how."""
+    return (read_feeds(index, path), []) if path else make_feeds(index, recipe)
+
+
+def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
+    """A set's own entries for the graph inputs, checked against the model."""
+    missing = [name for name in required_inputs(index) if name not in stored]
+    if missing:
+        have = ", ".join(map(repr, list(stored)[:6]))
+        raise FeedsError(
+            f"{stored.place!r} has no tensor for input {', '.join(map(repr, missing))}",
+            f"it has {have}; give the feeds with --feeds" if have else "it is empty",
+        )
+    feeds = {name: stored.read(name) for name in index.inputs if name in stored}
+    check_feeds(index, feeds)
+    return feeds
+
+
+def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:
+    """Raise `FeedsError` unless every feed has the name, dtype and shape that the graph declares."""
+    for name, value in feeds.items():
+        check_feed(index, name, value)
+    missing = [name for name in required_inputs(index) if name not in feeds]
+    if missing:
+        raise FeedsError(
+            f"no feed for input {', '.join(map(repr, missing))}",
+            "give it with --feeds, or have all made with --seed",
+        )
+
+
+def check_feed(index: GraphIndex, name: str, value: object) -> None:
+    """Raise `FeedsError` unless the graph has such an input, and declares it so."""
+    if name not in index.inputs:
+        error = UnknownNameError(name, "the model", index.inputs, kind="input")
+        raise FeedsError(error.message, error.hint)
+    if isinstance(value, np.ndarray):
+        _check_feed(index.inputs[name], value)
+
+
+def _check_feed(declared: ValueInfoProto, array: Array) -> None:
+    kind = declared.type.tensor_type
+    if not kind.elem_type:
+        return
+    given = dtypes.data_type_of_numpy(array.dtype)
+    if given != kind.elem_type:
+        raise FeedsError(
+            f"feed {declared.name!r} is {dtypes.dtype_name(given)}, "
+            f"the model declares {dtypes.dtype_name(kind.elem_type)}",
+            "convert it, for example with numpy's astype",
+        )
+    if not kind.HasField("shape"):
+        return
+    dims = [_fixed(d) for d in kind.shape.dim]
+    fits = len(dims) == array.ndim and all(
+        d is None or d == size for d, size in zip(dims, array.shape, strict=True)
+    )
+    if not fits:
+        raise FeedsError(
+            f"feed {declared.name!r} has shape {list(array.shape)}, "
+            f"the model declares {shape_text(declared.type)}",
+            "give it in that shape, or have it made: leave out --feeds",
+        )
+
+
+def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
+    """(feeds for every input without a default, a line for each that says how it was made).
+
+    Raises:
+        FeedsError: a fill or dimension that the model does not have, an input that cannot be made.
+    """
+    names = required_inputs(index)
+    _refuse_unknown("input", recipe.fills, index.inputs)
+    symbols = {d.dim_param for name in names for d in index.inputs[name].type.tensor_type.shape.dim}
+    _refuse_unknown("symbolic dimension", recipe.dims, symbols - {""})
+    feeds: Feeds = {}
+    lines = []
+    for number, name in enumerate(index.inputs):
+        if name not in names and name not in recipe.fills:
+            continue
+        kind = index.inputs[name].type
+        if not kind.tensor_type.elem_type:
+            raise FeedsError(
+                f"input {name!r} is no tensor and cannot be made", "give it with --feeds"
+            )
+        shape = [_size(d, recipe.dims) for d in kind.tensor_type.shape.dim]
+        rng = np.random.default_rng([recipe.seed, number])
+        fill = recipe.fills.get(name)
+        feeds[name] = _filled(name, kind.tensor_type.elem_type, shape, fill, rng)
+        dtype = dtypes.dtype_name(kind.tensor_type.elem_type)
+        lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}, seed {recipe.seed}")
+    check_feeds(index, feeds)
+    return feeds, lines
+
+
+def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for name in given:
+        if name not in known:
+            error = UnknownNameError(name, "the model", known, kind=kind)
+            raise FeedsError(error.message, error.hint or "leave it out")
+
+
+def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
+    fixed = _fixed(dim)
+    return dims.get(dim.dim_param, 1) if fixed is None else fixed
+
+
+def _fixed(dim: Dimension) -> int | None:
+    """The declared size, None where it is open; some exporters write -1 for that."""
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+
+
+def _default_fill(kind: TypeProto) -> str:
+    dtype = dtypes.numpy_dtype(kind.tensor_type.elem_type)
+    if dtype.kind == "O":
+        return "'a'"
+    return "0 or 1" if _holds_integers(dtype) else "normal"
+
+
+def _filled(
+    name: str, data_type: int, shape: list[int], fill: str | None, rng: np.random.Generator
+) -> Array | list[Array]:
+    dtype = dtypes.numpy_dtype(data_type)
+    kind, colon, bounds = (fill or "").partition(":")
+    if fill is not None and (kind not in _FILLS or bool(colon) != (kind == "uniform")):
+        return _from_file(name, fill)
+    if dtype.kind == "O":
+        return np.full(shape, "a", dtype=object)
+    numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+    match kind:
+        case "zeros":
+            numbers = np.zeros(shape)
+        case "ones":
+            numbers = np.ones(shape)
+        case "uniform":
+            low, high = _bounds(name, bounds)
+            numbers = rng.uniform(low, high, shape)
+        case "" if _holds_integers(dtype):
+            numbers = rng.integers(0, 2, shape)
+        case _:
+            numbers = rng.standard_normal(shape)
+    return _cast(np.asarray(numbers), dtype)
+
+
+def _holds_integers(dtype: np.dtype[np.generic]) -> bool:
+    return dtype.kind in "iub" or "int" in dtype.name
+
+
+def _cast(numbers: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Numbers beyond what an integer dtype holds become its nearest end."""
+    if _holds_integers(dtype) and dtype.kind != "b":
+        unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))
+        low, high = (0.0, 2.0**bits) if unsigned else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+        numbers = np.clip(numbers, low, np.nextafter(high, 0) if bits > 53 else high - 1)
+    with np.errstate(all="ignore"):
+        return numbers.astype(dtype)
+
+
+def _bounds(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not (low <= high and math.isfinite(high - low)):
+        raise FeedsError(
+            f"fill 'uniform:{text}' of input {name!r} gives no two numbers, low and high",
+            "write uniform:0,255",
+        )
+    return low, high
+
+
+def _from_file(name: str, path: str) -> Array | list[Array]:
+    if not Path(path).exists():
+        raise FeedsError(
+            f"{path!r}, the fill of input {name!r}, is no kind of fill and no file",
+            "write zeros, ones, normal, uniform:0,255 or a file that holds it",
+        )
+    stored = open_references(path)
+    if name in stored:
+        return stored.read(name)
+    if len(stored) != 1:
+        raise FeedsError(f"{path!r} holds several tensors, none of them {name!r}")
+    return stored.read(next(iter(stored)))
+
+
+def shape_text(kind: TypeProto) -> str:
+    """A tensor type's dimensions as `[batch, 3, ?]`, '[...]' where even their number is unknown."""
+    if not kind.tensor_type.HasField("shape"):
+        return "[...]"
+    return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
+
+
+def _dim_text(dim: Dimension) -> str:
+    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"

@@ -1,0 +1,280 @@
+"""What some nodes compute in float64: in the runtime where it has the kernels, else by the ONNX reference evaluator.
+
+Weights are widened where they are used, so float64 is exact about them; what the nodes' definition rounds on purpose
+(a Cast to float16, a quantisation) stays rounded.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
+
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_FLOATS = {
+    TensorProto.FLOAT,
+    TensorProto.FLOAT16,
+    TensorProto.BFLOAT16,
+    TensorProto.FLOAT8E4M3FN,
+    TensorProto.FLOAT8E5M2,
+}
+_DOUBLE = "tensor(double)"
+_WIDE = "\x01float64"
+
+
+@dataclass
+class Float64:
+    """Evaluates parts of one observed model in float64; a context manager.
+
+    Attributes:
+        seconds: that one evaluation outside the runtime may take.
+    """
+
+    observer: Observer
+    seconds: float = 10.0
+    _evaluator: Child | None = None
+    _refused: set[str] = field(default_factory=set)
+
+    def __enter__(self) -> "Float64":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._evaluator is not None:
+            self._evaluator.close()
+
+    def evaluate(
+        self, positions: Sequence[int], inputs: Mapping[str, Value], output: str
+    ) -> tuple[Array | None, str]:
+        """(the value of `output`, what evaluated it), or (None, why there is none)."""
+        given = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
+        if len(given) < len(inputs):
+            return None, "sequences and optionals are not evaluated in float64"
+        nodes = [self.observer.index.nodes[position] for position in positions]
+        odd = next((n for n in nodes if n.domain not in ("", "ai.onnx") or walk.bodies(n)), None)
+        if odd is not None:
+            return None, f"{odd.op_type} has a definition of its own"
+        for way, name in (
+            (self._in_runtime, "onnxruntime in float64"),
+            (self._convolution, "the definition in float64"),
+            (self._in_evaluator, "the ONNX reference evaluator in float64"),
+        ):
+            found = way(positions, given, output)
+            if isinstance(found, np.ndarray):
+                return found, name
+        return None, "no float64 evaluation within its time"
+
+    def outputs(self, position: int, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """What a node makes of float64 values; rounded to the model's own dtypes where it has no such evaluation.
+
+        Raises:
+            RuntimeFailure: the runtime cannot run the node either.
+        """
+        index = self.observer.index
+        node = index.nodes[position]
+        names = [name for name in node.output if name]
+        constants = (index.initializers.get(name) for name in node.input)
+        if any(map(_is_wide, inputs.values())) or any(
+            t.data_type in _FLOATS for t in constants if t
+        ):
+            found = {name: self.evaluate([position], inputs, name)[0] for name in names}
+            if all(isinstance(value, np.ndarray) for value in found.values()):
+                return {**found}
+        index.learn_types(inputs)
+        given = {name: _narrowed(value, index.types.get(name)) for name, value in inputs.items()}
+        made = self.observer.alone([position], given, names)
+        return {name: widened(value) for name, value in made.items()}
+
+    def _in_runtime(
+        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
+    ) -> Array | None:
+        ops = {self.observer.index.nodes[position].op_type for position in positions}
+        if ops & self._refused:
+            return None
+        part = self.observer.part(positions, _types(inputs), [output])
+        if not _widen(part):
+            return None
+        try:
+            found = self.observer.run_part(part, inputs, [output])[output]
+        except RuntimeFailure:  # no kernel for double
+            self._refused |= ops
+            return None
+        return found if isinstance(found, np.ndarray) else None
+
+    def _convolution(
+        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
+    ) -> Array | None:
+        """The runtime has no Conv for double, and the reference evaluator starts slowly."""
+        index = self.observer.index
+        node = index.nodes[positions[-1]]
+        if len(positions) != 1 or node.op_type != "Conv":
+            return None
+        operands = []
+        for name in node.input:
+            constant = index.initializers.get(name)
+            if name in inputs:
+                operands.append(inputs[name])
+            elif isinstance(constant, TensorProto):
+                operands.append(index.model.array(constant))
+        return convolve(node, *operands) if len(operands) == len(node.input) else None
+
+    def _in_evaluator(
+        self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
+    ) -> Array | None:
+        part = self.observer.part(positions, _types(inputs), [output])
+        complete = Model(part, self.observer.index.model.files).materialize()
+        try:
+            feeds = {name: _widened(value) for name, value in inputs.items()}
+            return self._ask(complete, {i.name: feeds[i.name] for i in part.graph.input})
+        except (SurgeonError, TypeError):
+            self._close()
+            return None
+
+    def _ask(self, part: ModelProto, feeds: Mapping[str, Array]) -> Array:
+        if self._evaluator is None:
+            self._evaluator = Child(script="evaluator.py")
+        described = [
+            {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
+            for name, value in feeds.items()
+        ]
+        model = part.SerializeToString()
+        payloads = [model, *(value.tobytes() for value in feeds.values())]
+        reply = self._evaluator.ask(
+            "evaluate", payloads, self.seconds, feeds=described, size=len(model)
+        )
+        match reply["values"]:
+            case [{"dtype": str(dtype), "shape": list(shape)}]:
+                size = np.dtype(dtype).itemsize * math.prod(shape)
+                return np.frombuffer(self._evaluator.receive(size), dtype).reshape(shape)
+        raise RuntimeFailure("the evaluator sent no value")
+
+    def _close(self) -> None:
+        if self._evaluator is not None:
+            self._evaluator.close()
+            self._evaluator = None
+
+
+def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None) -> Array | None:
+    """Conv as its definition says, in float64; None for an `auto_pad` that asks for more.
+
+    Source: https://onnx.ai/onnx/operators/onnx__Conv.html
+    """
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    axes = x.ndim - 2
+    if attributes.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+        return None
+    pads = attributes.get("pads", [0] * 2 * axes)
+    strides = attributes.get("strides", [1] * axes)
+    dilations = attributes.get("dilations", [1] * axes)
+    groups = attributes.get("group", 1)
+    around = [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)]
+    padded = np.pad(x.astype(np.float64), around)
+    wide = weight.astype(np.float64)
+    kernel = [(k - 1) * d + 1 for k, d in zip(wide.shape[2:], dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, tuple(range(2, 2 + axes)))
+    steps = tuple(slice(None, None, s) for s in strides)
+    holes = tuple(slice(None, None, d) for d in dilations)
+    windows = windows[(slice(None), slice(None), *steps, *holes)]
+    taps = tuple(range(2 + axes, 2 + 2 * axes))
+    made = [
+        np.tensordot(w, k, ((1, *taps), (1, *range(2, 2 + axes))))
+        for w, k in zip(np.split(windows, groups, 1), np.split(wide, groups, 0), strict=True)
+    ]
+    result = np.moveaxis(np.concatenate(made, -1), -1, 1)
+    return result if bias is None else result + bias.astype(np.float64).reshape(-1, *[1] * axes)
+
+
+def _widen(part: ModelProto) -> bool:
+    """Cast what floats enter the nodes to double, where the operators' definition allows it."""
+    graph = part.graph
+    versions = {entry.domain: entry.version for entry in part.opset_import}
+    floats = {v.name for v in graph.input if v.type.tensor_type.elem_type in _FLOATS}
+    floats |= {t.name for t in graph.initializer if t.data_type in _FLOATS}
+    casts: dict[str, NodeProto] = {}
+    nodes = list(graph.node)
+    for node in nodes:
+        if _makes_float(node):
+            floats.update(node.output)
+        widens = _takes_double(node, versions.get("", 1))
+        if widens is None:
+            return False
+        for slot, name in enumerate(node.input):
+            if name in floats and widens[min(slot, len(widens) - 1)]:
+                wide = name + _WIDE
+                casts[name] = helper.make_node("Cast", [name], [wide], to=TensorProto.DOUBLE)
+                node.input[slot] = wide
+    del graph.node[:]
+    made_by = {name: node for node in nodes for name in node.output}
+    graph.node.extend(cast for name, cast in casts.items() if name not in made_by)
+    for node in nodes:
+        graph.node.append(node)
+        graph.node.extend(casts[name] for name in node.output if name in casts)
+    doubles = (v.type.tensor_type.elem_type == TensorProto.DOUBLE for v in graph.input)
+    return bool(casts) or any(doubles)
+
+
+def _makes_float(node: NodeProto) -> bool:
+    """Whether the node's result is of a float dtype that it names itself."""
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    match node.op_type:
+        case "Cast":
+            return attributes.get("to") in _FLOATS
+        case "Constant" | "ConstantOfShape":
+            value = attributes.get("value")
+            if isinstance(value, TensorProto):
+                return value.data_type in _FLOATS
+            return node.op_type == "ConstantOfShape" or attributes.keys() <= {
+                "value_float",
+                "value_floats",
+            }
+    return False
+
+
+def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
+    """Whether each input may be double; None where the operator has no such definition."""
+    try:
+        schema = defs.get_schema(node.op_type, version, "")
+    except defs.SchemaError:
+        return None
+    allowed = {c.type_param_str: _DOUBLE in c.allowed_type_strs for c in schema.type_constraints}
+    takes = [allowed.get(formal.type_str, False) for formal in schema.inputs]
+    return takes if any(takes) or not takes else None
+
+
+def widened(value: Value) -> Value:
+    """Floats as float64, everything else as it is."""
+    if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
+        return value.astype(np.float64)
+    return value
+
+
+def _is_wide(value: Value) -> bool:
+    return isinstance(value, np.ndarray) and dtypes.is_float(value.dtype)
+
+
+def _narrowed(value: Value, kind: TypeProto | None) -> Value:
+    """A float64 value in the dtype that the model has there; float32 where it does not say."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        return value
+    declared = kind.tensor_type.elem_type if kind is not None else 0
+    return value.astype(dtypes.numpy_dtype(declared or TensorProto.FLOAT))
+
+
+def _types(inputs: Mapping[str, Array]) -> dict[str, TypeProto]:
+    return {name: dtypes.type_of(value) for name, value in inputs.items()}
+
+
+def _widened(array: Array) -> Array:
+    """Floats as float64; integers below a byte as int8."""
+    if dtypes.data_type_of_numpy(array.dtype) in _FLOATS:
+        return array.astype(np.float64)
+    if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
+        return array.astype(np.int8)
+    return np.ascontiguousarray(array)

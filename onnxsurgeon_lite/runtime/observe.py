@@ -1,0 +1,205 @@
+"""Values of a model as it is written: optimisation off, running only what a question needs."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, TensorProto, TypeProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.tensors.dtypes import type_of
+
+_PART = 64  # values of a sweep that are computed together
+_APART = "\x01"  # in no name that a model is likely to hold: values of a part that is run by itself
+
+
+@dataclass
+class Observer:
+    """Runs parts of one model on one set of feeds; values that were kept are not computed again.
+
+    Kept values stay in the runtime's process, in the dtype they have. Observing part by part computes each node from
+    the run's own values, so what is observed does not depend on what else is.
+
+    Attributes:
+        by_node: run every node in a session of its own, so that each value is rounded to its own dtype on each edge;
+            a runtime that computes float16 in float32 keeps the wider numbers from node to node otherwise.
+        prefix: what the runtime calls kept values begins with it, so that several observers can share one runtime.
+        kept: the values that the runtime holds, with their types.
+        sessions: how many were opened so far.
+    """
+
+    index: GraphIndex
+    runtime: Runtime
+    by_node: bool = False
+    prefix: str = ""
+    kept: dict[str, TypeProto] = field(default_factory=dict)
+    sessions: int = 0
+
+    def feed(self, feeds: Feeds) -> None:
+        """Put the graph's inputs.
+
+        Raises:
+            GraphError: a cycle, a function that calls itself.
+        """
+        self.index.require_sound()
+        for name, value in feeds.items():
+            self.put(name, value, self.index.inputs[name].type)
+
+    def put(self, name: str, value: Value, kind: TypeProto) -> None:
+        """Have later parts use this value under that name."""
+        if value is None:
+            return
+        element = kind.sequence_type.elem_type.tensor_type.elem_type or None
+        self.runtime.put(self.stored(name), value, element)
+        self.kept[name] = kind
+
+    def stored(self, name: str) -> str:
+        """What the runtime calls a kept value."""
+        return self.prefix + name
+
+    def fetch(self, values: Sequence[str], keep: Collection[str] = ()) -> dict[str, Value]:
+        """Compute values and bring them here; those in `keep` also stay in the runtime for later parts."""
+        return dict(self.stream(values, keep))
+
+    def stream(
+        self, values: Sequence[str], keep: Collection[str] = ()
+    ) -> Iterator[tuple[str, Value]]:
+        """As `fetch`, one value after another, so that the caller need not hold them all."""
+        there = [name for name in values if name in self.kept]
+        missing = [name for name in values if name not in self.kept]
+        new = [name for name in keep if name not in self.kept]
+        got = self.runtime.get([self.stored(name) for name in there])
+        yield from ((name.removeprefix(self.prefix), value) for name, value in got)
+        if self.by_node and (missing or new):
+            yield from self._node_by_node(missing, new)
+        elif missing or new:
+            yield from self._run(self._positions([*missing, *new]), missing, new)
+
+    def sweep(
+        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[str, Value]]:
+        """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
+        for part, needed in self.parts(values, progress):
+            yield from self.stream(part, needed)
+
+    def parts(
+        self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """(values to compute next, those of them that later parts need), in topological order.
+
+        What no later part needs is let go of before the next one.
+        """
+        index = self.index
+        order = sorted(values, key=index.rank.__getitem__)
+        start = 0
+        while start < len(order):
+            end = index.rank[order[min(start + _PART, len(order)) - 1]]
+            stop = bisect_right(order, end, start, key=index.rank.__getitem__)
+            part = order[start:stop]  # all that is wanted of a node
+            progress(f"{start} of {len(order)} values computed")
+            yield part, [n for n in part if index.last_use.get(n, -1) > end]
+            self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
+            start = stop
+
+    def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, Value]]:
+        positions = self._positions([*missing, *new])
+        positions.sort(key=self.index.places.__getitem__)
+        last_use = {
+            name: place for place, p in enumerate(positions) for name in self.index.reads[p]
+        }
+        passing: set[str] = set()
+        for place, position in enumerate(positions):
+            made = [name for name in self.index.nodes[position].output if name]
+            needed = [n for n in made if n in new or last_use.get(n, -1) > place]
+            yield from self._run([position], [n for n in made if n in missing], needed)
+            passing.update(n for n in needed if n not in new)
+            done = {name for name in passing if last_use[name] <= place}
+            passing -= done
+            self.forget(done)
+
+    def _run(
+        self, positions: Sequence[int], missing: list[str], new: list[str]
+    ) -> Iterator[tuple[str, Value]]:
+        part, inputs = self._part(positions, [*missing, *new], self.kept)
+        self.runtime.open(self.index.model.with_proto(part))
+        self.sessions += 1
+        given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
+        types, values = self.runtime.stream(given, missing, keep)
+        self.kept.update((name, types[name]) for name in new)
+        yield from values
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Let go of kept values."""
+        gone = [name for name in names if name in self.kept]
+        for name in gone:
+            del self.kept[name]
+        if gone:
+            self.runtime.forget([self.stored(name) for name in gone])
+
+    def part(
+        self, positions: Sequence[int], inputs: Mapping[str, TypeProto], outputs: Sequence[str]
+    ) -> ModelProto:
+        """The model of some nodes, with these inputs and outputs."""
+        return self._part(positions, outputs, inputs)[0]
+
+    def alone(
+        self, positions: Sequence[int], inputs: Mapping[str, Value], outputs: Sequence[str]
+    ) -> dict[str, Value]:
+        """What some nodes compute from these inputs, whatever is kept."""
+        types = {name: type_of(value) for name, value in inputs.items() if value is not None}
+        return self.run_part(self.part(positions, types, outputs), inputs, outputs)
+
+    def run_part(
+        self, part: ModelProto, inputs: Mapping[str, Value], outputs: Sequence[str]
+    ) -> dict[str, Value]:
+        """Run a model made of this one's nodes and weights on these inputs."""
+        names = [declared.name for declared in part.graph.input]
+        try:
+            for name in names:
+                value = inputs[name]
+                if value is not None:
+                    self.runtime.put(_APART + name, value)
+            self.runtime.open(self.index.model.with_proto(part))
+            self.sessions += 1
+            return self.runtime.run({name: _APART + name for name in names}, outputs).values
+        finally:
+            self.runtime.forget([_APART + name for name in names])
+
+    def _positions(self, outputs: Iterable[str]) -> list[int]:
+        return sorted(self.index.ancestors(outputs, stop=self.kept))
+
+    def _part(
+        self, positions: Sequence[int], outputs: Iterable[str], given: Mapping[str, TypeProto]
+    ) -> tuple[ModelProto, list[str]]:
+        """The model of these nodes, which computes the outputs from what is given, and the names of its inputs."""
+        index, source = self.index, self.index.model.proto
+        outputs = list(dict.fromkeys(outputs))
+        reads = (name for position in positions for name in index.reads[position])
+        used = dict.fromkeys((*reads, *outputs))
+        produced = {name for position in positions for name in index.nodes[position].output}
+        inputs = [name for name in used if name in given and name not in outputs]
+
+        part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
+        part.graph.name = source.graph.name
+        nodes = [index.nodes[position] for position in positions]
+        part.graph.node.extend(nodes)
+        for position, node in zip(positions, part.graph.node, strict=True):
+            node.name = node.name or f"@{position}"
+            for slot, name in enumerate(node.output):
+                if name in inputs:
+                    node.output[slot] = f"{name}{_APART}recomputed"
+        part.functions.extend(reached_functions(source, nodes))
+        for name in inputs:
+            part.graph.input.add(name=name, type=given[name])
+        stays = used.keys() - {*inputs} - produced
+        for name in stays & index.initializers.keys():
+            tensor = index.initializers[name]
+            if isinstance(tensor, TensorProto):
+                part.graph.initializer.append(tensor)
+            else:
+                part.graph.sparse_initializer.append(tensor)
+        for name in outputs:
+            part.graph.output.add(name=name)
+        return part, inputs

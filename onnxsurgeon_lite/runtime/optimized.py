@@ -1,0 +1,95 @@
+"""A model as it is shipped: the graph that the runtime makes of it, with the original's values found again in it.
+
+The runtime writes its optimised graph; run as that is, with optimisation off, it computes what the shipped run
+computes, and a value in it can be observed without undoing a fusion. Where convolutions were moved to a blocked layout
+their values changed names, but a node still carries the name of the value it stands for, and a `ReorderOutput` gives
+it back.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onnx import NodeProto, helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.runtime.session import Runtime
+
+_BLOCKED = "com.microsoft.nchwc"
+_BLOCKED_SUFFIX = "_nchwc"
+
+
+@contextmanager
+def optimised_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
+    """The graph that the runtime runs for a model; its files go with the context.
+
+    Raises:
+        RuntimeFailure: the runtime refuses the model.
+    """
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+        path = Path(folder) / "optimised.onnx"
+        runtime.open(original.model, optimised=path)
+        model = load(path)
+        _pass_through(original, GraphIndex.of(model))
+        yield GraphIndex.of(model)
+
+
+def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
+    """Give back each value that lives on in blocked layout alone: out of that layout under its own name, and in again.
+
+    Both ways only move data, so what is computed stays the same to the last bit; and the value is a place where the
+    graph can be cut, and a reference put in.
+    """
+    blocked = {
+        node.output[0]: name
+        for node in optimised.nodes
+        if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
+        if (name := _stands_for(original, node)) is not None and name not in optimised.producer
+    }
+    original.learn_types(blocked.values())
+    graph = optimised.graph
+    nodes, again = list(graph.node), dict[str, str]()
+    del graph.node[:]
+    for node in nodes:
+        for slot, name in enumerate(node.input):
+            node.input[slot] = again.get(name, name)
+        graph.node.append(node)
+        token = node.output[0] if node.output else ""
+        channels = _channels(original, blocked.get(token, ""))
+        if channels:
+            out = graph.node.add(op_type="ReorderOutput", input=[token], output=[blocked[token]])
+            out.domain = _BLOCKED
+            out.attribute.append(helper.make_attribute("channels", channels))
+            again[token] = f"{token}\x01again"
+            back = graph.node.add(op_type="ReorderInput", input=[blocked[token]])
+            back.domain = _BLOCKED
+            back.output.append(again[token])
+
+
+def _channels(original: GraphIndex, name: str) -> int:
+    """The channels of a feature map; 0 where they are not known."""
+    kind = original.types.get(name)
+    dims = list(kind.tensor_type.shape.dim) if kind is not None else []
+    return int(dims[1].dim_value) if len(dims) == 4 else 0
+
+
+def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:
+    """The original value that a blocked node computes: with a fourth input, the sum that a residual joins."""
+    value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
+    if value not in original.producer:
+        return None
+    if node.op_type == "Conv" and len(node.input) > 3 and node.input[3]:
+        value = _only_user(original, value, "Add")
+        activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), None)
+        if activation is not None and value is not None:
+            value = _only_user(original, value, activation)
+    return value
+
+
+def _only_user(original: GraphIndex, value: str, op_type: str) -> str | None:
+    users = [original.nodes[p] for p in original.consumers.get(value, ())]
+    if len(users) != 1 or users[0].op_type != op_type:
+        return None
+    return str(users[0].output[0])

@@ -1,0 +1,76 @@
+"""One run of a whole model as it is shipped, and what came out of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """A tensor in a line; min, max and mean are over its finite elements and None where there are none."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    nan: int = 0
+    inf: int = 0
+
+
+def run(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str] = ()
+) -> dict[str, Value]:
+    """Run a model once, in the runtime's optimisation level; `fetch` names values to return instead of the outputs.
+
+    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`; as None
+    under its own name where it was not.
+
+    Raises:
+        UnknownNameError: a fetched value does not exist.
+        GraphError: a cycle, a function that calls itself.
+        RuntimeFailure: the runtime refuses the model, fails, dies or takes too long.
+    """
+    wanted = list(fetch) or list(index.outputs)
+    index.require_sound()
+    lifted = lift(index, [name for name in wanted if name not in index])
+    model = lifted.model
+    names = lifted.sources(wanted)
+    for name in names:
+        if name not in index.outputs:
+            model.proto.graph.output.add(name=name)  # the runtime needs no type here
+    runtime.open(model)
+    for name, value in feeds.items():
+        element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
+        runtime.put(name, value, element or None)
+    return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
+
+
+def statistics(name: str, value: Value) -> list[Statistics]:
+    """A value in a line; a sequence in a line for each of its tensors."""
+    if value is None:
+        return [Statistics(name, "none", ())]
+    if isinstance(value, list):
+        return [line for i, v in enumerate(value) for line in statistics(f"{name}[{i}]", v)]
+    return [_of_tensor(name, value)]
+
+
+def _of_tensor(name: str, array: Array) -> Statistics:
+    dtype = dtype_name(data_type_of_numpy(array.dtype))
+    if array.dtype.kind in "OUSc" or not array.size:
+        return Statistics(name, dtype, array.shape)
+    numbers = array.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    nan, inf = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
+    if not finite.size:
+        return Statistics(name, dtype, array.shape, nan=nan, inf=inf)
+    low, high, mean = float(finite.min()), float(finite.max()), float(finite.mean())
+    return Statistics(name, dtype, array.shape, low, high, mean, nan, inf)

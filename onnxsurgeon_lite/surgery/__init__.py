@@ -1,0 +1,1 @@
+"""What the edit verbs share: order, names and declared types kept whole."""

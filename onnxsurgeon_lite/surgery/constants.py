@@ -1,0 +1,99 @@
+"""Numbers as people give them -> tensors of the dtype and in the form that a graph has them."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references import open_references
+
+Numbers = int | float | str | list["Numbers"] | Array
+"""A number, a string, nested lists of them, or an array."""
+
+
+def make_tensor(
+    name: str, value: Numbers, data_type: int, like: TensorProto | None = None
+) -> TensorProto:
+    """A tensor with the value's numbers in a dtype.
+
+    Args:
+        like: a tensor to take the place of: a single number fills its shape, and the payload is written as its was.
+
+    Raises:
+        EditError: the dtype does not hold the numbers.
+    """
+    array = _converted(name, value, data_type)
+    if like is not None and not array.ndim:
+        array = np.full(tuple(like.dims), array)
+    if like is not None and not is_raw(like) and array.size:
+        tensor = helper.make_tensor(name, data_type, array.shape, array.ravel().tolist())
+    else:
+        tensor = dtypes.from_array(array, name)
+    if like is not None:
+        describe_like(tensor, like)
+    return tensor
+
+
+def parse(text: str) -> Numbers:
+    """What a person wrote: `3`, `0.5`, `[1, 2]`, `true`, or text."""
+    try:
+        value: Numbers = json.loads(text)
+    except ValueError:
+        return text
+    return text if isinstance(value, dict) or value is None else value
+
+
+def read_numbers(text: str) -> Numbers:
+    """What a person wrote, or the numbers in the file of that name.
+
+    Raises:
+        ReferenceSetError: the file cannot be read, or holds several tensors.
+    """
+    path = Path(text)
+    if path.suffix not in (".npy", ".npz", ".safetensors", ".pb"):
+        return parse(text)
+    stored = open_references(path)
+    if len(stored) != 1:
+        raise EditError(f"{text!r} holds {len(stored)} tensors", "give a file that holds one")
+    return cast("Array", stored.read(next(iter(stored))))
+
+
+def describe_like(tensor: TensorProto, other: TensorProto) -> None:
+    """Give a tensor another's doc string, metadata, and what this version of ONNX does not know."""
+    if other.HasField("doc_string"):
+        tensor.doc_string = other.doc_string
+    tensor.metadata_props.extend(other.metadata_props)
+    tensor.MergeFromString(unknown_fields(other))
+
+
+def _converted(name: str, value: Numbers, data_type: int) -> Array:
+    kind = dtypes.dtype_name(data_type)
+    try:
+        array = np.asarray(value, dtype=object if data_type == TensorProto.STRING else None)
+    except ValueError as error:
+        raise EditError(f"the value of {name!r} has lists of different lengths") from error
+    if data_type == TensorProto.STRING:
+        return array
+    if array.dtype.kind in "OUS":
+        raise EditError(f"{name!r} is {kind}, {value!r} is no number", "write 3, 0.5 or [1, 2]")
+    wanted = dtypes.numpy_dtype(data_type)
+    with np.errstate(all="ignore"):
+        converted: Array = array.astype(wanted)
+        back = converted.astype(array.dtype)
+    if "float" not in wanted.name and not np.array_equal(back, array):
+        shown = repr(array.tolist()) if array.size <= 8 else "the numbers given"
+        raise EditError(f"{name!r} is {kind}, which cannot hold {shown}", f"give {kind} numbers")
+    return converted
+
+
+def is_raw(tensor: TensorProto) -> bool:
+    """Whether the payload is raw bytes; strings and the small floats that no typed field is used for count as such."""
+    typed = tensor.float_data or tensor.int32_data or tensor.int64_data or tensor.double_data
+    return is_external(tensor) or not (typed or tensor.uint64_data)

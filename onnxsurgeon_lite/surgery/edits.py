@@ -1,0 +1,233 @@
+"""Edits of a graph that several passes make: names that stay unique, uses that follow a name, order that holds.
+
+A name means the value of the innermost scope that defines it, so a rename follows a value into the bodies that
+capture it and stops at those that define the name themselves. `''` is an omitted input, never a name.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
+
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+from onnxsurgeon_lite.errors import EditError, GraphError
+from onnxsurgeon_lite.graph.index import GraphIndex, captured
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.wire import mentioning
+
+Nodes = MutableSequence[NodeProto]
+
+
+def defined(graph: GraphProto) -> Iterator[str]:
+    """The names that a graph itself gives: inputs, initializers, what its nodes produce."""
+    yield from sources(graph)
+    for node in graph.node:
+        yield from filter(None, node.output[:])
+
+
+def sources(graph: GraphProto) -> Iterator[str]:
+    """The names that a graph gives without a node: inputs, initializers."""
+    yield from (value.name for value in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+
+
+def names_in(graphs: Iterable[GraphProto]) -> set[str]:
+    """Every value name in some graphs and the bodies below them, defined or used."""
+    found: set[str] = set()
+    pending = list(graphs)
+    while pending:
+        graph = pending.pop()
+        found.update(sources(graph), (value.name for value in graph.output))
+        for node in graph.node:
+            found.update(node.input[:], node.output[:])
+            if node.attribute:
+                pending.extend(body for _, body in walk.bodies(node))
+    return found
+
+
+def value_names(index: GraphIndex) -> set[str]:
+    """Every value name that a new one must differ from: of the main graph, its bodies and the training graphs."""
+    return inner_names(index.model.proto).union(index.values(), index.outputs)
+
+
+def inner_names(proto: ModelProto) -> set[str]:
+    """Every value name in the bodies of the main graph and in the training graphs."""
+    bodies = [body for node in proto.graph.node if node.attribute for _, body in walk.bodies(node)]
+    for info in proto.training_info:
+        bodies += (info.initialization, info.algorithm)
+    return names_in(bodies)
+
+
+def fresh(base: str, taken: set[str]) -> str:
+    """A name not in `taken`: `base`, or with a number after it; it is taken from then on."""
+    name, number = base, 1
+    while name in taken:
+        name, number = f"{base}_{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Give values of one graph of a model other names, all at once: definitions, uses, declarations, annotations.
+
+    A body that defines one of the new names for itself has its own value renamed, so that none is captured by mistake.
+    """
+    if not names:
+        return
+    nodes = list(graph.node)
+    if has_bodies(nodes):
+        clear_bodies(nodes, set(names.values()) - set(defined(graph)))
+    _rename_declarations(graph, names)
+    encoded = [node.SerializeToString() for node in nodes]
+    touched = [nodes[place] for place in mentioning(encoded, names)]
+    for node in touched:
+        _replace(node.output, names)
+    rename_uses(touched, names)
+    if graph is not proto.graph:
+        return
+    for training in proto.training_info:
+        for binding in (*training.initialization_binding, *training.update_binding):
+            binding.key = names.get(binding.key, binding.key)
+        for capturing in (training.initialization, training.algorithm):
+            _rename_captures(capturing, names)
+
+
+def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
+    for infos in (graph.input, graph.output, graph.value_info, graph.initializer):
+        for info in infos:
+            if info.name in names:
+                info.name = names[info.name]
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    for annotation in graph.quantization_annotation:
+        annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
+        for entry in annotation.quant_parameter_tensor_names:
+            entry.value = names.get(entry.value, entry.value)
+
+
+def rename_uses(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
+    """Make nodes read other values, in their bodies too; what is produced keeps its name."""
+    for node in nodes:
+        _replace(node.input, names)
+        if not node.attribute:
+            continue
+        needed = {name: names[name] for name in captured(node) if name in names}
+        for _, body in walk.bodies(node) if needed else ():
+            _rename_captures(body, needed)
+
+
+def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
+    local = set(defined(body))
+    visible = {old: new for old, new in names.items() if old not in local}
+    clashes = local.intersection(visible.values())
+    if clashes:
+        _rename_local(body, clashes, set(names) | set(names.values()))
+    for value in body.output:
+        value.name = visible.get(value.name, value.name)
+    for annotation in body.quantization_annotation:
+        for entry in annotation.quant_parameter_tensor_names:
+            entry.value = visible.get(entry.value, entry.value)
+    rename_uses(body.node, visible)
+
+
+def has_bodies(nodes: Iterable[NodeProto]) -> bool:
+    """Whether some of the nodes hold subgraphs."""
+    return any(node.attribute and walk.bodies(node) for node in nodes)
+
+
+def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:
+    """Where a body defines one of these names, give its own value another: outer names are not to be shadowed.
+
+    Returns:
+        The names that were.
+    """
+    found: list[str] = []
+    pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
+    while pending:
+        body = pending.pop()
+        clashes = {name for name in defined(body) if name in names}
+        if clashes:
+            _rename_local(body, clashes, clashes)
+            found += sorted(clashes)
+        pending += [inner for n in body.node if n.attribute for _, inner in walk.bodies(n)]
+    return found
+
+
+def _rename_local(body: GraphProto, clashes: Iterable[str], avoid: set[str]) -> None:
+    taken = names_in([body]) | avoid
+    names = {name: fresh(name, taken) for name in sorted(clashes)}
+    _rename_declarations(body, names)
+    for node in body.node:
+        _replace(node.output, names)
+    rename_uses(body.node, names)
+
+
+def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
+    held = slots[:]
+    if names.keys().isdisjoint(held):
+        return
+    for slot, name in enumerate(held):
+        if name in names and name:
+            slots[slot] = names[name]
+
+
+def drop_declarations(graph: GraphProto, names: Container[str]) -> None:
+    """Forget the types and annotations of values that are no more."""
+    for infos in (graph.value_info, graph.quantization_annotation):
+        for place in range(len(infos) - 1, -1, -1):
+            if _declared_name(infos[place]) in names:
+                del infos[place]
+
+
+def _declared_name(info: object) -> str:
+    return info.name if isinstance(info, ValueInfoProto) else str(getattr(info, "tensor_name", ""))
+
+
+def described(node: NodeProto, node_id: str) -> str:
+    """A node as a message shows it: its operator, its name where it has one, its id."""
+    return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
+
+
+def settle(before: GraphIndex, result: Model) -> GraphIndex:
+    """Check that an edit left the main graph whole, and put its nodes in order again if they were.
+
+    Returns:
+        The index of the result.
+
+    Raises:
+        EditError: a value would dangle or have two producers, or the graph have a cycle.
+    """
+    try:
+        after = GraphIndex.of(result)
+        _require_whole(before, after)
+        order = after.order
+    except GraphError as error:
+        raise EditError(f"the edit would break the graph: {error.message}", error.hint) from error
+    if order != list(range(len(order))) and before.order == list(range(len(before.nodes))):
+        reorder(result.proto.graph.node, order)
+        return GraphIndex.of(result)
+    return after
+
+
+def reorder(nodes: Nodes, order: Sequence[int]) -> None:
+    """Put the nodes in another order."""
+    ordered = [nodes[position] for position in order]
+    del nodes[:]
+    nodes.extend(ordered)
+
+
+def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
+    gone = (before.producer.keys() | before.inputs.keys() | before.initializers.keys()) - (
+        after.producer.keys() | after.inputs.keys() | after.initializers.keys()
+    )
+    if not gone:
+        return
+    dangling = {
+        name: after.describe(users[0]) for name, users in after.readers(gone).items() if users
+    }
+    dangling.update((name, "an output of the graph") for name in gone & after.outputs.keys())
+    if dangling:
+        shown = "; ".join(f"{name!r}, read by {user}" for name, user in list(dangling.items())[:6])
+        raise EditError(
+            f"the edit would leave {len(dangling)} values without a producer: {shown}",
+            "rewire what reads them first, or edit that away too",
+        )

@@ -1,0 +1,265 @@
+"""The edit, construct by construct."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence
+from contextlib import suppress
+from dataclasses import replace
+
+from onnx import FunctionProto, NodeProto, TypeProto
+
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph.bodies import FUNCTION, Inside, bound_nodes, function_of, inner_values
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.surgery.edits import fresh, names_in
+from onnxsurgeon_lite.surgery.exposing.demands import Wanted
+from onnxsurgeon_lite.surgery.exposing.reading import Lifted
+from onnxsurgeon_lite.surgery.exposing.scans import Stacked, to_loop
+from onnxsurgeon_lite.surgery.exposing.wires import Nodes, Wire, element_type, is_sequence
+
+_KINDS = ("If", "Loop", "Scan")
+_OPSET = 13  # the first whose If and Loop pass sequences; Identity does from the next one on
+
+
+def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
+    """Lift values inside bodies (`@12/body/q`, `@12/body/q[3]`) into the main graph.
+
+    Raises:
+        UnknownNameError: there is no such value.
+        EditError: one cannot be lifted out.
+    """
+    if not names:
+        return Lifted(index.model.copy())
+    root = Wanted(index)
+    places = {name: root.add(name) for name in names}
+    for _, why in _obstacles(root):
+        if why is not None:
+            raise why
+    lifter = _Lifter(index.model.copy())
+    wires = lifter.graph(root, lifter.model.proto.graph.node)
+    wires.sort(key=lambda wire: wire.columns is None)
+    by_place = {wire.place: wire for wire in wires}
+    return Lifted(lifter.model, {name: by_place[place] for name, place in places.items()}, wires)
+
+
+def liftable(
+    index: GraphIndex, positions: Iterable[int] | None = None
+) -> tuple[list[str], list[str]]:
+    """(every inner value that can be lifted out, why others cannot, a sentence each); of some nodes, or of all.
+
+    Those that nodes produce: what a body is given comes from elsewhere.
+    """
+    root = Wanted(index)
+    for name in inner_values(index, positions):
+        root.add(name)
+    found = dict(_obstacles(root))
+    names = [name for name, why in found.items() if why is None]
+    return names, [why.message for why in found.values() if why is not None]
+
+
+def known(index: GraphIndex, names: Iterable[str]) -> dict[str, str]:
+    """Those of some names that are inner values of the graph -> the same without iterations."""
+    root = Wanted(index)
+    found = {}
+    for name in names:
+        if name not in index and Inside.of(name):
+            with suppress(UnknownNameError):
+                found[name] = root.add(name)
+    return found
+
+
+def _obstacles(root: Wanted) -> Iterator[tuple[str, EditError | None]]:
+    """Every wanted inner value, and why it cannot be lifted out, if it cannot."""
+    pending = [root]
+    while pending:
+        wanted = pending.pop(0)
+        pending += (inner for bodies in wanted.inside.values() for inner in bodies.values())
+        for value in wanted.values:
+            yield f"{wanted.path}/{value}", _obstacle(wanted, value)
+
+
+def _obstacle(wanted: Wanted, value: str) -> EditError | None:
+    """Why a value of a body cannot be lifted out, if it cannot."""
+    name = f"{wanted.path}/{value}"
+    other = next((kind for kind in wanted.kinds if kind not in _KINDS), None)
+    if other is not None:
+        hint = f"{', '.join(_KINDS)} and functions give their inner values"
+        return EditError(f"{name!r} cannot be lifted out of {other}", hint)
+    kind = wanted.index.type_of(value)
+    least = _OPSET + 1 if is_sequence(kind) else _OPSET
+    if wanted.kinds and wanted.opset < least:
+        hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
+        what = f"at opset {wanted.opset}, where If and Loop pass no sequences"
+        return EditError(f"{name!r} cannot be lifted out {what}", hint)
+    if wanted.kinds and not element_type(kind).elem_type:
+        what = "its type is unknown" if kind is None else "it is no tensor"
+        hint = "take a value that is computed from it"
+        return EditError(f"{name!r} cannot be lifted out of {wanted.kinds[-1]}: {what}", hint)
+    return None
+
+
+class _Lifter:
+    """Edits a model in place, each graph after the bodies in it, so that positions hold until they are used."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        proto = model.proto
+        self.taken = names_in(walk.graphs(proto))
+        for function in proto.functions:
+            self.taken.update(
+                function.input, function.output, (n for f in function.node for n in f.output)
+            )
+        self.operators = {(function.domain, function.name) for function in proto.functions}
+
+    def graph(self, wanted: Wanted, nodes: MutableSequence[NodeProto]) -> list[Wire]:
+        """Bring what is wanted of the bodies in a graph into that graph."""
+        found: list[Wire] = []
+        around: dict[int, tuple[Nodes, Nodes]] = {}
+        for position, bodies in wanted.inside.items():
+            node = nodes[position]
+            around[position] = Nodes(self.taken), Nodes(self.taken)
+            if FUNCTION in bodies:
+                wires = self._out_of_call(wanted, node, bodies[FUNCTION])
+            elif node.op_type == "If":
+                wires = self._out_of_if(wanted, node, bodies)
+            else:
+                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
+            found += wires
+        for position in sorted(around, reverse=True):
+            before, after = around[position]
+            for place, new in ((position + 1, after), (position, before)):
+                for made in reversed(new.made):
+                    nodes.insert(place, made)
+        return found
+
+    def _body(self, wanted: Wanted, nodes: MutableSequence[NodeProto], own: Nodes) -> list[Wire]:
+        """What is wanted of a body and of those in it."""
+        found = self.graph(wanted, nodes)
+        kinds = {value: wanted.index.type_of(value) for value in wanted.values}
+        lists = {v for v, kind in kinds.items() if wanted.kinds and is_sequence(kind)}
+        table = ""
+        if wanted.values and (wanted.needs_table or lists):
+            table = fresh(wanted.path, self.taken)
+            row = own.constant([[]], f"{table}.row")
+            found.append(Wire(table, row, place=wanted.path, columns=0))
+        for value, kind in kinds.items():
+            place = f"{wanted.path}/{value}"
+            key = fresh(place, self.taken)
+            wire = Wire(key, value, place, kind, loops=wanted.loops, table=table)
+            if value in lists:
+                elements = fresh(f"{place}.elements", self.taken)
+                numbers = own.places(value, elements)
+                found.append(Wire(elements, numbers, place=elements, columns=1))
+                wire = wire.of_elements(own.add("Identity", [value], f"{key}.all"), elements)
+            found.append(wire)
+        return found
+
+    def _outside(self, wanted: Wanted, wire: Wire) -> str:
+        """What a wire is called in the graph around a body."""
+        return fresh(f"{wire.key}.out", self.taken) if wanted.path else wire.key
+
+    def _out_of_if(
+        self, wanted: Wanted, node: NodeProto, bodies: Mapping[str, Wanted]
+    ) -> list[Wire]:
+        """A branch gives what it has, the other one nothing."""
+        branches = dict(walk.bodies(node))
+        found = []
+        for body, inner in bodies.items():
+            own = Nodes(self.taken)
+            for wire in self._body(inner, branches[body].node, own):
+                outside = wire.carried(self._outside(wanted, wire))
+                for name, branch in branches.items():
+                    new = own if name == body else Nodes(self.taken)
+                    given = new.once(wire) if name == body else new.nothing(wire)
+                    branch.output.append(outside.declared(given))
+                    if new is not own:
+                        branch.node.extend(new.made)
+                node.output.append(outside.name)
+                found.append(outside)
+            branches[body].node.extend(own.made)
+        return found
+
+    def _out_of_loop(
+        self, wanted: Wanted, node: NodeProto, inner: Wanted, before: Nodes, after: Nodes
+    ) -> list[Wire]:
+        """A state that each iteration appends to; states come before what the Loop stacks."""
+        graph = dict(walk.bodies(node))["body"]
+        own = Nodes(self.taken)
+        wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
+        if node.op_type == "Scan":
+            names, stacked = to_loop(node, graph, before, after)
+            wires = [replace(wire, name=names.get(wire.name, wire.name)) for wire in wires]
+            old = {new: name for name, new in names.items()}
+            for output in stacked:
+                kind = inner.index.type_of(old.get(output.value, output.value))
+                wires.append(self._collected(output, kind))
+        node.input.extend([""] * (2 - len(node.input)))
+        states = len(node.input) - 2
+        self._complete(node, len(graph.output) - 1)
+        found = []
+        for number, wire in enumerate(wires, states):
+            outside = wire.numbered(self._outside(wanted, wire))
+            state = fresh(f"{wire.key}.before", self.taken)
+            node.input.append(before.nothing(outside))
+            graph.input.append(outside.declared(state))
+            longer = own.appended(wire, state, graph.input[0].name)
+            graph.output.insert(number + 1, outside.declared(longer))
+            node.output.insert(number, outside.name)
+            found.append(outside)
+        for output in reversed(stacked):
+            output.add(after, found.pop().name)
+        graph.node.extend(own.made)
+        return found
+
+    def _collected(self, output: Stacked, kind: TypeProto | None) -> Wire:
+        """What a Scan stacks along another dimension than the first, on its way out as a sequence."""
+        wire = Wire(fresh(f"{output.name}.collected", self.taken), output.value, "", kind)
+        if kind is None or wire.dtype != kind.tensor_type.elem_type:
+            raise EditError(
+                f"the Scan that stacks {output.name!r} along dimension {output.axis} cannot be looked into: "
+                "the runtime has no sequences of its dtype",
+                "take values of the main graph",
+            )
+        return wire
+
+    def _out_of_call(self, wanted: Wanted, node: NodeProto, inner: Wanted) -> list[Wire]:
+        """A copy of the function for this call, with further outputs."""
+        original = function_of(wanted.index, node)
+        assert original is not None
+        function = FunctionProto()
+        function.CopyFrom(original)
+        function.overload = ""
+        function.name = self._unused_operator(original)
+        for declared in (function.node, function.attribute, function.attribute_proto):
+            del declared[:]
+        function.node.extend(bound_nodes(original, node))
+        if all(opset.domain for opset in function.opset_import):
+            function.opset_import.add(version=max(inner.opset, _OPSET))
+        own = Nodes(self.taken)
+        wires = self._body(inner, function.node, own)
+        self._complete(node, len(function.output))
+        found = []
+        for wire in wires:
+            once = (
+                not wire.many and wire.columns is None
+            )  # then it may be an input or output already
+            given = own.add("Identity", [wire.name], f"{wire.key}.in") if once else wire.name
+            function.output.append(given)
+            outside = replace(wire, name=self._outside(wanted, wire))
+            node.output.append(outside.name)
+            found.append(outside)
+        function.node.extend(own.made)
+        self.model.proto.functions.append(function)
+        node.op_type, node.overload = function.name, ""
+        del node.attribute[:]
+        return found
+
+    def _unused_operator(self, function: FunctionProto) -> str:
+        names = {name for domain, name in self.operators if domain == function.domain}
+        name = fresh(f"{function.name}_inner", names)
+        self.operators.add((function.domain, name))
+        return name
+
+    def _complete(self, node: NodeProto, count: int) -> None:
+        """Name the outputs that a node leaves out at its end, so that others can follow."""
+        while len(node.output) < count:
+            node.output.append(fresh("unused", self.taken))

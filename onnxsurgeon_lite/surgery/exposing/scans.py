@@ -1,0 +1,101 @@
+"""A Scan as the Loop that computes the same: a Loop can carry sequences."""
+
+from dataclasses import dataclass
+
+from onnx import GraphProto, NodeProto, helper
+
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
+from onnxsurgeon_lite.surgery.exposing.wires import Nodes, condition, loop_inputs
+
+_INT64_MIN = -(2**63)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """An output that a Scan stacks: the body's value, the output's name, the dimension, and whether from the end."""
+
+    value: str
+    name: str
+    axis: int
+    back: int
+
+    def add(self, after: Nodes, collected: str) -> None:
+        """Stack what was collected: a sequence, or a tensor that is stacked along dimension 0."""
+        if self.axis:
+            new = {"axis": self.axis, "new_axis": 1}
+            if not self.back:
+                after.named("ConcatFromSequence", [collected], self.name, **new)
+                return
+            collected = after.add("ConcatFromSequence", [collected], f"{self.name}.forward", **new)
+        bounds = [after.constant([number]) for number in (-1, _INT64_MIN, self.axis, -1)]
+        after.named("Slice", [collected, *bounds], self.name)
+
+
+def to_loop(
+    node: NodeProto, graph: GraphProto, before: Nodes, after: Nodes
+) -> tuple[dict[str, str], list[Stacked]]:
+    """Make a Scan a Loop, in place, with new nodes before and after it.
+
+    Returns:
+        The new names of the elements that the body goes over, since a node's output must not have an outer value's
+        name; and the outputs that a Loop cannot stack, which the Loop does not have yet.
+    """
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    scanned = given["num_scan_inputs"]
+    states = len(node.input) - scanned
+    taken, inner = before.taken, Nodes(before.taken)
+
+    # the body may have a value of a source's name: it reads the source under another one
+    sources = [before.add("Identity", [name], f"{name}.scanned") for name in node.input[states:]]
+    axes = given.get("scan_input_axes", [0] * scanned)
+    shape = before.add("Shape", sources[:1], "shape")
+    trips = before.add("Gather", [shape, before.constant(axes[0])], "trips", axis=0)
+    last = before.add("Sub", [trips, before.constant(1)], "last")
+    number, going = fresh("iteration", taken), fresh("going", taken)
+    backwards = given.get("scan_input_directions", [0] * scanned)
+    elements = {value.name: fresh(value.name, taken) for value in graph.input[states:]}
+    rename_uses(graph.node, elements)
+    for value in graph.output:
+        value.name = elements.get(value.name, value.name)
+    for element, source, axis, back in zip(
+        elements.values(), sources, axes, backwards, strict=True
+    ):
+        place = inner.add("Sub", [last, number], "place") if back else number
+        inner.named("Gather", [source, place], element, axis=axis)
+    on = inner.add("Identity", [going], "on")
+    for made in reversed(inner.made):
+        graph.node.insert(0, made)
+    del graph.input[states:]
+    for declared in reversed(loop_inputs(number, going)):
+        graph.input.insert(0, declared)
+    graph.output.insert(0, condition(on))
+
+    left = _take_stacked(node, graph, states, given, after)
+    node.op_type = "Loop"
+    node.input[:] = [trips, "", *node.input[:states]]
+    for slot in range(len(node.attribute) - 1, -1, -1):
+        if node.attribute[slot].name != "body":
+            del node.attribute[slot]
+    return elements, left
+
+
+def _take_stacked(
+    node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: Nodes
+) -> list[Stacked]:
+    """Have outputs stacked as a Loop does, and turned round after it; those along another dimension are taken away."""
+    left: list[Stacked] = []
+    count = len(graph.output) - 1 - states
+    axes = given.get("scan_output_axes", [0] * count)
+    backwards = given.get("scan_output_directions", [0] * count)
+    for slot in range(states + count - 1, states - 1, -1):
+        name = node.output[slot] if slot < len(node.output) else ""
+        output = Stacked(
+            graph.output[slot + 1].name, name, axes[slot - states], backwards[slot - states]
+        )
+        if name and output.axis:
+            left.append(output)
+            del node.output[slot], graph.output[slot + 1]
+        elif name and output.back:
+            node.output[slot] = fresh(f"{name}.stacked", after.taken)
+            output.add(after, node.output[slot])
+    return left

@@ -1,0 +1,114 @@
+"""Two exports of one network at different sizes: the constants that differ follow."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import prod
+
+from onnx import NodeProto, TensorProto
+
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
+from onnxsurgeon_lite.surgery.resizing.plan import Symbol
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product
+from onnxsurgeon_lite.surgery.resizing.visit import Told
+from onnxsurgeon_lite.tensors import dtypes
+
+
+def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Told:
+    """What the small integer operands of the first model are at each trial, where the second has others.
+
+    Raises:
+        ShapeError: the models differ in more than sizes, or in none that is to change.
+    """
+    one, two = GraphIndex.of(first), GraphIndex.of(second)
+    names = [[node.op_type for node in index.nodes] for index in (one, two)]
+    if names[0] != names[1]:
+        raise ShapeError(
+            f"the exports differ in more than sizes: {len(names[0])} and {len(names[1])} nodes",
+            "export both the same way, and both at sizes above 1",
+        )
+    sizes = {s: _size_in(two, s) for s in symbols if s.changes and s.own is not None}
+    differing = {s: size for s, size in sizes.items() if size is not None and size != s.own}
+    if not differing:
+        raise ShapeError(
+            "the exports have the same sizes where they are to change",
+            "export the second at another size",
+        )
+    told: Told = {}
+    for position, (node, other) in enumerate(zip(one.nodes, two.nodes, strict=True)):
+        for slot in range(min(len(node.input), len(other.input))):
+            numbers, others = _numbers(one, node.input[slot]), _numbers(two, other.input[slot])
+            if numbers is None or others is None or len(numbers) != len(others):
+                continue
+            if numbers != others and -1 not in (*numbers, *others):
+                told[position, slot] = _all_following(
+                    numbers, others, differing, one.describe(position)
+                )
+    return told
+
+
+def _size_in(index: GraphIndex, symbol: Symbol) -> int | None:
+    """The size of a dimension in another export; inputs are told apart by their place, names may differ."""
+    name, axis = symbol.places[0]
+    info = index.inputs.get(name)
+    dims = info.type.tensor_type.shape.dim if info is not None else ()
+    return int(dims[axis].dim_value) if axis < len(dims) else None
+
+
+def _numbers(index: GraphIndex, name: str) -> list[int] | None:
+    """The elements of a small integer constant."""
+    tensor = index.initializers.get(name)
+    if tensor is None and name in index.producer:
+        tensor = _value_of(index.nodes[index.producer[name]])
+    if not isinstance(tensor, TensorProto) or is_external(tensor):
+        return None
+    array = dtypes.to_array(tensor)
+    if array.dtype.kind != "i" or array.size > MOST_ELEMENTS:
+        return None
+    return [int(number) for number in array.reshape(-1)]
+
+
+def _value_of(node: NodeProto) -> TensorProto | None:
+    values = [a.t for a in node.attribute if a.name == "value" and node.op_type == "Constant"]
+    return values[0] if values else None
+
+
+def _all_following(
+    numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
+) -> list[Size] | ShapeError:
+    """The sizes of an operand's elements, or the reason for a refusal if nothing else tells them."""
+    sizes: list[Size] = []
+    for own, other in zip(numbers, others, strict=True):
+        found = _following(own, other, differing)
+        if len(found) != 1:
+            what = "follow more than one dimension" if found else "be no multiple of a dimension"
+            return ShapeError(
+                f"{where} has {own} in one export and {other} in the other, which may {what}",
+                "export the second with every dimension changed by another factor",
+            )
+        sizes += found
+    return sizes
+
+
+def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
+    """What is `own` in one export and `other` in the other: a multiple of dimensions, or else one and an offset."""
+    if own == other:
+        return {constant(own, len(next(iter(differing)).sizes))}
+    multiples: set[Size] = set()
+    lines: set[Size] = set()
+    for count in range(1, len(differing) + 1):
+        for group in combinations(differing, count):
+            sizes = product([symbol.sizes for symbol in group])
+            there = prod(differing[symbol] for symbol in group)
+            if there == sizes[0]:
+                continue
+            slope = Fraction(other - own, there - sizes[0])
+            offset = own - slope * sizes[0]
+            numbers = [slope * size + offset for size in sizes]
+            if all(number.denominator == 1 for number in numbers) and (count == 1 or not offset):
+                (lines if offset else multiples).add(tuple(int(number) for number in numbers))
+    return multiples or lines

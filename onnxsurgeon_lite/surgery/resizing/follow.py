@@ -1,0 +1,61 @@
+"""What follows in a model whose functions may hold some of it: those that do are inlined."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnx import FunctionProto, inliner
+
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.index import function_key
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery.resizing.exports import differences
+from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
+from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A plan, and the model that it is for.
+
+    Attributes:
+        inlined: the functions that had to be.
+    """
+
+    model: Model
+    plan: Plan
+    inlined: tuple[str, ...]
+
+
+def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None) -> Followed:
+    """Trace a model, and inline the functions in which something must change: their calls share what they hold.
+
+    Args:
+        second: an export of the same network at another size; its constants show what follows, too.
+
+    Raises:
+        ShapeError: a node is in the way.
+        GraphError: the graph has a cycle, or a function calls itself.
+    """
+    inlined: list[str] = []
+    while True:
+        try:
+            told = {} if second is None else differences(model, second, symbols)
+            return Followed(model, trace(model, symbols, told), tuple(inlined))
+        except Called as called:
+            name = "::".join(filter(None, function_key(called.function)[:2]))
+            if name in inlined:  # the inliner left a call of it
+                raise ShapeError(
+                    f"what must follow is in function {name!r}, which cannot be inlined"
+                ) from called
+            inlined.append(name)
+            model = _inlined(model, called.function)
+            second = None if second is None else _inlined(second, called.function)
+        except ShapeError as error:
+            if inlined:
+                error.add_note(f"ids are those after onnxdbg edit inline, of {', '.join(inlined)}")
+            raise
+
+
+def _inlined(model: Model, function: FunctionProto) -> Model:
+    chosen = [(function.domain, function.name)]
+    return model.with_proto(inliner.inline_selected_functions(model.proto, chosen))

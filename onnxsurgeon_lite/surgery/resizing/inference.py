@@ -1,0 +1,217 @@
+"""What one node makes of sizes that differ between trials: ONNX's shape inference, once for each trial.
+
+Small tensors that are known at every trial (constants, and what is computed from shapes) are evaluated as well, so
+that a shape that a model computes for itself is as good as one that it holds.
+"""
+
+import warnings
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
+
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, varies
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+MOST_ELEMENTS = 1024
+"""Tensors with more elements are not evaluated."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of a value.
+
+    Attributes:
+        types: its type at each trial.
+        axes: its axes' factors; None for an axis of unknown size, and for unknown rank.
+        data: its numbers at each trial, where they are few and known.
+        follows: whether it depends on what differs between trials.
+    """
+
+    types: tuple[TypeProto, ...]
+    axes: tuple[Axis | None, ...] | None = None
+    data: tuple[Array, ...] | None = None
+    follows: bool = False
+
+    def sizes(self) -> list[Size | None] | None:
+        """The sizes of the axes."""
+        return None if self.axes is None else list(self.shape or ())
+
+    @cached_property
+    def shape(self) -> list[Size | None] | None:
+        """The sizes that the types say, whether or not the axes' factors are known; to be read, not changed."""
+        return sizes_of(self.types)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """What tells the state from others: equal for equal states."""
+        types = tuple(kind.SerializeToString(deterministic=True) for kind in self.types)
+        arrays = () if self.data is None else self.data
+        data = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
+        return types, self.axes, data, self.data is None, self.follows
+
+
+class InferenceFailed(Exception):
+    """The node does not accept its inputs at the trial with this number."""
+
+    def __init__(self, trial: int, message: str) -> None:
+        super().__init__(message)
+        self.trial = trial
+
+
+def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
+    """The sizes of a tensor's axes over the trials, None where one is unknown; None for unknown rank."""
+    shapes = []
+    for kind in types:
+        if not kind.tensor_type.HasField("shape"):
+            return None
+        dims = kind.tensor_type.shape.dim
+        shapes.append([d.dim_value if d.HasField("dim_value") else None for d in dims])
+    if len({len(shape) for shape in shapes}) > 1:
+        return None
+    columns = zip(*shapes, strict=True)
+    return [None if None in column else tuple(n or 0 for n in column) for column in columns]
+
+
+def tensor_state(
+    data_type: int, sizes: Sequence[Size], trials: int, data: tuple[Array, ...] | None = None
+) -> State:
+    """The state of a tensor of known sizes."""
+    types = tuple(
+        helper.make_tensor_type_proto(data_type, [size[trial] for size in sizes])
+        for trial in range(trials)
+    )
+    return State(types, tuple((size,) for size in sizes), data, any(map(varies, sizes)))
+
+
+class Inference:
+    """Inference on single nodes of one model."""
+
+    def __init__(self, model: ModelProto, trials: int) -> None:
+        self.trials = trials
+        self.header = ModelProto(ir_version=10, opset_import=model.opset_import)
+        self.header.functions.extend(model.functions)
+        self.known: dict[Hashable, list[State]] = {}
+
+    def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
+        """The states of the node's outputs; those of equal nodes that read equal states are found once.
+
+        Raises:
+            InferenceFailed: the inputs do not fit together.
+        """
+        attributes = [attribute.SerializeToString() for attribute in node.attribute]
+        if attributes and walk.bodies(node):
+            return self._states(node, reads)
+        key = (
+            *(node.op_type, node.domain, node.overload),
+            tuple(attributes),
+            tuple(reads[name].key if name in reads else name == "" for name in node.input[:]),
+            tuple(map(bool, node.output[:])),
+        )
+        states = self.known.get(key)
+        if states is None:
+            states = self.known[key] = self._states(node, reads)
+        return list(states)
+
+    def _states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
+        follows = any(state.follows for state in reads.values())
+        trials = range(self.trials if follows else 1)
+        inferred = [self._infer(node, reads, trial) for trial in trials]
+        evaluated = [self._evaluate(node, reads, trial) for trial in trials]
+        states = []
+        for slot, name in enumerate(node.output):
+            types = tuple(at.get(name, TypeProto()) for at in inferred)
+            data = tuple(numbers[slot] for numbers in evaluated if numbers is not None)
+            whole = len(data) == len(trials) and bool(name)
+            if whole:
+                types = tuple(map(_type_of, data))
+            repeat = self.trials // len(trials)
+            states.append(_with_axes(types * repeat, data * repeat if whole else None, reads))
+        if not follows:
+            return states
+        return [State(state.types, state.axes, state.data, True) for state in states]
+
+    def _part(self, node: NodeProto, reads: Mapping[str, State], trial: int) -> ModelProto:
+        part = ModelProto()
+        part.CopyFrom(self.header)
+        part.graph.name = "node"
+        part.graph.node.append(node)
+        for name, state in reads.items():
+            if state.data is not None:
+                part.graph.initializer.append(dtypes.from_array(state.data[trial], name))
+            else:
+                part.graph.input.add(name=name, type=state.types[trial])
+        return part
+
+    def _infer(
+        self, node: NodeProto, reads: Mapping[str, State], trial: int
+    ) -> dict[str, TypeProto]:
+        part = self._part(node, reads, trial)
+        try:
+            inferred = shape_inference.infer_shapes(part, strict_mode=True, data_prop=True)
+        except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            raise InferenceFailed(trial, str(error)) from error
+        return {info.name: info.type for info in inferred.graph.value_info}
+
+    def _evaluate(
+        self, node: NodeProto, reads: Mapping[str, State], trial: int
+    ) -> Sequence[Array] | None:
+        """The numbers of the outputs, None where they are unknown or many."""
+        if node.op_type in ("Shape", "Size") and node.domain in ("", "ai.onnx"):
+            return _shape_data(node, reads[node.input[0]].types[trial])
+        computable = node.input and all(state.data is not None for state in reads.values())
+        if not computable or node.domain not in ("", "ai.onnx"):
+            return None
+        from onnx.reference import ReferenceEvaluator  # slow to import, and few edits need it
+
+        part = self._part(node, reads, trial)
+        for name in node.output:
+            part.graph.output.add(name=name)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                results = ReferenceEvaluator(part).run(None, {})
+        except Exception:  # the evaluator raises whatever numpy does; unknown numbers do no harm
+            return None
+        arrays = [np.asarray(result) for result in results]
+        few = all(a.size <= MOST_ELEMENTS and a.dtype.kind in "iufb" for a in arrays)
+        return arrays if few else None
+
+
+def _shape_data(node: NodeProto, kind: TypeProto) -> Sequence[Array] | None:
+    sizes = sizes_of([kind])
+    if sizes is None or None in sizes:
+        return None
+    numbers = np.array([size[0] for size in sizes if size is not None], np.int64)
+    if node.op_type == "Size":
+        return [np.array(numbers.prod(), np.int64)]
+    ends = {attribute.name: attribute.i for attribute in node.attribute}
+    return [numbers[ends.get("start", 0) : ends.get("end", len(numbers))]]
+
+
+def _type_of(array: Array) -> TypeProto:
+    data_type = dtypes.data_type_of_numpy(array.dtype)
+    return helper.make_tensor_type_proto(data_type, array.shape)
+
+
+def _with_axes(
+    types: tuple[TypeProto, ...], data: tuple[Array, ...] | None, reads: Mapping[str, State]
+) -> State:
+    """A state whose axes have the factors that axes of the same size have in the inputs."""
+    sizes = sizes_of(types)
+    if sizes is None:
+        return State(types, None, data)
+    factored = dict(_factored(reads))
+    axes = tuple(None if size is None else factored.get(size, (size,)) for size in sizes)
+    return State(types, axes, data)
+
+
+def _factored(reads: Mapping[str, State]) -> Iterator[tuple[Size, Axis]]:
+    for state in reads.values():
+        for size, axis in zip(state.sizes() or (), state.axes or (), strict=True):
+            if size is not None and axis is not None and len(axis) > 1 and varies(size):
+                yield size, axis

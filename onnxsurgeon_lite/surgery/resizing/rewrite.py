@@ -1,0 +1,361 @@
+"""A plan, carried out: constants changed in place or copied, sizes computed where they stay open, types declared."""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import combinations
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
+
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
+from onnxsurgeon_lite.tensors import dtypes
+
+_HEAD = -1  # before the first node
+_INLINE_INITIALIZERS = 4  # the IR version from which an initializer need not be an input too
+_EXPAND, _SLICE_INPUTS = 8, 10  # opsets that brought Expand, and Slice with inputs
+
+
+def carry_out(model: Model, plan: Plan) -> list[str]:
+    """Change the model, which must be the one that was traced; a line for each constant that changed.
+
+    Raises:
+        ShapeError: a size cannot be computed from what the model has, or needs an operator that its opset lacks.
+    """
+    return _Rewriting(model, plan).run()
+
+
+class _Rewriting:
+    def __init__(self, model: Model, plan: Plan) -> None:
+        self.proto: ModelProto = model.proto
+        self.plan = plan
+        self.uses: Counter[str] = Counter()
+        self.taken: set[str] = set()
+        if plan.refills or plan.stretches:
+            self.uses = _uses(model.proto)
+            self.taken = set(self.uses) | _definitions(model.proto)
+        self.inserted: dict[tuple[int, int], list[NodeProto]] = defaultdict(list)
+        self.removed: set[tuple[int, int]] = set()
+        self.computed: dict[tuple[object, ...], str] = {}
+        self.opset = max((o.version for o in model.proto.opset_import if o.domain == ""), default=1)
+
+    def run(self) -> list[str]:
+        """Carry out the plan."""
+        notes = self._refill_all()
+        notes += [self._stretch(stretch) for stretch in self.plan.stretches]
+        for scope in reversed(self.plan.scopes):  # bodies first: a graph's nodes are copied
+            self._declare(scope)
+            self._place_nodes(scope)
+        return notes
+
+    def _refill_all(self) -> list[str]:
+        groups: dict[tuple[str, int, tuple[Entry, ...]], list[Refill]] = defaultdict(list)
+        for refill in self.plan.refills:
+            name = _operand(refill)
+            groups[name, id(self._home(refill.scope, name)), refill.entries].append(refill)
+        return [self._refill(name, refills) for (name, *_), refills in groups.items()]
+
+    def _refill(self, name: str, refills: list[Refill]) -> str:
+        first = refills[0]
+        tensor = self._tensor(first.scope, name)
+        fixed = [entry for entry in first.entries if isinstance(entry, int)]
+        shared = ""
+        if tensor is not None and len(fixed) == len(first.entries):
+            if self.uses[name] == len(refills):
+                _set_numbers(tensor, fixed)
+            else:
+                shared = f", a copy: {self.uses[name] - len(refills)} more read the original"
+                self._replace_all(refills)
+        else:
+            self._replace_all(refills)
+        entries = ", ".join(self._text(entry) for entry in first.entries)
+        more = f" and {len(refills) - 1} more" if len(refills) > 1 else ""
+        kind = "constant" if tensor is not None else "shape"
+        return (
+            f"{kind} {name!r} {list(first.before)} -> [{entries}] at "
+            f"{first.scope.describe(first.position)}{more}{shared}: {first.reason}"
+        )
+
+    def _text(self, entry: Entry) -> str:
+        return str(entry) if isinstance(entry, int) else self.plan.text(entry)
+
+    def _replace_all(self, refills: Iterable[Refill]) -> None:
+        for refill in refills:
+            name = self._shape(refill.scope, refill.position, refill.entries, _operand(refill))
+            self._rewire(refill.scope, refill.position, refill.slot, name)
+
+    def _stretch(self, stretch: Stretch) -> str:
+        scope, position, slot = stretch.scope, stretch.position, stretch.slot
+        name = scope.graph.node[position].input[slot]
+        value, how = name, []
+        if stretch.thin:
+            self._require_opset(_SLICE_INPUTS, "Slice with inputs")
+            bounds = [
+                self._constant(scope, position, [number], f"{name}.{what}")
+                for what, number in (("start", 0), ("end", 1), ("axis", stretch.axis))
+            ]
+            value = self._node(scope, position, "Slice", [value, *bounds], f"{name}.first")
+            how.append("its first slice along")
+        if stretch.entry != 1:
+            self._require_opset(_EXPAND, "Expand")
+            entries: list[Entry] = [1] * stretch.rank
+            entries[stretch.axis] = stretch.entry
+            shape = self._shape(scope, position, entries, f"{name}.shape")
+            value = self._node(scope, position, "Expand", [value, shape], f"{name}.expanded")
+            how.append(f"expanded to {self._text(stretch.entry)} along")
+        self._rewire(scope, position, slot, value)
+        return (
+            f"{name!r} is read {', '.join(how)} axis {stretch.axis} at {scope.describe(position)}: "
+            f"{stretch.reason}"
+        )
+
+    def _require_opset(self, version: int, what: str) -> None:
+        if self.opset < version:
+            raise ShapeError(
+                f"this needs {what}, which opset {self.opset} has not",
+                f"convert the model to opset {version} or later first",
+            )
+
+    def _shape(self, scope: Scope, position: int, entries: Sequence[Entry], base: str) -> str:
+        """The name of a tensor with these elements, computed where some are open."""
+        key = (id(scope), base, tuple(entries))
+        if key in self.computed:
+            return self.computed[key]
+        at = self._first_position(scope, position, key)
+        if all(isinstance(entry, int) for entry in entries):
+            name = self._constant(scope, at, [int(e) for e in entries if isinstance(e, int)], base)
+            return self.computed.setdefault(key, name)
+        parts = [
+            self._constant(scope, at, [entry], f"{base}.{i}")
+            if isinstance(entry, int)
+            else self._size(scope, at, entry)
+            for i, entry in enumerate(entries)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        name = self._node(scope, at, "Concat", parts, f"{base}.resized", axis=0)
+        return self.computed.setdefault(key, name)
+
+    def _first_position(self, scope: Scope, position: int, key: tuple[object, ...]) -> int:
+        """Where several nodes read the same shape, it must stand before the first in the file."""
+        same = [
+            r.position for r in self.plan.refills if (id(r.scope), _operand(r), r.entries) == key
+        ]
+        return min([position, *same])
+
+    def _size(self, scope: Scope, position: int, size: Size) -> str:
+        """The name of a value of one element that is this size at run time."""
+        main = self.plan.scopes[0]
+        opened = [symbol for symbol in self.plan.symbols if varies(after(symbol.sizes))]
+        for count in (1, 2, 3):
+            for group in combinations(opened, count):
+                times = ratio(after(size), after(product([symbol.sizes for symbol in group])))
+                if times is None:
+                    continue
+                factors = [
+                    self._dimension(main, _HEAD, *symbol.places[0], f"{symbol.name}.size")
+                    for symbol in group
+                ]
+                value = factors[0]
+                for factor in factors[1:]:
+                    value = self._arithmetic(main, "Mul", value, factor)
+                for op, number in (("Mul", times.numerator), ("Div", times.denominator)):
+                    if number != 1:
+                        constant = self._constant(main, _HEAD, [number], "factor")
+                        value = self._arithmetic(main, op, value, constant)
+                return value
+        for name in scope.graph.node[position].input:
+            state = scope.find(name)
+            for axis, other in enumerate((state and state.sizes()) or ()):
+                if other is not None and after(other) == after(size):
+                    return self._dimension(scope, position, name, axis, f"{name}.size")
+        raise ShapeError(
+            f"{scope.describe(position)} needs a size that nothing it reads has",
+            "it is no multiple of the dimensions that change; export the model with them open",
+        )
+
+    def _dimension(self, scope: Scope, position: int, name: str, axis: int, base: str) -> str:
+        key = (id(scope), position, name, axis)
+        if key not in self.computed:
+            shape = self._node(scope, position, "Shape", [name], f"{name}.shape")
+            place = self._constant(scope, position, [axis], f"{name}.axis")
+            self.computed[key] = self._node(scope, position, "Gather", [shape, place], base, axis=0)
+        return self.computed[key]
+
+    def _arithmetic(self, scope: Scope, op: str, value: str, other: str) -> str:
+        key = (op, value, other)
+        if key not in self.computed:
+            self.computed[key] = self._node(scope, _HEAD, op, [value, other], f"{value}.times")
+        return self.computed[key]
+
+    def _constant(self, scope: Scope, position: int, numbers: list[int], base: str) -> str:
+        key = (id(scope), *numbers)
+        if key in self.computed:
+            return self.computed[key]
+        name = self._unused(base)
+        tensor = dtypes.from_array(np.array(numbers, np.int64), name)
+        if self.proto.ir_version >= _INLINE_INITIALIZERS:
+            scope.graph.initializer.append(tensor)
+            return self.computed.setdefault(key, name)
+        node = helper.make_node("Constant", [], [name], value=tensor)
+        self.inserted[id(scope), position].append(node)
+        return name
+
+    def _node(
+        self,
+        scope: Scope,
+        position: int,
+        op: str,
+        inputs: list[str],
+        base: str,
+        axis: int | None = None,
+    ) -> str:
+        name = self._unused(base)
+        node = helper.make_node(op, inputs, [name], name)
+        if axis is not None:
+            node.attribute.append(helper.make_attribute("axis", axis))
+        self.inserted[id(scope), position].append(node)
+        self.uses.update(inputs)
+        return name
+
+    def _unused(self, base: str) -> str:
+        name, number = base, 0
+        while name in self.taken:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def _rewire(self, scope: Scope, position: int, slot: int, name: str) -> None:
+        """Have a node read another value; what nothing needs any longer goes."""
+        node = scope.graph.node[position]
+        old, node.input[slot] = node.input[slot], name
+        self.uses[name] += 1
+        self.uses[old] -= 1
+        self._drop_unused(scope, old)
+
+    def _drop_unused(self, scope: Scope, name: str) -> None:
+        pending = [name]
+        while pending:
+            name = pending.pop()
+            position = scope.producers.get(name)
+            if self.uses[name] > 0:
+                continue
+            if position is None:
+                _remove_initializer(scope.graph, name)
+                continue
+            node = scope.graph.node[position]
+            key = (id(scope), position)
+            if key not in self.removed and not any(self.uses[output] for output in node.output):
+                self.removed.add(key)
+                self.uses.subtract(node.input)
+                pending += node.input
+
+    def _home(self, scope: Scope, name: str) -> Scope | None:
+        """The scope that a value belongs to."""
+        inside: Scope | None = scope
+        while inside is not None and name not in inside.states:
+            inside = inside.outer
+        return inside
+
+    def _tensor(self, scope: Scope, name: str) -> TensorProto | None:
+        """The constant of that name, an initializer or a Constant node's, that can be changed in place."""
+        home = self._home(scope, name)
+        if home is None:
+            return None
+        position = home.producers.get(name)
+        if position is None:
+            return next((t for t in home.graph.initializer if t.name == name), None)
+        node = home.graph.node[position]
+        values = [a.t for a in node.attribute if a.name == "value"]
+        return values[0] if node.op_type == "Constant" and values else None
+
+    def _place_nodes(self, scope: Scope) -> None:
+        nodes = list(scope.graph.node)
+        key = id(scope)
+        if not any(where == key for where, _ in (*self.inserted, *self.removed)):
+            return
+        placed = [*self.inserted.get((key, _HEAD), ())]
+        for position, node in enumerate(nodes):
+            placed += self.inserted.get((key, position), ())
+            if (key, position) not in self.removed:
+                placed.append(node)
+        del scope.graph.node[:]
+        scope.graph.node.extend(placed)
+
+    def _declare(self, scope: Scope) -> None:
+        graph = scope.graph
+        kinds: dict[Hashable, TypeProto] = {}  # most values are of few types
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            state = scope.states.get(info.name)
+            if state is not None and info.type.tensor_type.HasField("shape"):
+                key = info.type.SerializeToString(), state.key
+                if key not in kinds:
+                    kinds[key] = dtypes.copied(info.type)
+                    self._declare_type(kinds[key], state.sizes(), state.follows)
+                info.type.CopyFrom(kinds[key])
+
+    def _declare_type(
+        self, kind: TypeProto, sizes: Sequence[Size | None] | None, follows: bool
+    ) -> None:
+        dims = kind.tensor_type.shape.dim
+        known = sizes if sizes is not None and len(sizes) == len(dims) else [None] * len(dims)
+        for dim, size in zip(dims, known, strict=True):
+            if size is None:
+                if follows and dim.HasField("dim_value"):
+                    dim.ClearField("dim_value")
+                continue
+            settled = self.plan.settled(size)
+            if isinstance(settled, int):
+                dim.dim_value = settled
+                continue
+            symbol = self.plan.symbol_of(size)
+            if symbol is not None and symbol.name:
+                dim.dim_param = symbol.name
+            elif not dim.dim_param:
+                dim.ClearField("dim_value")
+
+
+def _operand(refill: Refill) -> str:
+    return str(refill.scope.graph.node[refill.position].input[refill.slot])
+
+
+def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
+    """Other elements for a small integer tensor; everything else of it stays."""
+    dtype = dtypes.numpy_dtype(tensor.data_type)
+    limit = 2 ** (8 * dtype.itemsize - 1) - 1  # the end of a Slice is the largest number there is
+    array = np.array([min(n, limit) for n in numbers], dtype).reshape(tensor.dims)
+    for name in ("int32_data", "int64_data"):
+        tensor.ClearField(name)
+    tensor.raw_data = dtypes.encode(array)
+
+
+def _remove_initializer(graph: GraphProto, name: str) -> None:
+    if any(info.name == name for info in graph.input):
+        return
+    kept = [tensor for tensor in graph.initializer if tensor.name != name]
+    if len(kept) < len(graph.initializer):
+        del graph.initializer[:]
+        graph.initializer.extend(kept)
+
+
+def _uses(model: ModelProto) -> Counter[str]:
+    """How often each name is read, in any graph."""
+    uses: Counter[str] = Counter()
+    for graph in walk.graphs(model):
+        uses.update(info.name for info in graph.output)
+        for node in graph.node:
+            uses.update(node.input)
+    return uses
+
+
+def _definitions(model: ModelProto) -> set[str]:
+    names: set[str] = set()
+    for graph in walk.graphs(model):
+        names.update(info.name for info in graph.input)
+        names.update(tensor.name for tensor in graph.initializer)
+        for node in graph.node:
+            names.update((*node.output, node.name))
+    return names

@@ -1,0 +1,252 @@
+"""Operators that hold sizes: what their constants must be, given what they read."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.surgery.resizing.plan import Entry
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product, refold, varies
+from onnxsurgeon_lite.surgery.resizing.visit import Visit
+
+_END = np.iinfo(np.int64).max
+_RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+def _reshape(visit: Visit) -> None:
+    state, sizes, literals = visit.read(0), visit.sizes(0), visit.elements(1)
+    held = _integers(visit, "shape")
+    if sizes is not None and held and any(map(varies, sizes)) and {0, -1}.isdisjoint(held):
+        raise _held(visit, "shape")
+    if state is None or sizes is None or literals is None or not state.follows:
+        return
+    copies = not visit.attribute("allowzero", 0)
+    present = [_resolved(sizes, literals, trial, copies) for trial in range(visit.trials)]
+    own = [literal[0] for literal in literals]
+    free = own.index(-1) if -1 in own else None
+    axes = [axis for axis in state.axes or () if axis is not None]
+    target = present[0]
+    wanted = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
+    if wanted is None:
+        if target and None in present and 0 not in target:
+            raise visit.blocked(
+                f"it splits a dimension that follows: {visit.shown(sizes)} to {own}"
+            )
+        return
+    visit.axes = wanted
+    effect = [product(axis) for axis in wanted]
+    visit.note_kept(1, own, effect)
+    if all(at is not None and at == [s[t] for s in effect] for t, at in enumerate(present)):
+        return
+    settled = [visit.plan.settled(size) for size in effect]
+    zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
+    entries = _literals(own, settled, zeros)
+    visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
+
+
+def _resolved(
+    sizes: Sequence[Size], literals: Sequence[Size], trial: int, copies: bool
+) -> list[int] | None:
+    """The shape that a Reshape's operand means at a trial; None when it means none."""
+    shape = [
+        sizes[i][trial] if literal[trial] == 0 and copies and i < len(sizes) else literal[trial]
+        for i, literal in enumerate(literals)
+    ]
+    total = int(np.prod([size[trial] for size in sizes], dtype=np.int64))
+    if -1 in shape:
+        rest = -int(np.prod(shape, dtype=np.int64))
+        if not rest or total % rest:
+            return None
+        shape[shape.index(-1)] = total // rest
+    return shape if int(np.prod(shape, dtype=np.int64)) == total else None
+
+
+def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
+    """The settled sizes as a Reshape can hold them: -1 for one that is open, 0 for those that the input has too."""
+    entries: list[Entry] = list(settled)
+    free = own.index(-1) if -1 in own else None
+    for i, entry in enumerate(settled):
+        if own[i] == 0 and zeros[i]:
+            entries[i] = 0
+        elif i == free:
+            entries[i] = -1
+        elif not isinstance(entry, int) and zeros[i] and free is not None:
+            entries[i] = 0
+    still = [i for i, entry in enumerate(entries) if not isinstance(entry, int)]
+    if free is not None and still and isinstance(settled[free], int):
+        entries[free] = settled[free]
+        free = None
+    for i in still:
+        if free is None:
+            entries[i], free = -1, i
+        elif zeros[i]:
+            entries[i] = 0
+    return entries
+
+
+def _expand(visit: Visit) -> None:
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    if sizes is None or literals is None:
+        return
+    rank = max(len(sizes), len(literals))
+    one = constant(1, visit.trials)
+    given = [one] * (rank - len(sizes)) + sizes
+    shape = [one] * (rank - len(literals)) + literals
+    entries: list[Entry] = []
+    effect = []
+    for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
+        if axis in needs and size != needs[axis]:
+            effect.append(needs[axis])
+            entries.append(visit.plan.settled(needs[axis]))
+        elif varies(size) and literal not in (size, one) and literal[0] == size[0]:
+            effect.append(one)
+            entries.append(1)
+        else:
+            if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
+                visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
+            effect.append(literal)
+            entries.append(visit.plan.settled(literal))
+    if effect != shape:
+        why = "a consumer needs it as long as what follows" if needs else "its input follows"
+        visit.refill(1, entries, effect, why)
+
+
+def _constant_of_shape(visit: Visit) -> None:
+    literals, needs = visit.elements(0), visit.wanted()
+    if literals is None or not needs:
+        return
+    effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
+    entries = [visit.plan.settled(size) for size in effect]
+    visit.refill(0, entries, effect, "a consumer needs it as long as what follows")
+
+
+def _tile(visit: Visit) -> None:
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    if sizes is None or literals is None or not needs:
+        return
+    effect = list(literals)
+    for axis, size in needs.items():
+        if any(n % sizes[axis][0] for n in size):
+            raise visit.blocked(f"its input is {sizes[axis][0]} long and must become {size}")
+        effect[axis] = tuple(n // sizes[axis][0] for n in size)
+    entries = [visit.plan.settled(size) for size in effect]
+    visit.refill(1, entries, effect, "a consumer needs it as long as what follows")
+
+
+def _slice(visit: Visit) -> None:
+    sizes, starts, ends = visit.sizes(0), visit.elements(1), visit.elements(2)
+    if sizes is not None and _holds_an_end(visit, sizes):
+        raise _held(visit, "ends")
+    if sizes is None or starts is None or ends is None:
+        return
+    one = constant(1, visit.trials)
+    axes = visit.elements(3) if visit.read(3) else [(i,) for i in range(len(ends))]
+    steps = visit.elements(4) if visit.read(4) else [one] * len(ends)
+    if axes is None or steps is None:
+        return
+    effect = list(ends)
+    for i, (axis, start, end, step) in enumerate(zip(axes, starts, ends, steps, strict=True)):
+        size = sizes[axis[0]]
+        whole = start[0] == 0 and step == one and end[0] == size[0]
+        if varies(size) and whole and not varies(end):
+            effect[i] = size
+    if effect != ends:
+        entries = [
+            _END if new != old else visit.plan.settled(old)
+            for new, old in zip(effect, ends, strict=True)
+        ]
+        visit.refill(2, entries, effect, "it keeps the whole of what follows")
+
+
+def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
+    """Whether a Slice of an older opset takes the whole of what follows, and says so by its end."""
+    starts, ends = _integers(visit, "starts"), _integers(visit, "ends")
+    axes = _integers(visit, "axes") or range(len(ends))
+    return any(
+        varies(sizes[axis]) and (start, end) == (0, sizes[axis][0])
+        for axis, start, end in zip(axes, starts, ends, strict=True)
+    )
+
+
+def _split(visit: Visit) -> None:
+    sizes, literals = visit.sizes(0), visit.elements(1)
+    if (
+        sizes is not None
+        and _integers(visit, "split")
+        and varies(sizes[visit.attribute("axis", 0)])
+    ):
+        raise _held(visit, "split")
+    if sizes is None or not literals:
+        return
+    whole, count = sizes[visit.attribute("axis", 0)], len(literals)
+    even = all(literal == constant(literals[0][0], visit.trials) for literal in literals)
+    fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
+    if varies(whole) and even and fits:
+        part = tuple(n // count for n in whole)
+        entries = [visit.plan.settled(part)] * count
+        visit.refill(1, entries, [part] * count, "it takes equal parts of what follows")
+
+
+def _resize(visit: Visit) -> None:
+    sizes, literals = visit.sizes(0), visit.elements(3)
+    if sizes is None or literals is None:
+        return
+    axes = _integers(visit, "axes") or range(len(sizes))
+    effect = [
+        sizes[axis] if literal == constant(sizes[axis][0], visit.trials) else literal
+        for axis, literal in zip(axes, literals, strict=True)
+    ]
+    if effect != literals:
+        entries = [visit.plan.settled(size) for size in effect]
+        visit.refill(3, entries, effect, "it leaves what follows as long as it is")
+
+
+def _recurrent(visit: Visit) -> None:
+    sizes = visit.sizes(0)
+    if sizes is None or len(sizes) != 3:
+        return
+    layout = visit.attribute("layout", 0)
+    batch = sizes[0 if layout else 1]
+    for slot, axis in ((4, 0), (5, 0 if layout else 1), (6, 0 if layout else 1)):
+        state = visit.sizes(slot)
+        if state and varies(batch) and state[axis] == constant(batch[0], len(batch)):
+            visit.demand(slot, axis, batch)
+
+
+def _flatten(visit: Visit) -> None:
+    state, sizes = visit.read(0), visit.sizes(0)
+    if state is None or sizes is None or state.axes is None:
+        return
+    middle = visit.attribute("axis", 1)
+    axes = [axis for axis in state.axes if axis is not None]
+    one = (constant(1, visit.trials),)
+    visit.axes = [
+        tuple(factor for axis in part for factor in axis) or one
+        for part in (axes[:middle], axes[middle:])
+    ]
+
+
+def _integers(visit: Visit, name: str) -> Sequence[int]:
+    """A list that an attribute holds; empty where there is none."""
+    return next((a.ints for a in visit.node.attribute if a.name == name), ())
+
+
+def _held(visit: Visit, attribute: str) -> ShapeError:
+    """A size that must follow is in an attribute, as older opsets have it."""
+    return visit.blocked(
+        f"its attribute {attribute!r} holds a size that must follow",
+        hint="onnxdbg edit opset MODEL 13 makes it a constant, which can",
+    )
+
+
+RULES = {
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "ConstantOfShape": _constant_of_shape,
+    "Tile": _tile,
+    "Slice": _slice,
+    "Split": _split,
+    "Resize": _resize,
+    "Flatten": _flatten,
+    **dict.fromkeys(_RECURRENT, _recurrent),
+}

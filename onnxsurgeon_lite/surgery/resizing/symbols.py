@@ -1,0 +1,126 @@
+"""From the shapes that a user asks for to the sizes that dimensions are tried at."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
+from math import isqrt
+
+from onnx import TensorShapeProto
+
+from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.surgery.resizing.plan import Symbol
+from onnxsurgeon_lite.surgery.resizing.sizes import Size
+
+ShapeRequest = Mapping[str, Sequence[int | str]]
+"""Input -> its shape: a number for a fixed size, a name for an open one."""
+
+_TRIALS = 5  # the model's own size, one that shows what follows, and three as it will be
+_SYMBOLIC = (
+    64  # what a dimension that is open already is taken to be: what networks halve can be halved
+)
+
+
+@dataclass
+class _Dimension:
+    own: int | None
+    target: int | str
+    changes: bool
+    places: list[tuple[str, int]] = field(default_factory=list)
+
+
+def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
+    """The dimensions of the model's inputs that change or are open, each with a size for every trial.
+
+    Raises:
+        ShapeError: a shape has another rank than the input, or one name stands for two sizes.
+        UnknownNameError: the model has no such input.
+    """
+    for name in request:
+        if name not in index.inputs:
+            raise UnknownNameError(name, "the model", index.inputs, kind="input")
+    dimensions: dict[tuple[object, ...], _Dimension] = {}
+    renamed: dict[str, int | str] = {}
+    for name, shape in request.items():
+        for dim, target in zip(_dims(index, name, shape), shape, strict=True):
+            _require_sensible(target)
+            if dim.dim_param:
+                renamed[dim.dim_param] = target
+    for name, info in index.inputs.items():
+        dims = info.type.tensor_type.shape.dim
+        for axis, dim in enumerate(dims):
+            own = dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            target = _target(request, renamed, name, axis, dim)
+            if target == own and own is not None:
+                continue
+            place = () if target else (name, axis)
+            key = (target, *place) if isinstance(target, str) else (target, own)
+            changes = target != (dim.dim_param if own is None else own)
+            dimension = dimensions.setdefault(key, _Dimension(own, target, changes))
+            if own is not None and dimension.own is not None and own != dimension.own:
+                raise ShapeError(
+                    f"{target!r} stands for {dimension.own} in {dimension.places[0][0]!r} and for "
+                    f"{own} in {name!r}",
+                    "give the two dimensions different names",
+                )
+            dimension.own = own if dimension.own is None else dimension.own
+            dimension.changes |= changes
+            dimension.places.append((name, axis))
+    return [_symbol(number, d) for number, d in enumerate(dimensions.values())]
+
+
+def _require_sensible(target: int | str) -> None:
+    """Refuse a size below 1, and a name that may have been meant as one; '' leaves a dimension as it is."""
+    numeric = str(target).lstrip("-+.")[:1].isdigit()
+    if numeric and not (isinstance(target, int) and target > 0):
+        raise ShapeError(
+            f"{target!r} is neither a size nor a name",
+            "write a number above 0, or a name such as N",
+        )
+
+
+def _dims(
+    index: GraphIndex, name: str, shape: Sequence[int | str]
+) -> Sequence[TensorShapeProto.Dimension]:
+    kind = index.inputs[name].type
+    dims: Sequence[TensorShapeProto.Dimension] = kind.tensor_type.shape.dim
+    if not kind.tensor_type.HasField("shape") or len(dims) != len(shape):
+        raise ShapeError(
+            f"input {name!r} is {shape_text(kind)}, the shape given has {len(shape)} dimensions",
+            "give one number or name for each dimension",
+        )
+    return dims
+
+
+def _target(
+    request: ShapeRequest,
+    renamed: Mapping[str, int | str],
+    name: str,
+    axis: int,
+    dim: TensorShapeProto.Dimension,
+) -> int | str:
+    """What a dimension is to be: as asked, as its namesake elsewhere, or as it is ('' where it has no name)."""
+    if name in request:
+        return request[name][axis]
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return renamed.get(dim.dim_param, dim.dim_param)
+
+
+def _symbol(number: int, dimension: _Dimension) -> Symbol:
+    own, target = dimension.own, dimension.target
+    steps = list(islice(_primes(), (_TRIALS - 1) * number, (_TRIALS - 1) * (number + 1)))
+    sizes: Size
+    if isinstance(target, int):
+        sizes = (target,) * _TRIALS if own is None else (own, own * steps[0], *(target,) * 3)
+    else:
+        base = own or _SYMBOLIC
+        sizes = (base, *(base * step for step in steps))
+    name = target if isinstance(target, str) else ""
+    return Symbol(name, own, sizes, tuple(dimension.places), dimension.changes)
+
+
+def _primes() -> Iterator[int]:
+    """Every dimension grows by factors of its own, so that none is taken for another or for a product of others."""
+    return (n for n in count(2) if all(n % divisor for divisor in range(2, isqrt(n) + 1)))

@@ -1,0 +1,290 @@
+"""From the inputs on, every node asked what it makes of the sizes.
+
+A dimension is given several sizes, and ONNX's inference says what a node makes of each. Where a node holds a constant
+that was right for the model's own size alone, what it must be is derived from what the node reads (`rules`). A
+constant that merely equals the size is never looked for, so it is never found.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
+
+from onnxsurgeon_lite.errors import ShapeError
+from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    captured,
+    check_functions,
+    function_key,
+)
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
+from onnxsurgeon_lite.surgery.resizing.inference import (
+    MOST_ELEMENTS,
+    Inference,
+    State,
+    tensor_state,
+)
+from onnxsurgeon_lite.surgery.resizing.plan import Plan, Scope, Symbol
+from onnxsurgeon_lite.surgery.resizing.rules import RULES
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
+from onnxsurgeon_lite.surgery.resizing.visit import Again, Context, Told, Visit, Wanted
+from onnxsurgeon_lite.tensors import dtypes
+
+_MOST_ROUNDS = 1000
+_SCAN = 9  # the opset from which a Scan goes over any axis, and has no batch of its own
+
+
+class Called(Exception):
+    """What must change lies in a function; trace the model with it inlined."""
+
+    def __init__(self, function: FunctionProto) -> None:
+        super().__init__(function.name)
+        self.function = function
+
+
+def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> Plan:
+    """Follow the symbols through the main graph, the bodies of its nodes, and the functions that they call.
+
+    Args:
+        told: what operands of the main graph are known to hold at each trial (see `exports`).
+
+    Raises:
+        ShapeError: a node is in the way.
+        GraphError: the graph has a cycle, or a function calls itself.
+        Called: something in a function must change.
+    """
+    check_functions(model.proto)
+    wanted: Wanted = {}
+    inference = Inference(model.proto, len(symbols[0].sizes))
+    for _ in range(_MOST_ROUNDS):
+        tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
+        try:
+            tracer.main()
+        except Again:
+            continue
+        return tracer.context.plan
+    raise ShapeError("the sizes that nodes need of each other do not settle")
+
+
+class _Tracer:
+    def __init__(
+        self,
+        model: Model,
+        symbols: list[Symbol],
+        wanted: Wanted,
+        told: Told,
+        inference: Inference,
+    ) -> None:
+        self.model = model
+        self.trials = inference.trials
+        self.declared: dict[str, ValueInfoProto] = {}
+        opsets = list(model.proto.opset_import)
+        self.functions = {
+            function_key(function): function
+            for function in model.proto.functions
+            if all(opset in opsets for opset in function.opset_import)
+        }
+        self.with_bodies = {"If": self._if, "Loop": self._loop}
+        if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
+            self.with_bodies["Scan"] = self._scan
+        self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
+
+    def main(self) -> None:
+        """Trace the main graph, and the bodies that it holds."""
+        index = GraphIndex.of(self.model)
+        self.declared = index.declarations
+        scope = Scope(index.graph, "")
+        places = {place: s.sizes for s in self.context.plan.symbols for place in s.places}
+        for info in index.graph.input:
+            scope.states[info.name] = self._input(info, places)
+        self._visit(scope, index.order)
+
+    def _input(self, info: ValueInfoProto, places: Mapping[tuple[str, int], Size]) -> State:
+        kind = info.type.tensor_type
+        if not kind.HasField("shape"):
+            return State((info.type,) * self.trials)
+        sizes = [
+            places.get((info.name, axis), constant(dim.dim_value, self.trials))
+            for axis, dim in enumerate(kind.shape.dim)
+        ]
+        return tensor_state(kind.elem_type, sizes, self.trials)
+
+    def _visit(self, scope: Scope, order: Sequence[int]) -> None:
+        self.context.plan.scopes.append(scope)
+        for tensor in scope.graph.initializer:
+            scope.states[tensor.name] = self._constant(tensor)
+        for sparse in scope.graph.sparse_initializer:
+            sizes = [constant(dim, self.trials) for dim in sparse.dims]
+            scope.states[sparse.values.name] = tensor_state(
+                sparse.values.data_type, sizes, self.trials
+            )
+        nodes = list(scope.graph.node)
+        for position in order:
+            for name in nodes[position].output[:]:
+                scope.producers[name] = position
+        for position in order:
+            node = nodes[position]
+            made = self._node(scope, position, node)
+            scope.states.update(zip(node.output[:], made, strict=False))
+
+    def _constant(self, tensor: TensorProto) -> State:
+        sizes = [constant(dim, self.trials) for dim in tensor.dims]
+        elements = int(np.prod(tensor.dims, dtype=np.int64))
+        data = None
+        if elements <= MOST_ELEMENTS and not is_external(tensor):
+            array = dtypes.to_array(tensor)
+            data = (array,) * self.trials if array.dtype.kind in "iufb" else None
+        return tensor_state(tensor.data_type, sizes, self.trials, data)
+
+    def _node(self, scope: Scope, position: int, node: NodeProto) -> list[State]:
+        operator = node.op_type if node.domain in ("", "ai.onnx") else ""
+        names = [*node.input, *captured(node)] if node.attribute else node.input[:]
+        reads = {}
+        for name in names:
+            state = scope.find(name) if name else None
+            if state is not None:
+                reads[name] = state
+        visit = Visit(self.context, scope, position, node, reads)
+        follows = any(state.follows for state in reads.values())
+        if follows and self.functions and call_key(node) in self.functions:
+            return self._call(visit)
+        if operator in self.with_bodies:
+            states = self.with_bodies[operator](visit)
+            return [replace(state, follows=follows or state.follows) for state in states]
+        if operator == "Constant":
+            value = next((a for a in node.attribute if a.name == "value"), None)
+            if value is not None:
+                return [self._constant(value.t)]
+        if operator in RULES:
+            RULES[operator](visit)
+        visit.be_told()
+        states = visit.states()
+        return [
+            self._declared(scope, name, state, reads)
+            for name, state in zip(node.output, states, strict=True)
+        ]
+
+    def _declared(self, scope: Scope, name: str, state: State, reads: Mapping[str, State]) -> State:
+        """A state that inference does not know, from its declaration: axes keep their place in custom operators."""
+        if state.shape is not None or scope.path:
+            return state
+        declared = self.declared.get(name)
+        if declared is None or not declared.type.tensor_type.HasField("shape"):
+            return state
+        first = next((read for read in reads.values() if read.follows), None)
+        known = (first and first.sizes()) or []
+        sizes: list[Size] = []
+        for axis, dim in enumerate(declared.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                return state
+            size = known[axis] if axis < len(known) else None
+            same = size is not None and size[0] == dim.dim_value
+            sizes.append(size if size and same else constant(dim.dim_value, self.trials))
+        return tensor_state(declared.type.tensor_type.elem_type, sizes, self.trials)
+
+    def _if(self, visit: Visit) -> list[State]:
+        bodies = [self._body(visit, name, graph, {}) for name, graph in walk.bodies(visit.node)]
+        return [either(states) for states in zip(*map(self._results, bodies), strict=True)]
+
+    def _loop(self, visit: Visit) -> list[State]:
+        name, graph = walk.bodies(visit.node)[0]
+        states = {info.name: slot for slot, info in enumerate(graph.input) if slot > 1}
+        given = self._carried(visit, name, states)
+        results = self._results(self._body(visit, name, graph, given))[1:]
+        kept = self._kept(visit, name, given, results)
+        return kept + [stacked(state, 0, None) for state in results[len(kept) :]]
+
+    def _scan(self, visit: Visit) -> list[State]:
+        name, graph = walk.bodies(visit.node)[0]
+        attributes = {a.name: helper.get_attribute_value(a) for a in visit.node.attribute}
+        count = len(visit.node.input) - attributes.get("num_scan_inputs", 0)
+        names = {info.name: slot for slot, info in enumerate(graph.input)}
+        given = self._carried(visit, name, dict(islice(names.items(), count)))
+        axes = attributes.get("scan_input_axes", [0] * (len(names) - count))
+        whole = [visit.read(slot) or self._unknown() for slot in range(count, len(names))]
+        slices = dict(zip(islice(names, count, None), map(sliced, whole, axes), strict=True))
+        results = self._results(self._body(visit, name, graph, given | slices))
+        kept = self._kept(visit, name, given, results)
+        places = attributes.get("scan_output_axes", [0] * (len(results) - count))
+        trips = whole[0].axes[axes[0]] if whole and whole[0].axes is not None else None
+        return kept + [
+            stacked(state, axis, trips) for state, axis in zip(results[count:], places, strict=True)
+        ]
+
+    def _carried(self, visit: Visit, body: str, slots: Mapping[str, int]) -> dict[str, State]:
+        """What states that go from one iteration to the next begin with, as long as the body needs it."""
+        path = f"{visit.place}/{body}"
+        given = {}
+        for name, slot in slots.items():
+            for axis, size in self.context.wanted.get((path, name), {}).items():
+                if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
+                    visit.demand(slot, axis, size)
+            given[name] = replace(visit.read(slot) or self._unknown(), data=None)
+        return given
+
+    def _kept(
+        self, visit: Visit, body: str, given: Mapping[str, State], results: Sequence[State]
+    ) -> list[State]:
+        """States after the last iteration.
+
+        Raises:
+            Again: the body makes one follow that began with a fixed size.
+        """
+        for (name, before), after in zip(given.items(), results, strict=False):
+            for axis, size in enumerate(grown(before, after)):
+                if size is not None:
+                    visit.want(f"{visit.place}/{body}", name, axis, size)
+        return [either(pair) for pair in zip(given.values(), results, strict=False)]
+
+    def _unknown(self) -> State:
+        return State((TypeProto(),) * self.trials)
+
+    def _call(self, visit: Visit) -> list[State]:
+        """What a function's nodes make of the sizes; other calls share them, so that none can be changed.
+
+        Raises:
+            Called: one must be changed, or is in the way.
+        """
+        function = self.functions[call_key(visit.node)]
+        graph = GraphProto(name=function.name, node=bound_nodes(function, visit.node))
+        body = Scope(graph, f"{visit.place}/{FUNCTION}")
+        for slot, name in enumerate(function.input):
+            body.states[name] = visit.read(slot) or self._unknown()
+        plan = self.context.plan
+        before = len(plan.refills), len(plan.stretches)
+        try:
+            self._visit(body, range(len(graph.node)))
+        except ShapeError as error:
+            raise Called(function) from error
+        if before != (len(plan.refills), len(plan.stretches)):
+            raise Called(function)
+        return [body.find(name) or self._unknown() for name in function.output]
+
+    def _body(
+        self, visit: Visit, name: str, graph: GraphProto, given: Mapping[str, State]
+    ) -> Scope:
+        scope = Scope(graph, f"{visit.place}/{name}", visit.scope, carried=frozenset(given))
+        for info in graph.input:
+            scope.states[info.name] = given.get(info.name, State((info.type,) * self.trials))
+        self._visit(scope, range(len(graph.node)))
+        return scope
+
+    def _results(self, scope: Scope) -> list[State]:
+        return [
+            scope.find(info.name) or State((info.type,) * self.trials)
+            for info in scope.graph.output
+        ]

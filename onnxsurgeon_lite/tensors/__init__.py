@@ -1,0 +1,1 @@
+"""Numbers: dtypes, comparison within a tolerance, stored reference sets."""

@@ -1,0 +1,398 @@
+"""Two arrays side by side: tolerance, metrics, verdict."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
+
+SMALLEST_SCALE = 1e-6  # what is smaller everywhere is compared with zero
+
+_FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
+_LOOSE = 1e30
+_MASK, _GAP = 1e3, 1e-2  # masks are no smaller, and nothing is between a hundredth of them and them
+
+Numbers = NDArray[np.inexact]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """`|actual - reference| <= atol + rtol * |reference|`.
+
+    Attributes:
+        atol: absolute, in the value's own unit.
+        rtol: relative to the reference's element.
+        scaled: `atol` counts in units of the reference's largest magnitude (`SMALLEST_SCALE` where that is less; masks
+            left out): rounding errors of a sum follow its largest terms, not its result.
+    """
+
+    atol: float
+    rtol: float
+    scaled: bool = False
+
+    def absolute(self, scale: float) -> float:
+        """`atol` for a reference whose largest finite magnitude is `scale`."""
+        return self.atol * max(SMALLEST_SCALE, scale) if self.scaled else self.atol
+
+    def __str__(self) -> str:
+        scale = " * max|reference|" if self.scaled else ""
+        return f"atol={self.atol:g}{scale} + rtol={self.rtol:g} * |reference|"
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+# What correct kernels may differ by after a chain of operators in that dtype; integers, booleans, strings are equal.
+DEFAULTS: dict[str, Tolerance] = {
+    "float64": Tolerance(1e-9, 1e-7, scaled=True),
+    "float32": Tolerance(1e-5, 1e-4, scaled=True),
+    "float16": Tolerance(1e-2, 1e-2, scaled=True),
+    "bfloat16": Tolerance(5e-2, 5e-2, scaled=True),
+    "complex64": Tolerance(1e-5, 1e-4, scaled=True),
+    "complex128": Tolerance(1e-9, 1e-7, scaled=True),
+    "float8_e4m3fn": Tolerance(0.125, 0.125, scaled=True),
+    "float8_e4m3fnuz": Tolerance(0.125, 0.125, scaled=True),
+    "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
+    "float8_e5m2fnuz": Tolerance(0.25, 0.25, scaled=True),
+    "float4_e2m1fn": Tolerance(0.5, 0.5, scaled=True),
+}
+
+
+def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
+    """The widest of the dtypes' own tolerances: a result is no more precise than its coarsest part."""
+    return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
+
+
+Number = float | str
+"""An element as people and JSON read it: complex numbers as text, integers exactly."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element that exceeds its tolerance most."""
+
+    index: tuple[int, ...]
+    actual: Number
+    reference: Number
+    difference: float
+    allowed: float
+
+
+@dataclass
+class Comparison:
+    """What comparing an actual tensor with its reference gave.
+
+    Attributes:
+        match: every element within its tolerance, non-finite ones at the same places.
+        reason: why not: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
+        exceeding: elements over their tolerance, of `elements`.
+        max_abs, max_rel, rmse: over the positions where both are finite, in the value's unit (max_rel: a ratio).
+        cosine: of the two as vectors. sqnr_db: signal to error power in decibels.
+        ulp: the largest distance in units in the last place of the actual's dtype; None where it has none.
+        nan, inf: (actual, reference) counts.
+        non_finite: the first position where only one is finite, or they differ.
+    """
+
+    tolerance: Tolerance
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    dtypes: tuple[str, str]
+    match: bool = False
+    reason: str = ""
+    elements: int = 0
+    exceeding: int = 0
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    rmse: float = 0.0
+    cosine: float = 1.0
+    sqnr_db: float = float("inf")
+    ulp: int | None = None
+    nan: tuple[int, int] = (0, 0)
+    inf: tuple[int, int] = (0, 0)
+    non_finite: tuple[int, ...] | None = None
+    worst: Worst | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
+    """The verdict alone, as fast as it can be had."""
+    if actual.shape != reference.shape:
+        return False
+    if (
+        actual.dtype == reference.dtype
+        and actual.dtype.kind != "O"
+        and _same_bytes(actual, reference)
+    ):
+        return True
+    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
+    if actual.dtype == reference.dtype and actual.dtype.name in _FAST:
+        atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
+        if _clearly_agrees(actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol):
+            return True
+        return not _any_exceeds(actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol)
+    return compare(actual, reference, tolerance).match
+
+
+def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
+    """In float64, up to the first block that holds an element over its allowance; no metrics."""
+    with np.errstate(all="ignore"):
+        for _, x, y in _blocks(actual, reference):
+            same = (x == y) | (np.isnan(x) & np.isnan(y))
+            within = np.abs(x - y) <= atol + rtol * np.abs(y)
+            finite = np.isfinite(x) & np.isfinite(y)
+            if not np.where(finite, within, same).all():
+                return True
+    return False
+
+
+def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
+    """In the dtype's own arithmetic, which is fast; what its rounding could decide is left undecided."""
+    if atol > _LOOSE or rtol > 0.5:
+        return False  # the allowance itself could overflow
+    rounding = _FAST[actual.dtype.name]
+    atol = (atol - 4 * float(rounding.tiny)) if rtol else atol
+    safe = 1 - 8 * float(rounding.eps)
+    with np.errstate(all="ignore"):
+        for start in range(0, actual.size, _BLOCK):
+            x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
+            error = np.subtract(x, y)
+            np.abs(error, out=error)
+            # strictly below: an infinite error is not below an infinite allowance
+            if (error < atol * safe).all():
+                continue
+            if not (error < atol * safe + rtol * safe * np.abs(y)).all():
+                return False
+    return True
+
+
+def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
+    """Compare shape, dtype, then values. Different float dtypes are compared in the wider one, and said."""
+    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
+    result = Comparison(
+        allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))
+    )
+    result.elements = actual.size
+    if actual.shape != reference.shape:
+        result.reason = "shape"
+        return result
+    strings = [array.dtype.kind in "OUS" for array in (actual, reference)]
+    if actual.dtype != reference.dtype and not all(strings):
+        if not (_is_number(actual) and _is_number(reference)):
+            result.reason = "dtype"
+            return result
+        result.notes.append(f"compared across dtypes: {actual.dtype} with {reference.dtype}")
+    if all(strings):
+        _compare_strings(actual, reference, result)
+    else:
+        _compare_numbers(actual, reference, result)
+    return result
+
+
+def _compare_strings(actual: Array, reference: Array, result: Comparison) -> None:
+    different = np.asarray(
+        [_text(a) != _text(b) for a, b in zip(actual.flat, reference.flat, strict=True)],
+        dtype=bool,
+    )
+    result.exceeding = int(different.sum())
+    result.match = not result.exceeding
+    if not result.match:
+        result.reason = "values"
+        first = int(different.argmax())
+        index = tuple(map(int, np.unravel_index(first, actual.shape)))
+        result.worst = Worst(
+            index, _text(actual.flat[first]), _text(reference.flat[first]), 1.0, 0.0
+        )
+
+
+def _text(item: object) -> str:
+    return item.decode(errors="replace") if isinstance(item, bytes) else str(item)
+
+
+@dataclass
+class _Sums:
+    """What the metrics are made of, added up block by block."""
+
+    error: float = 0.0
+    actual: float = 0.0
+    reference: float = 0.0
+    product: float = 0.0
+    finite: int = 0
+    worst_excess: float = -np.inf
+    worst_at: int = -1
+    first_non_finite: int = -1
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+
+def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> None:
+    atol = result.tolerance.absolute(_scale(reference))
+    sums = _Sums()
+    with np.errstate(all="ignore"):
+        for start, x, y in _blocks(actual, reference):
+            _add_block(sums, start, x, y, atol, result)
+    if actual.dtype.kind in "iu" and reference.dtype.kind in "iu":
+        _count_exactly(actual, reference, sums, result)
+    result.nan = (sums.counts[0], sums.counts[1])
+    result.inf = (sums.counts[2], sums.counts[3])
+    _finish(sums, result)
+    result.ulp = _ulp(actual, reference)
+    if sums.first_non_finite >= 0:
+        result.non_finite = _index(sums.first_non_finite, actual.shape)
+    result.match = not result.exceeding
+    if result.match:
+        return
+    result.reason = "non-finite" if result.non_finite is not None else "values"
+    if sums.worst_excess > 0:
+        a, r = actual.reshape(-1)[sums.worst_at], reference.reshape(-1)[sums.worst_at]
+        size, difference = abs(_wide(r)), abs(_wide(a) - _wide(r))
+        allowed = atol + result.tolerance.rtol * size
+        index = _index(sums.worst_at, actual.shape)
+        result.worst = Worst(index, _shown(a), _shown(r), float(difference), float(allowed))
+        result.max_abs = max(result.max_abs, float(difference))
+
+
+def _wide(element: np.generic) -> int | float | complex:
+    if element.dtype.kind == "c":
+        return complex(element)
+    return int(element) if element.dtype.kind in "iu" else float(element)
+
+
+def _shown(element: np.generic) -> Number:
+    wide = _wide(element)
+    return str(wide) if isinstance(wide, complex) else wide
+
+
+def _add_block(
+    sums: _Sums, start: int, x: Numbers, y: Numbers, atol: float, result: Comparison
+) -> None:
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.all():
+        for slot, hits in enumerate((np.isnan(x), np.isnan(y), np.isinf(x), np.isinf(y))):
+            sums.counts[slot] += int(hits.sum())
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        bad = ~finite & ~same
+        result.exceeding += int(bad.sum())
+        if bad.any() and sums.first_non_finite < 0:
+            sums.first_non_finite = start + int(bad.argmax())
+        x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+    error, size = np.abs(x - y), np.abs(y)
+    excess = error - (atol + result.tolerance.rtol * size)
+    result.exceeding += int((excess > 0).sum())
+    top = int(excess.argmax())
+    if excess[top] > sums.worst_excess:
+        sums.worst_excess, sums.worst_at = float(excess[top]), start + top
+    result.max_abs = max(result.max_abs, float(error.max()))
+    relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
+    result.max_rel = max(result.max_rel, float(relative.max()))
+    sums.finite += int(finite.sum())
+    sums.error += float(error @ error)
+    sums.actual += float(np.vdot(x, x).real)
+    sums.reference += float(np.vdot(y, y).real)
+    sums.product += float(np.vdot(x, y).real)
+
+
+def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Comparison) -> None:
+    """Integers above 2**53 differ although their nearest float64 are equal."""
+    different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
+    if different.size and result.tolerance == EXACT:
+        result.exceeding = int(different.size)
+        if not result.max_abs:
+            sums.worst_at, sums.worst_excess = int(different[0]), 1.0
+
+
+def _finish(sums: _Sums, result: Comparison) -> None:
+    if sums.finite:
+        result.rmse = float(np.sqrt(sums.error / sums.finite))
+    norm = math.sqrt(sums.actual) * math.sqrt(sums.reference)
+    cosine = sums.product / norm if norm else float(sums.actual == sums.reference)
+    result.cosine = min(1.0, max(-1.0, cosine)) if math.isfinite(cosine) else math.nan
+    if sums.error:
+        ratio = sums.reference / sums.error
+        result.sqnr_db = 10 * math.log10(ratio) if ratio else -math.inf
+
+
+def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Numbers, Numbers]]:
+    a, r = actual.reshape(-1), reference.reshape(-1)
+    complex_numbers = "c" in actual.dtype.kind + reference.dtype.kind
+    wide = np.dtype[np.inexact](np.complex128 if complex_numbers else np.float64)
+    for start in range(0, a.size, _BLOCK):
+        stop = start + _BLOCK
+        yield start, a[start:stop].astype(wide), r[start:stop].astype(wide)
+
+
+def _ulp(actual: Array, reference: Array) -> int | None:
+    """The largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
+    integers = {2: np.int16, 4: np.int32, 8: np.int64}.get(actual.dtype.itemsize)
+    if actual.dtype != reference.dtype or integers is None or not _is_float(actual):
+        return None
+    a, r = actual.reshape(-1), reference.reshape(-1)
+    most = 0
+    for start in range(0, a.size, _BLOCK):
+        x, y = a[start : start + _BLOCK], r[start : start + _BLOCK]
+        finite = np.isfinite(x) & np.isfinite(y)
+        lines = [_number_line(part[finite].view(integers)) for part in (x, y)]
+        if lines[0].size:
+            low, high = np.minimum(*lines), np.maximum(*lines)
+            most = max(most, int((high.astype(np.uint64) - low.astype(np.uint64)).max()))
+    return most
+
+
+def _number_line(bits: NDArray[np.signedinteger]) -> Array:
+    wide = bits.astype(np.int64)
+    lowest = int(np.iinfo(bits.dtype).min)
+    return np.where(wide < 0, lowest - wide, wide)
+
+
+def _scale(reference: Array) -> float:
+    """The largest finite magnitude, that of a mask left out.
+
+    A mask (-1e4, -1e9, the dtype's lowest number added where attention must not look) is a few equal magnitudes far
+    above all others; measured by it, any difference between the others would be small.
+    """
+    top = _largest(reference)
+    if top < _MASK:
+        return top
+    flat = reference.reshape(-1)
+    magnitudes = np.abs(flat if flat.dtype.kind == "c" else flat.astype(np.float64))
+    high = magnitudes >= top * _GAP
+    masks = magnitudes[high & np.isfinite(magnitudes)]
+    if high.all() or masks.size < 2 or masks.min() < 0.9 * top:
+        return top
+    return float(magnitudes[~high].max(initial=0.0, where=np.isfinite(magnitudes[~high])))
+
+
+def _largest(reference: Array) -> float:
+    top = 0.0
+    flat = reference.reshape(-1)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, _BLOCK):
+            block = flat[start : start + _BLOCK]
+            block = np.abs(block) if block.dtype.kind == "c" else block
+            high, low = float(block.max()), float(block.min())
+            if not (np.isfinite(high) and np.isfinite(low)):
+                numbers = block.astype(np.float64)
+                finite = numbers[np.isfinite(numbers)]
+                high, low = (
+                    (float(finite.max()), float(finite.min())) if finite.size else (0.0, 0.0)
+                )
+            top = max(top, high, -low)
+    return top
+
+
+def _same_bytes(actual: Array, reference: Array) -> bool:
+    a, r = (array.reshape(-1).view(np.uint8) for array in (actual, reference))
+    return bool(np.array_equal(a, r))
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name in DEFAULTS and array.dtype.kind not in "c"
+
+
+def _is_number(array: Array) -> bool:
+    return array.dtype.kind in "fiubc" or "int" in array.dtype.name or "float" in array.dtype.name
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(flat, shape)))

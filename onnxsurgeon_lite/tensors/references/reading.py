@@ -1,0 +1,336 @@
+"""Reference sets from `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from google.protobuf.message import DecodeError
+from onnx import SequenceProto, TensorProto
+
+from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Entry, ReferenceSet, Stored
+
+INDEX, VALUES = "index.json", "values.bin"
+
+# what safetensors' header calls a dtype -> ONNX dtype
+SAFETENSORS = {
+    "F64": "double",
+    "F32": "float",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8e4m3fn",
+    "F8_E5M2": "float8e5m2",
+    "F8_E4M3FNUZ": "float8e4m3fnuz",
+    "F8_E5M2FNUZ": "float8e5m2fnuz",
+    "F8_E8M0": "float8e8m0",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+    "C64": "complex64",
+}
+
+
+def open_references(
+    path: str | Path, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
+) -> ReferenceSet:
+    """Open a reference set; no tensor is read yet.
+
+    Args:
+        inputs, outputs: the model's, for the tensors of a `test_data_set_N` that carry no name.
+        sample: which one, where there are several.
+
+    Raises:
+        ReferenceSetError: there is nothing there, or nothing that can be read.
+    """
+    path = Path(path)
+    try:
+        return _open(path, inputs, outputs, sample)
+    except ReferenceSetError:
+        raise
+    except (*UNREADABLE, SurgeonError) as error:
+        what = error.strerror if isinstance(error, OSError) and error.strerror else error
+        what = f"it lacks {error}" if isinstance(error, KeyError) else what
+        raise ReferenceSetError(
+            f"cannot read reference tensors from {str(path)!r}: {what}"
+        ) from error
+
+
+def count_samples(path: str | Path) -> int:
+    """How many samples there are at a path: `test_data_set_N` folders, or those of our own index."""
+    path = Path(path)
+    try:
+        if (path / INDEX).is_file():
+            values = _json_object((path / INDEX).read_bytes())["values"]
+            return 1 + max((value.get("sample", 0) for value in values), default=0)
+        return len(list(path.glob("test_data_set_*"))) or 1
+    except UNREADABLE:
+        return 1  # opening it says what is wrong
+
+
+def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
+    place = str(path)
+    if path.is_dir():
+        return _open_folder(path, inputs, outputs, sample)
+    if not path.exists():
+        raise ReferenceSetError(
+            f"there are no reference tensors at {place!r}",
+            "store some with: onnxdbg record MODEL -o REFERENCES",
+        )
+    match path.suffix:
+        case ".npz":
+            return ReferenceSet(place, _npz_entries(path))
+        case ".npy":
+            return ReferenceSet(place, {path.stem: _npy_entry(path)})
+        case ".safetensors":
+            return ReferenceSet(place, _safetensors_entries(path))
+        case ".pb":
+            return ReferenceSet(place, dict([_pb_entry(path, ())]))
+    raise ReferenceSetError(
+        f"{place!r} is no kind of reference set that is known",
+        "known are: .npz, .npy (a file or a folder), .safetensors, test_data_set_N, and what `onnxdbg record` writes",
+    )
+
+
+def _open_folder(
+    path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
+) -> ReferenceSet:
+    if (path / INDEX).is_file():
+        return ReferenceSet(str(path), _own_entries(path, sample))
+    if any(path.glob("*.pb")):
+        return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
+    samples = sorted(path.glob("test_data_set_*"), key=_number)
+    if samples:
+        chosen = samples[min(sample, len(samples) - 1)]
+        note = f"{str(path)!r} has {len(samples)} samples: {chosen.name!r} was taken"
+        notes = (note,) if len(samples) > 1 else ()
+        return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
+    arrays = {
+        file.relative_to(path).with_suffix("").as_posix(): file for file in path.rglob("*.npy")
+    }
+    if not arrays:
+        raise ReferenceSetError(
+            f"folder {str(path)!r} holds no reference tensors",
+            f"it would hold {INDEX}, *.npy or test_data_set_0",
+        )
+    return ReferenceSet(str(path), {name: _npy_entry(arrays[name]) for name in sorted(arrays)})
+
+
+def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
+    index = _json_object((path / INDEX).read_bytes())
+    if index.get("version", 1) != 1:
+        raise ReferenceSetError(
+            f"{str(path / INDEX)!r} is of version {index['version']}, this program reads version 1"
+        )
+    size = (path / VALUES).stat().st_size
+    entries = {}
+    for value in index["values"]:
+        name, offset, length = value["name"], value["offset"], value["length"]
+        if value.get("sample", 0) != sample:
+            continue
+        if offset < 0 or length < 0 or offset + length > size:
+            raise ReferenceSetError(
+                f"{str(path / VALUES)!r} is too short for {name!r}: it has {size} bytes",
+                "was the recording interrupted? record again",
+            )
+        read = partial(_read_own, path / VALUES, value)
+        shape = tuple(value["shape"]) if value.get("shape") is not None else None
+        scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
+        is_input = value.get("kind") == "input"
+        entries[name] = Entry(
+            read, shape, value["dtype"], scope, class_name, source, is_input, length
+        )
+    return entries
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("its index is no JSON object")
+    return found
+
+
+def _read_own(path: Path, value: dict[str, object]) -> Stored:
+    match value:
+        case {"offset": int(offset), "length": int(length), "dtype": str(dtype), **rest}:
+            raw = _read_at(path, offset, length)
+            if rest.get("kind") == "sequence":
+                return _sequence(SequenceProto.FromString(raw))
+            if dtype == "string":
+                return dtypes.to_array(TensorProto.FromString(raw))
+            shape = rest.get("shape")
+            dims = [int(d) for d in shape] if isinstance(shape, list) else []
+            return dtypes.decode(dtypes.data_type_of(dtype), dims, raw)
+    raise ReferenceSetError(f"{str(path)!r} has an entry that cannot be read: {value}")
+
+
+def _read_at(path: Path, offset: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(length)
+    if len(data) != length:
+        raise ReferenceSetError(f"{str(path)!r} ends before byte {offset + length}")
+    return data
+
+
+def _npz_entries(path: Path) -> dict[str, Entry]:
+    archive = zipfile.ZipFile(path)  # stays open: its directory is read once, not once a tensor
+    members = [name for name in archive.namelist() if name.endswith(".npy")]
+    return {
+        name.removesuffix(".npy"): Entry(
+            partial(_read_npz, archive, name), size=archive.getinfo(name).file_size
+        )
+        for name in members
+    }
+
+
+def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
+    def read() -> Array:
+        return _npy_array(archive.read(member))
+
+    return _numpy_array(read, f"{archive.filename}:{member}")
+
+
+def _npy_array(raw: bytes) -> Array:
+    """What a `.npy` file holds, as a view of its bytes: numpy's own reader copies an archive's member in pieces."""
+    file = io.BytesIO(raw)
+    if np.lib.format.read_magic(file) != (1, 0):
+        file.seek(0)
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype.hasobject:
+        raise ValueError("object arrays are pickles")
+    return np.ndarray(shape, dtype, raw, file.tell(), order="F" if fortran else "C")
+
+
+def _npy_entry(path: Path) -> Entry:
+    def read() -> Array:
+        return np.asarray(np.load(path, allow_pickle=False))
+
+    return Entry(lambda: _numpy_array(read, str(path)), size=path.stat().st_size)
+
+
+def _numpy_array(read: Callable[[], Array], place: str) -> Array:
+    """An array as numpy stores it, in this machine's byte order; bfloat16 comes back as two-byte voids."""
+    try:
+        array = read()
+    except UNREADABLE as error:
+        raise ReferenceSetError(f"cannot read {place!r}: {error}") from error
+    if array.dtype.kind != "V":
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype.itemsize == 2 and array.dtype.names is None:
+        return array.view(ml_dtypes.bfloat16)
+    raise ReferenceSetError(
+        f"{place!r} holds {array.dtype}, whose meaning numpy files do not keep",
+        "store it in a folder with `onnxdbg record`, which keeps every ONNX dtype",
+    )
+
+
+def _safetensors_entries(path: Path) -> dict[str, Entry]:
+    """The header is read here: the library's numpy side has no float8, and no way to one tensor's bytes."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size - 8:
+            raise ReferenceSetError(f"{str(path)!r} is truncated or no safetensors file")
+        header = _json_object(file.read(length))
+    entries = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
+        if entry["dtype"] not in SAFETENSORS:
+            raise ReferenceSetError(
+                f"{str(path)!r} holds {name!r} as {entry['dtype']}, which has no ONNX dtype"
+            )
+        if not 8 + length <= start <= stop <= size:
+            raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
+        dtype, shape = SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
+        entries[name] = Entry(
+            partial(_read_safetensors, path, start, stop, dtype, shape),
+            shape,
+            dtype,
+            size=stop - start,
+        )
+    return entries
+
+
+def _read_safetensors(
+    path: Path, start: int, stop: int, dtype: str, shape: tuple[int, ...]
+) -> Array:
+    return dtypes.decode(dtypes.data_type_of(dtype), shape, _read_at(path, start, stop - start))
+
+
+def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, Entry]:
+    entries = {}
+    for path in sorted(folder.glob("*.pb"), key=_number):
+        if path.name.startswith("actual_"):
+            continue  # what a run gave instead, in a reproducer
+        declared = inputs if path.name.startswith("input") else outputs
+        name, entry = _pb_entry(path, declared)
+        entries[name] = entry
+    return entries
+
+
+def _pb_entry(path: Path, declared: Sequence[str]) -> tuple[str, Entry]:
+    """(name, entry): the name inside the file, else that of the declaration its number means."""
+    tensor = _parse_pb(path)
+    number = _number(path)[0]
+    name = tensor.name or (declared[number] if number < len(declared) else path.stem)
+    if isinstance(tensor, SequenceProto):
+        return name, Entry(lambda: _sequence(_as_sequence(path)), None, "sequence")
+    return name, Entry(
+        lambda: dtypes.to_array(_as_tensor(path)),
+        tuple(tensor.dims),
+        dtypes.dtype_name(tensor.data_type),
+        size=path.stat().st_size,
+    )
+
+
+def _parse_pb(path: Path) -> TensorProto | SequenceProto:
+    try:
+        return _as_tensor(path)
+    except ReferenceSetError:
+        return _as_sequence(path)
+
+
+def _as_tensor(path: Path) -> TensorProto:
+    try:
+        tensor: TensorProto = TensorProto.FromString(path.read_bytes())
+        dtypes.to_array(tensor)
+    except (DecodeError, SurgeonError, ValueError, TypeError, KeyError) as error:
+        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor: {error}") from error
+    return tensor
+
+
+def _as_sequence(path: Path) -> SequenceProto:
+    try:
+        sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
+    except DecodeError as error:
+        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor or sequence") from error
+    if sequence.elem_type != SequenceProto.TENSOR:
+        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor or sequence of tensors")
+    return sequence
+
+
+def _sequence(sequence: SequenceProto) -> list[Array]:
+    return [dtypes.to_array(tensor) for tensor in sequence.tensor_values]
+
+
+def _number(path: Path) -> tuple[int, str]:
+    """Files and folders with a number at the end, in its order."""
+    digits = path.stem.rpartition("_")[2]
+    return (int(digits) if digits.isdecimal() else 0, path.name)

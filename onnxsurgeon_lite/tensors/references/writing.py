@@ -1,0 +1,194 @@
+"""Reference sets to disk: our own folder, streamed; `.npz` and `.safetensors` where they can hold the tensors."""
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+from onnx import SequenceProto, TensorProto
+
+from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
+from onnxsurgeon_lite.model.copying import Staging
+from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.references.reading import INDEX, SAFETENSORS, VALUES
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+class FolderWriter:
+    """Writes a reference folder value by value: `values.bin` as they come, `index.json` at the end.
+
+    `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
+    (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
+    when known, and `"kind": "input"` when it was given to the model. The bytes are what `raw_data` holds; strings are
+    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`).
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._index: list[dict[str, object]] = []
+        self._staging = Staging()
+        self._made = False
+
+    def __enter__(self) -> "FolderWriter":
+        self._made = make_folder(self.folder)
+        self._opened = self._staging.open(self.folder / VALUES)
+        self._values = self._opened.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            with self._staging:
+                self._opened.__exit__(kind, error, trace)
+                if error is None:
+                    with self._staging.open(self.folder / INDEX) as file:
+                        file.write(self._index_text().encode())
+                    self._staging.commit()
+        finally:
+            if self._made and not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
+    def add(
+        self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
+    ) -> None:
+        """Append a value. place: `scope`, `class` and `source`, or `"kind": "input"` of what the model is given."""
+        entry: dict[str, object] = {"name": name, "sample": sample, "offset": self._values.tell()}
+        entry |= {key: text for key, text in (place or {}).items() if text}
+        if isinstance(value, list):
+            entry |= {"kind": "sequence", "dtype": "sequence", "shape": None}
+            self._values.write(_proto(name, value).SerializeToString())
+        else:
+            data_type = dtypes.data_type_of_numpy(value.dtype)
+            entry |= {"dtype": dtypes.dtype_name(data_type), "shape": list(value.shape)}
+            self._values.write(_stored_bytes(value))
+        entry["length"] = self._values.tell() - int(str(entry["offset"]))
+        self._index.append(entry)
+
+    def _index_text(self) -> str:
+        values = ",\n  ".join(map(json.dumps, self._index))
+        return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
+
+
+def make_folder(folder: Path) -> bool:
+    """Make a folder where none is; returns whether it was made.
+
+    Raises:
+        WriteError: its own folder is missing or read-only, or a file stands there.
+    """
+    try:
+        folder.mkdir()
+    except FileExistsError as error:
+        if not folder.is_dir():
+            raise WriteError(
+                f"{str(folder)!r} is there already and is no folder", "choose another name"
+            ) from error
+        return False
+    except OSError as error:
+        hint = command("mkdir", "-p", str(folder.parent))
+        raise WriteError(
+            f"cannot make folder {str(folder)!r}: {error.strerror}",
+            f"make its folder first: {hint}"
+            if not folder.parent.is_dir()
+            else "write elsewhere with -o",
+        ) from error
+    return True
+
+
+def _stored_bytes(value: Array) -> bytes | memoryview:
+    if value.dtype.kind in "OUS":
+        return bytes(dtypes.from_array(value).SerializeToString())
+    if dtypes.byte_count(dtypes.data_type_of_numpy(value.dtype), value.shape) == value.nbytes:
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+    return dtypes.encode(value)
+
+
+def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
+    """Store tensors as `.npz` or `.safetensors` where the path says so, else as a folder of ours.
+
+    Raises:
+        ReferenceSetError: the format cannot hold one of them; it is named, and nothing is written.
+    """
+    path = Path(path)
+    if path.suffix not in (".npz", ".safetensors"):
+        with FolderWriter(path) as writer:
+            for name, value in values.items():
+                writer.add(name, value)
+        return
+    fits = _fits_npz if path.suffix == ".npz" else _fits_safetensors
+    _refuse(path, (name for name, value in values.items() if not fits(name, value)))
+    with Staging() as staging:
+        with staging.open(path) as file:
+            if path.suffix == ".npz":
+                _write_npz(file, values)
+            else:
+                import safetensors.numpy
+
+                ordered = {name: np.asarray(value, order="C") for name, value in values.items()}
+                file.write(safetensors.numpy.save(ordered))
+        staging.commit()
+
+
+def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:
+    """As `np.savez` does, which takes the names for its own arguments."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, value in values.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(value), allow_pickle=False)
+
+
+def write_test_data(
+    folder: Path,
+    inputs: Mapping[str, Stored],
+    outputs: Mapping[str, Stored],
+    actual: Mapping[str, Stored] | None = None,
+) -> None:
+    """Store tensors as an ONNX `test_data_set_N` folder: `input_0.pb`, ..., `output_0.pb`, each with its name.
+
+    What a run gave instead of the expected outputs is stored as `actual_0.pb`, ..., which readers pass over.
+    """
+    make_folder(folder)
+    with Staging() as staging:
+        for kind, values in (("input", inputs), ("output", outputs), ("actual", actual or {})):
+            for number, (name, value) in enumerate(values.items()):
+                with staging.open(folder / f"{kind}_{number}.pb") as file:
+                    file.write(_proto(name, value).SerializeToString())
+        staging.commit()
+
+
+def _proto(name: str, value: Stored) -> TensorProto | SequenceProto:
+    if not isinstance(value, list):
+        return dtypes.from_array(value, name)
+    sequence = SequenceProto(name=name, elem_type=SequenceProto.TENSOR)
+    sequence.tensor_values.extend(map(dtypes.from_array, value))
+    return sequence
+
+
+def _refuse(path: Path, unfit: Iterable[str]) -> None:
+    names = list(unfit)
+    if names:
+        raise ReferenceSetError(
+            f"{path.suffix} cannot hold {', '.join(map(repr, names[:5]))}",
+            f"a folder can: leave out the suffix, {str(path.with_suffix(''))!r}",
+        )
+
+
+def _fits_npz(name: str, value: Stored) -> bool:
+    """numpy's own dtypes alone; a name in an archive ends at a NUL."""
+    if isinstance(value, list) or "\0" in name:
+        return False
+    return value.dtype.isbuiltin == 1 and value.dtype.kind in "fiubc"
+
+
+def _fits_safetensors(name: str, value: Stored) -> bool:
+    if isinstance(value, list) or name == "__metadata__":
+        return False
+    return dtypes.dtype_name(dtypes.data_type_of_numpy(value.dtype)) in SAFETENSORS.values()
