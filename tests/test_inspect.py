@@ -13,14 +13,8 @@ from onnx import TensorProto, helper, numpy_helper, parser
 from onnxsurgeon_lite import check, load
 from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.summary import (
-    attribute_texts,
-    model_text,
-    summarize,
-    summarize_node,
-    summarize_value,
-    type_text,
-)
+from onnxsurgeon_lite.graph.summary import model_text, summarize, summarize_node, summarize_value
+from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.report.json import plain
 
 ALL_FIXTURES = sorted(path.name for path in FIXTURES.glob("*.onnx"))

@@ -79,12 +79,13 @@ def test_the_listing_is_the_order_of_imports():
 def test_no_file_imports_itself_by_way_of_others():
     names = {p: ".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts) for p in MODULES}
     modules = {name.removesuffix(".__init__") for name in names.values()}
-    imported = {
-        name.removesuffix(".__init__"): {
-            found for found in imports_of(path) & modules if found != name.removesuffix(".__init__")
-        }
-        for path, name in names.items()
-    }
+    imported: dict[str, set[str]] = {}
+    for path, name in names.items():
+        found = imports_of(path) & modules
+        packages = {other.rpartition(".")[0] for other in found}
+        imported[name.removesuffix(".__init__")] = (
+            found - packages - {name.removesuffix(".__init__")}
+        )
 
     graphlib.TopologicalSorter(imported).prepare()
 

@@ -8,9 +8,9 @@ from itertools import chain
 from typing import overload
 
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.graph import summary
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, unknown
+from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import fitting, glob, shown
 
 _SHOWN = 4  # consumers in a line
@@ -33,7 +33,7 @@ class Value:
         kind = index.types.get(self.name)
         if kind is None:
             return "type not inferred yet" if index.learning else "unknown type"
-        return summary.type_text(kind)
+        return type_text(kind)
 
     @property
     def kind(self) -> str:
@@ -102,7 +102,7 @@ class Node:
     @property
     def attributes(self) -> dict[str, str]:
         """Name -> text."""
-        return summary.attribute_texts(self.index.nodes[self.position])
+        return attribute_texts(self.index.nodes[self.position])
 
     @property
     def inputs(self) -> list[Value]:

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.summary import type_text
+from onnxsurgeon_lite.graph.text import type_text
 
 
 @dataclass

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, printer
+from onnx import ModelProto, TensorProto, printer
 from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names
@@ -12,8 +12,8 @@ from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, Inside, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
+from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.runtime.feeds import shape_text
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
@@ -179,15 +179,6 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     )
 
 
-def attribute_texts(node: NodeProto) -> dict[str, str]:
-    """A node's attributes by name, as text; a long tensor or graph is abridged."""
-    texts = {}
-    for attribute in node.attribute:
-        text = str(helper.printable_attribute(attribute))
-        texts[attribute.name] = text.partition("=")[2].strip()
-    return texts
-
-
 def model_text(model: Model) -> str:
     """The model in ONNX text syntax, weights elided."""
     proto = ModelProto()
@@ -201,21 +192,6 @@ def model_text(model: Model) -> str:
         raise GraphError(
             f"the model cannot be printed: {error}", "see what is wrong with it: onnxdbg check"
         ) from error
-
-
-def type_text(kind: TypeProto) -> str:
-    """A type as `float [batch, 3]`, `sequence of float [...]`."""
-    match kind.WhichOneof("value"):
-        case "tensor_type":
-            return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"
-        case "sequence_type":
-            return f"sequence of {type_text(kind.sequence_type.elem_type)}"
-        case "optional_type":
-            return f"optional {type_text(kind.optional_type.elem_type)}"
-        case None:
-            return "unknown type"
-        case other:
-            return str(other).removesuffix("_type")
 
 
 def _elide(tensor: TensorProto) -> None:

@@ -11,11 +11,11 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 
 SAMPLES = (1, 2, 3, 7)
 """Sizes that a batch is run at."""

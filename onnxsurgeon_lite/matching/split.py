@@ -14,8 +14,9 @@ from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references import make_folder
 
 

@@ -9,8 +9,9 @@ from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 

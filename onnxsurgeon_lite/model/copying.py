@@ -1,105 +1,19 @@
-"""Whole files or none: written beside the target, made durable, renamed into place; bytes travel file to file."""
+"""Bytes that travel from file to file, in the kernel where it can."""
 
-import contextlib
 import errno
-import io
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, BinaryIO
 
-from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.atomic import ByteCounter
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import Piece, Span
-from onnxsurgeon_lite.names import command
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    pass
 
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}
 _CHUNK = 1 << 30
-
-
-class Staging:
-    """Files being written; they appear under their names together, on `commit`, or not at all.
-
-    Attributes:
-        dry_run: nothing is written, bytes are only counted.
-        sizes: target -> its bytes.
-
-    Raises:
-        WriteError: the folder is missing or read-only, or the disk is full.
-    """
-
-    def __init__(self, dry_run: bool = False) -> None:
-        self.dry_run = dry_run
-        self.sizes: dict[Path, int] = {}
-        self._waiting: list[tuple[Path, Path]] = []
-
-    def __enter__(self) -> "Staging":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for temporary, _ in self._waiting:
-            temporary.unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def open(self, named: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
-        """A file to write to, that will become the one named.
-
-        Args:
-            parents: make its folder if there is none.
-        """
-        target = Path(os.path.realpath(named))
-        with _told(target):
-            if target.exists() and not target.is_file():
-                raise WriteError(f"{str(target)!r} is no regular file", "name a file with -o")
-            if self.dry_run:
-                counter = _Counter()
-                yield counter
-                self.sizes[named] = counter.tell()
-                return
-            if parents:
-                target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
-            self._waiting.append((Path(name), target))
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-                self.sizes[named] = os.fstat(file.fileno()).st_size
-            os.chmod(name, _mode(target))
-
-    def commit(self) -> None:
-        """Rename every file into place, in the order in which they were opened."""
-        while self._waiting:
-            temporary, target = self._waiting[0]
-            with _told(target):
-                temporary.replace(target)
-            self._waiting.pop(0)
-
-
-class _Counter(io.BytesIO):
-    """A file that keeps nothing but the number of its bytes."""
-
-    count = 0
-
-    def write(self, data: "Buffer") -> int:
-        size = memoryview(data).nbytes
-        self.count += size
-        return size
-
-    def tell(self) -> int:
-        return self.count
-
-
-def write_text(target: Path, text: str) -> None:
-    """A small file of text."""
-    with Staging() as staging:
-        with staging.open(target) as file:
-            file.write(text.encode())
-        staging.commit()
 
 
 def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFile]) -> None:
@@ -114,7 +28,7 @@ def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFi
 def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     """Append `length` bytes of another file, in the kernel where it can."""
     file.verify()
-    if isinstance(out, _Counter):
+    if isinstance(out, ByteCounter):
         out.count += length
         return
     out.flush()
@@ -135,26 +49,3 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
     if length:
         for block in file.blocks(offset, length):
             out.write(block)
-
-
-@contextlib.contextmanager
-def _told(target: Path) -> Iterator[None]:
-    """An `OSError` as a `WriteError` that names the target."""
-    try:
-        yield
-    except OSError as error:
-        hint = "nothing was changed; write elsewhere with -o"
-        if not target.parent.is_dir():
-            hint = f"make the folder first: {command('mkdir', '-p', str(target.parent))}"
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            hint = "nothing was changed; free some space, or write elsewhere with -o"
-        raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
-
-
-def _mode(target: Path) -> int:
-    """The permissions that the target has, or that a new file would get."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask

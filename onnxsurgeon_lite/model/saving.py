@@ -7,9 +7,10 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ModelFileError, OutputExistsError
 from onnxsurgeon_lite.model import walk
-from onnxsurgeon_lite.model.copying import Staging, copy_span, write_pieces
+from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers

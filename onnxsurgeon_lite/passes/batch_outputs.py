@@ -10,6 +10,7 @@ from onnx import TensorProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.ragged import (
@@ -20,7 +21,6 @@ from onnxsurgeon_lite.passes.ragged import (
     require_length,
     require_output,
 )
-from onnxsurgeon_lite.runtime.feeds import shape_text
 
 _NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d+)")
 

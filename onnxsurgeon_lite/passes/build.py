@@ -9,7 +9,7 @@ from onnx import TensorProto, TypeProto, parser
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.summary import type_text
+from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE

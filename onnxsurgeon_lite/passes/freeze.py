@@ -7,6 +7,7 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import Origin, forget, recall, recall_types, remember
@@ -14,7 +15,6 @@ from onnxsurgeon_lite.passes.promote import type_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.runtime.feeds import shape_text
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.relax import tighten

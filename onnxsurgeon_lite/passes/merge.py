@@ -7,13 +7,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.runtime.feeds import shape_text
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
     defined,

@@ -8,8 +8,8 @@ from onnx import GraphProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import shape_text
 from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array

@@ -7,11 +7,12 @@ from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_shape import resized
-from onnxsurgeon_lite.runtime.feeds import required_inputs, shape_text
+from onnxsurgeon_lite.runtime.feeds import required_inputs
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.model.copying import Staging
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array
 

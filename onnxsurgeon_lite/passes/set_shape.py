@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.runtime.feeds import shape_text
 from onnxsurgeon_lite.surgery.resizing import follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.rewrite import carry_out
 

@@ -9,8 +9,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.tensors.references.sets import Stored
 

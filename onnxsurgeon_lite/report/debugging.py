@@ -18,8 +18,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.report.plain import changes_shown
 from onnxsurgeon_lite.runtime.run import Statistics
-from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 
 _FEW = 32  # numbers that are all shown
 

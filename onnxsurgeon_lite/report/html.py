@@ -8,7 +8,7 @@ from onnxsurgeon_lite.graph.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
-from onnxsurgeon_lite.runtime.session import Value as Numbers
+from onnxsurgeon_lite.tensors.dtypes import Value as Numbers
 
 KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Nodes, Value)
 """What `html_of` has more for than text."""

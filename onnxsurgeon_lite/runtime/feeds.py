@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorShapeProto, TypeProto, ValueInfoProto
+from onnx import TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
 
 Feeds = dict[str, Array | list[Array]]
 _FILLS = ("zeros", "ones", "normal", "uniform")
-Dimension = TensorShapeProto.Dimension
 
 
 @dataclass(frozen=True)
@@ -235,14 +235,3 @@ def _from_file(name: str, path: str) -> Array | list[Array]:
     if len(stored) != 1:
         raise FeedsError(f"{path!r} holds several tensors, none of them {name!r}")
     return stored.read(next(iter(stored)))
-
-
-def shape_text(kind: TypeProto) -> str:
-    """A tensor type's dimensions as `[batch, 3, ?]`, '[...]' where even their number is unknown."""
-    if not kind.tensor_type.HasField("shape"):
-        return "[...]"
-    return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
-
-
-def _dim_text(dim: Dimension) -> str:
-    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"

@@ -8,8 +8,8 @@ from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime, Value
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 
 _PART = 64  # values of a sweep that are computed together
 _APART = "\x01"  # in no name that a model is likely to hold: values of a part that is run by itself

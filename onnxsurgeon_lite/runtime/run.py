@@ -7,9 +7,9 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift
-from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.dtypes import Array, Value, data_type_of_numpy, dtype_name
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.tensors import dtypes, signature
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 Opt = Literal["none", "basic", "extended", "all"]
-Value = Array | list[Array] | None
 """A tensor, a sequence of tensors, or an optional that holds nothing."""
 
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)

@@ -27,9 +27,9 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimised_graph
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 

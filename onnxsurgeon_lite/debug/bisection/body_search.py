@@ -13,9 +13,8 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.surgery.exposing import known, liftable
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Search = Callable[[Model, ReferenceSet, Feeds], BisectResult]

@@ -15,9 +15,10 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimised_graph
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift, liftable
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 
 

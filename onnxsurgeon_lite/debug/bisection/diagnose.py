@@ -15,11 +15,10 @@ from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import Inside
-from onnxsurgeon_lite.graph.summary import attribute_texts
+from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, Value, is_float
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, Value)

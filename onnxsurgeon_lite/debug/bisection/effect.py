@@ -10,9 +10,8 @@ from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.walk import Walk
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 

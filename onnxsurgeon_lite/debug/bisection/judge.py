@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 

@@ -16,8 +16,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Runtime, Value
-from onnxsurgeon_lite.tensors.dtypes import Array, type_of
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import Array, Value, type_of
 
 _SAMPLES = 3
 _EPS = 2.0**-22  # twice the last place of float32

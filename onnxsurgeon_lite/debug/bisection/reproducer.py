@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
-from onnxsurgeon_lite.model.copying import write_text
 from onnxsurgeon_lite.model.storage import strip
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.passes.extract import submodel

@@ -8,8 +8,8 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")

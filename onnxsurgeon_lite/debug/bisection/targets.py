@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.graph.text import shape_text
 
 
 def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:

@@ -13,8 +13,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime, Value
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import Value
 
 _SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
 _NOISE = 4.0  # errors within this many times the noise are noise

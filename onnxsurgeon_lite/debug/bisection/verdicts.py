@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""

@@ -10,8 +10,7 @@ from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Found, Origin, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Value
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]

@@ -12,7 +12,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import Marks, Scopes
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.runtime.session import Value
+from onnxsurgeon_lite.tensors.dtypes import Value
 
 Facts = Mapping[str, Value | list[Value] | int | str]
 """What a condition is told, by the names of `FACTS`."""

@@ -13,8 +13,8 @@ from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.session import Runtime, Value
-from onnxsurgeon_lite.tensors.dtypes import type_of
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import Value, type_of
 
 _LONGEST = 256  # nodes that are computed together
 _SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted

@@ -14,8 +14,8 @@ from onnxsurgeon_lite.graph.bodies import Inside
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.runtime.run import statistics
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.tensors.dtypes import Value
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.runtime.run import Statistics
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.dtypes import Value
 
 
 @dataclass(frozen=True)

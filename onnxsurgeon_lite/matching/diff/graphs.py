@@ -7,7 +7,7 @@ from typing import Literal
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.index import call_key
-from onnxsurgeon_lite.graph.summary import attribute_texts, type_text
+from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.matching.diff.contents import Contents
 from onnxsurgeon_lite.matching.diff.protos import (
     DimNames,

@@ -14,7 +14,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite.graph.summary import type_text
+from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.wire import unknown_fields

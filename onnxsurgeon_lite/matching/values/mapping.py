@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
-from onnxsurgeon_lite.model.copying import Staging
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored

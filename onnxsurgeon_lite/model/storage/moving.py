@@ -10,9 +10,10 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
-from onnxsurgeon_lite.model.copying import Staging, copy_span, write_pieces
+from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size
 from onnxsurgeon_lite.model.wire import expand, skeleton

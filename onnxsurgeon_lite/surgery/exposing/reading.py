@@ -7,9 +7,8 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.session import Value
 from onnxsurgeon_lite.surgery.exposing.wires import Wire
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.dtypes import Array, Value
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from onnx import TensorShapeProto
 
 from onnxsurgeon_lite.errors import ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.feeds import shape_text
+from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
 

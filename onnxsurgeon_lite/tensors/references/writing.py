@@ -10,8 +10,8 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
+from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
-from onnxsurgeon_lite.model.copying import Staging
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array

@@ -1,0 +1,42 @@
+"""Types, shapes and attributes as one line of text."""
+
+from onnx import NodeProto, TensorShapeProto, TypeProto, helper
+
+from onnxsurgeon_lite.tensors import dtypes
+
+Dimension = TensorShapeProto.Dimension
+
+
+def shape_text(kind: TypeProto) -> str:
+    """A tensor type's dimensions as `[batch, 3, ?]`, '[...]' where even their number is unknown."""
+    if not kind.tensor_type.HasField("shape"):
+        return "[...]"
+    return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
+
+
+def _dim_text(dim: Dimension) -> str:
+    return str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?"
+
+
+def attribute_texts(node: NodeProto) -> dict[str, str]:
+    """A node's attributes by name, as text; a long tensor or graph is abridged."""
+    texts = {}
+    for attribute in node.attribute:
+        text = str(helper.printable_attribute(attribute))
+        texts[attribute.name] = text.partition("=")[2].strip()
+    return texts
+
+
+def type_text(kind: TypeProto) -> str:
+    """A type as `float [batch, 3]`, `sequence of float [...]`."""
+    match kind.WhichOneof("value"):
+        case "tensor_type":
+            return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"
+        case "sequence_type":
+            return f"sequence of {type_text(kind.sequence_type.elem_type)}"
+        case "optional_type":
+            return f"optional {type_text(kind.optional_type.elem_type)}"
+        case None:
+            return "unknown type"
+        case other:
+            return str(other).removesuffix("_type")
