@@ -8,7 +8,7 @@ from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.modules import module_tree
-from onnxsurgeon_lite.graph.scopes import Origin, Origins
+from onnxsurgeon_lite.graph.scopes import Provenance, Provenances
 from onnxsurgeon_lite.graph.scopes.origin import fits_scope, fits_source, origin_of
 from onnxsurgeon_lite.graph.select import select_nodes, select_values
 from onnxsurgeon_lite.graph.summary import summarize_value
@@ -65,13 +65,13 @@ def test_the_second_call_of_a_module_is_that_module():
         helper.make_node("Gemm", ["h", "ln_1.weight"], ["y"], name="/ln_1/Gemm"),
     ]
 
-    assert [o.scope for o in Origins(nodes, {"fc.weight", "ln_1.weight"})] == ["fc", "ln_1"]
+    assert [o.scope for o in Provenances(nodes, {"fc.weight", "ln_1.weight"})] == ["fc", "ln_1"]
 
 
 def test_a_weight_that_several_nodes_share_places_none_of_them():
     nodes = [helper.make_node("Mul", [x, "a.ln.weight"], [y]) for x, y in ("xh", "hy")]
 
-    assert list(Origins(nodes, {"a.ln.weight"})) == [Origin(), Origin()]
+    assert list(Provenances(nodes, {"a.ln.weight"})) == [Provenance(), Provenance()]
 
 
 def test_a_node_without_a_trace_lies_in_the_module_around_its_neighbours():
@@ -82,7 +82,7 @@ def test_a_node_without_a_trace_lies_in_the_module_around_its_neighbours():
         helper.make_node("Relu", ["y"], ["z"]),
     ]
 
-    found = Origins(nodes, {"a.b.c.weight", "a.b.d.weight"})
+    found = Provenances(nodes, {"a.b.c.weight", "a.b.d.weight"})
 
     assert [(o.scope, o.known) for o in found] == [
         ("a.b.c", True),
@@ -110,7 +110,7 @@ def test_a_scope_pattern_means_all_that_lies_in_a_module(pattern, scope, fits):
 
 
 def test_a_source_line_is_any_call_on_the_way():
-    origin = Origin(frames=(("/home/me/model.py", 4), ("/x/torch/nn/modules/conv.py", 9)))
+    origin = Provenance(frames=(("/home/me/model.py", 4), ("/x/torch/nn/modules/conv.py", 9)))
 
     def fits(pattern):
         return any(fits_source(pattern, *frame) for frame in origin.frames)

@@ -11,7 +11,7 @@ _TELL = "say which: onnxdbg bisect MODEL --reference REFERENCES"
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovered:
     """A model and its references, and how they were found."""
 
     model: Path
@@ -20,7 +20,7 @@ class Found:
     said: str
 
 
-def look_around(model: Path | None, want_reference: bool) -> Found:
+def look_around(model: Path | None, want_reference: bool) -> Discovered:
     """What this folder offers for the arguments that were left out.
 
     Raises:
@@ -31,12 +31,14 @@ def look_around(model: Path | None, want_reference: bool) -> Found:
     models = [model] if model else sorted(p for p in Path().glob("*.onnx"))
     chosen = _only("model", models)
     if not want_reference:
-        return Found(chosen, None, None, f"took {str(chosen)!r}")
+        return Discovered(chosen, None, None, f"took {str(chosen)!r}")
     reference = str(_only("reference set", _reference_sets()))
-    return Found(chosen, reference, None, f"took {str(chosen)!r} and the references {reference!r}")
+    return Discovered(
+        chosen, reference, None, f"took {str(chosen)!r} and the references {reference!r}"
+    )
 
 
-def _configured(model: Path | None, want_reference: bool) -> Found:
+def _configured(model: Path | None, want_reference: bool) -> Discovered:
     try:
         config = tomllib.loads(_CONFIG.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -51,7 +53,7 @@ def _configured(model: Path | None, want_reference: bool) -> Found:
     chosen = model or Path(config["model"])
     reference = config.get("reference") if want_reference else None
     against = Path(config["against"]) if want_reference and "against" in config else None
-    return Found(chosen, reference, against, f"took {str(chosen)!r} as {str(_CONFIG)!r} says")
+    return Discovered(chosen, reference, against, f"took {str(chosen)!r} as {str(_CONFIG)!r} says")
 
 
 def _only(what: str, found: list[Path]) -> Path:

@@ -40,7 +40,7 @@ def run(
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
     with Child(options.byte_size(memory_limit)) as child:
-        from onnxsurgeon_lite.graph.bodies import Inside
+        from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.model import load
@@ -62,7 +62,7 @@ def run(
     if save is not None:
         save_tensors(save, {name: value for name, value in values.items() if value is not None})
         plain.show_written(save)
-    without = [name for name, value in values.items() if value is None and Inside.of(name)]
+    without = [name for name, value in values.items() if value is None and BodyName.of(name)]
     plain.show_notes(f"{name!r} was not computed: its body did not run then" for name in without)
     summary = [line for name, value in values.items() for line in running.statistics(name, value)]
     if json:

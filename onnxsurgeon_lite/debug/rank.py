@@ -12,7 +12,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -99,7 +99,7 @@ class Expected:
         """What the value should be."""
         return self.references.read(self.known[name])
 
-    def alone(self, observer: Observer, name: str) -> Value:
+    def alone(self, observer: Observer, name: str) -> RunValue:
         """What a value's node computes when all that enters it, through quantisers, is as it should be."""
         index = self.index
         borders = self.feeds.keys() | {
@@ -109,7 +109,7 @@ class Expected:
         }
         positions = sorted(index.ancestors([name], stop=borders))
         reads = {read for position in positions for read in index.reads[position]}
-        inputs: dict[str, Value] = {n: self.feeds[n] for n in reads & self.feeds.keys()}
+        inputs: dict[str, RunValue] = {n: self.feeds[n] for n in reads & self.feeds.keys()}
         inputs |= {n: self.read(n) for n in reads & borders if n not in self.feeds}
         try:
             return observer.alone(positions, inputs, [name])[name]
@@ -133,7 +133,7 @@ def quantised_origins(index: GraphIndex) -> dict[str, str]:
     return origins
 
 
-def _sqnr(actual: Value, expected: Stored) -> float:
+def _sqnr(actual: RunValue, expected: Stored) -> float:
     """Decibels; -inf for what cannot be compared."""
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
         return float("-inf")

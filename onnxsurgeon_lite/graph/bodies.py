@@ -37,7 +37,7 @@ _ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?:\[\d+\])+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Inside:
+class BodyName:
     """A name taken apart at its first body: `@12/body/@3/then_branch/q` -> 12, `body`, `@3/then_branch/q`."""
 
     position: int
@@ -45,7 +45,7 @@ class Inside:
     rest: str
 
     @classmethod
-    def of(cls, name: str) -> "Inside | None":
+    def of(cls, name: str) -> "BodyName | None":
         """None for a name that says nothing of a body."""
         found = _INSIDE.fullmatch(name)
         return cls(int(found["position"]), found["body"], found["rest"]) if found else None

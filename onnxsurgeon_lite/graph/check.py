@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.lint import Finding, find
+from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.model import Model
 
 # The checker looks for external data below the working directory.
@@ -30,7 +30,7 @@ class CheckResult:
 
     valid: bool
     problem: str = ""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[LintFinding, ...] = ()
 
 
 def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:

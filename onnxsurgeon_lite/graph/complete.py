@@ -7,7 +7,7 @@ from itertools import islice
 
 from onnxsurgeon_lite.graph.bodies import inner_values
 from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_path
-from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.names import starting
 
 _MOST = 200  # that are offered at once
@@ -95,7 +95,7 @@ class Names:
     @cached_property
     def _scopes(self) -> list[str]:
         return _sorted(
-            path for scope in self.index.origins.scopes for path in Origin(scope).around()
+            path for scope in self.index.origins.scopes for path in Provenance(scope).around()
         )
 
     @cached_property

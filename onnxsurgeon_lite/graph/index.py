@@ -26,7 +26,7 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
-from onnxsurgeon_lite.graph.scopes import Origins
+from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.wire import mentioning
 
@@ -198,9 +198,9 @@ class GraphIndex:
         }
 
     @cached_property
-    def origins(self) -> Origins:
+    def origins(self) -> Provenances:
         """Where in the source program each node comes from."""
-        return Origins(self.nodes, self.initializers)
+        return Provenances(self.nodes, self.initializers)
 
     @cached_property
     def operators(self) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something suspicious.
 
     Attributes:
@@ -23,7 +23,7 @@ class Finding:
     places: tuple[str, ...]
 
 
-def find(index: GraphIndex) -> list[Finding]:
+def find(index: GraphIndex) -> list[LintFinding]:
     """Look for what the checker does not: in the main graph; names and training mode in bodies too.
 
     Raises:
@@ -38,21 +38,21 @@ def find(index: GraphIndex) -> list[Finding]:
     ]
 
 
-def _unreachable(index: GraphIndex) -> Iterator[Finding]:
+def _unreachable(index: GraphIndex) -> Iterator[LintFinding]:
     reached = index.ancestors(index.outputs)
     for position in range(len(index.nodes)):
         if position not in reached:
             node = index.describe(position)
-            yield Finding("unreachable", f"no output depends on {node}", (f"@{position}",))
+            yield LintFinding("unreachable", f"no output depends on {node}", (f"@{position}",))
 
 
-def _duplicate_names(index: GraphIndex) -> Iterator[Finding]:
+def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
     """A value defined twice, in the main graph or in it and in a body, and nodes of one graph with one name."""
     defined: dict[str, str] = {}
     for what, name in _definitions(index):
         first = defined.setdefault(name, what)
         if first != what and (first, what) != ("an input", "an initializer"):
-            yield Finding("duplicate name", f"value {name!r} is {first}, and {what}", (name,))
+            yield LintFinding("duplicate name", f"value {name!r} is {first}, and {what}", (name,))
     for body in _bodies(index):
         called = defaultdict[str, list[str]](list)
         for position, node in enumerate(body.nodes):
@@ -60,11 +60,11 @@ def _duplicate_names(index: GraphIndex) -> Iterator[Finding]:
             if body.path and not body.path.startswith("fn:"):  # a function sees no graph
                 for name in defined.keys() & {*node.output}:
                     what = f"{defined[name]}, and made by {node.op_type} {body.node_id(position)}"
-                    yield Finding("duplicate name", f"value {name!r} is {what}", (name,))
+                    yield LintFinding("duplicate name", f"value {name!r} is {what}", (name,))
         for name, ids in called.items():
             if name and len(ids) > 1:
                 shown = ", ".join(ids)
-                yield Finding(
+                yield LintFinding(
                     "duplicate name", f"{name!r} is the name of nodes {shown}", tuple(ids)
                 )
 
@@ -80,17 +80,17 @@ def _definitions(index: GraphIndex) -> Iterator[tuple[str, str]]:
         yield f"made by {index.describe(position)}", name
 
 
-def _unknown_types(index: GraphIndex) -> Iterator[Finding]:
+def _unknown_types(index: GraphIndex) -> Iterator[LintFinding]:
     index.learn_types(index.producer)
     for name, position in index.producer.items():
         if name not in index.types:
             node = index.describe(position)
-            yield Finding(
+            yield LintFinding(
                 "unknown type", f"the type of {name!r}, made by {node}, is unknown", (name,)
             )
 
 
-def _frozen_outputs(index: GraphIndex) -> Iterator[Finding]:
+def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
     inputs = index.inputs.keys() - index.initializers.keys()
     fed = {name for name in inputs}
     for position in index.order:
@@ -98,19 +98,19 @@ def _frozen_outputs(index: GraphIndex) -> Iterator[Finding]:
             fed.update(index.nodes[position].output)
     for name in index.outputs:
         if name not in fed and inputs:
-            yield Finding(
+            yield LintFinding(
                 "frozen output",
                 f"output {name!r} depends on no input: was it frozen by tracing?",
                 (name,),
             )
 
 
-def _training_mode(index: GraphIndex) -> Iterator[Finding]:
+def _training_mode(index: GraphIndex) -> Iterator[LintFinding]:
     for body in _bodies(index):
         for position, node in enumerate(body.nodes):
             if _trains(index, node):
                 node_id = body.node_id(position)
-                yield Finding(
+                yield LintFinding(
                     "training mode",
                     f"{node.op_type} {node_id} is in training mode: was the model exported in train()?",
                     (node_id,),

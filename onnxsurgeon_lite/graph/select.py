@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.bodies import InnerGraph, Inside, at, iterations_in
+from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.graph.scopes import Provenance
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -42,7 +42,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
     """
     selection = Selection([])
     for argument in _split(index, arguments):
-        inside = None if argument in index else Inside.of(argument)
+        inside = None if argument in index else BodyName.of(argument)
         if inside is None:
             selection.names += _values(index, argument, selection.notes)
         elif inner:
@@ -135,10 +135,12 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     return found
 
 
-def _inner_values(index: GraphIndex, argument: str, inside: Inside, notes: list[str]) -> list[str]:
+def _inner_values(
+    index: GraphIndex, argument: str, inside: BodyName, notes: list[str]
+) -> list[str]:
     """The values in a body that a selector behind the body's path means."""
     inner = InnerGraph.of(index, inside.position, inside.body)
-    deeper = None if inside.rest in inner.index else Inside.of(inside.rest)
+    deeper = None if inside.rest in inner.index else BodyName.of(inside.rest)
     if deeper is not None:
         found = _inner_values(inner.index, inside.rest, deeper, notes)
         return [f"{inside.path}/{name}" for name in found]
@@ -195,7 +197,7 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
     match kind:
         case "scope":
             found, what = origins.in_scope(pattern), "scope"
-            known = set() if found else {p for s in origins.scopes for p in Origin(s).around()}
+            known = set() if found else {p for s in origins.scopes for p in Provenance(s).around()}
         case "class":
             found, what = origins.of_class(pattern), "class"
             known = set() if found else {name.rpartition(".")[2] for name in origins.classes}

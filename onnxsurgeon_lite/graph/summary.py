@@ -9,7 +9,7 @@ from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
-from onnxsurgeon_lite.graph.bodies import InnerGraph, Inside, iterations_in
+from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
@@ -149,7 +149,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         UnknownNameError: there is no such body or value.
     """
     path = ""
-    while name not in index and (inside := Inside.of(name)):
+    while name not in index and (inside := BodyName.of(name)):
         index = InnerGraph.of(index, inside.position, inside.body).index
         path += f"{inside.path}/"
         name = iterations_in(index, inside.rest)[0]

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, varies
 from onnxsurgeon_lite.tensors.comparison import agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 SAMPLES = (1, 2, 3, 7)
 """Sizes that a batch is run at."""
@@ -159,7 +159,7 @@ class _Proof:
         )
         return made
 
-    def _run(self, index: GraphIndex, feeds: Feeds) -> dict[str, Value]:
+    def _run(self, index: GraphIndex, feeds: Feeds) -> dict[str, RunValue]:
         for name, value in feeds.items():
             self.runtime.put(name, value)
         return self.runtime.run(list(feeds), list(index.outputs)).values
@@ -188,8 +188,8 @@ class _Proof:
         self,
         case: _Case,
         name: str,
-        actual: Value,
-        reference: Value,
+        actual: RunValue,
+        reference: RunValue,
         places: Mapping[str, list[int]],
     ) -> None:
         if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):

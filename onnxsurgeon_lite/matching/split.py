@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import make_folder
 
 
@@ -104,7 +104,7 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
     reference = run(index, feeds, runtime)
     waiting = Counter(name for part in found.parts for name in part.inputs)
     values = {name: value for name, value in feeds.items() if name not in index.producer}
-    actual: dict[str, Value] = {}
+    actual: dict[str, RunValue] = {}
     for part in found.parts:
         own = GraphIndex.of(load(part.path) if part.path else model_of(index, part))
         results = run(own, {name: values[name] for name in own.inputs if name in values}, runtime)

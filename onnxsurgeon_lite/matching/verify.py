@@ -11,7 +11,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 
@@ -72,11 +72,11 @@ def _by_place(before: Mapping[str, object], after: Mapping[str, object]) -> dict
     return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
 
 
-def _stored(values: Mapping[str, Value]) -> dict[str, Stored | None]:
+def _stored(values: Mapping[str, RunValue]) -> dict[str, Stored | None]:
     return dict(values)
 
 
-def _reference(values: Mapping[str, Value]) -> ReferenceSet:
+def _reference(values: Mapping[str, RunValue]) -> ReferenceSet:
     return ReferenceSet(
         "the original", {n: Entry(_Kept(v)) for n, v in values.items() if v is not None}
     )

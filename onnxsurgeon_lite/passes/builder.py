@@ -13,18 +13,18 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 
 @dataclass(eq=False)
-class Value:
+class BuiltValue:
     """A value of a graph that is being built; its name is known when the model is made."""
 
     name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class _Node:
+class _BuiltNode:
     op_type: str
     domain: str
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[BuiltValue | None, ...]
+    outputs: tuple[BuiltValue, ...]
     attributes: dict[str, object]
 
 
@@ -44,33 +44,33 @@ class Builder:
     opset: int = 21
     ir_version: int = 10
     domains: dict[str, int] = field(default_factory=dict)
-    _inputs: list[tuple[Value, ValueInfoProto]] = field(default_factory=list)
-    _outputs: list[tuple[str, Value]] = field(default_factory=list)
-    _constants: list[tuple[Value, TensorProto]] = field(default_factory=list)
-    _nodes: list[_Node] = field(default_factory=list)
+    _inputs: list[tuple[BuiltValue, ValueInfoProto]] = field(default_factory=list)
+    _outputs: list[tuple[str, BuiltValue]] = field(default_factory=list)
+    _constants: list[tuple[BuiltValue, TensorProto]] = field(default_factory=list)
+    _nodes: list[_BuiltNode] = field(default_factory=list)
 
     def input(
         self, name: str, dtype: str, shape: Sequence[int | str | None] | None = None
-    ) -> Value:
+    ) -> BuiltValue:
         """A graph input; dimensions are numbers, names, or None for unknown ones.
 
         Args:
             dtype: ONNX's name in lower case, such as `float` or `int64`.
         """
-        value = Value(name)
+        value = BuiltValue(name)
         info = helper.make_tensor_value_info(name, dtypes.data_type_of(dtype), shape)
         self._inputs.append((value, info))
         return value
 
-    def constant(self, array: Array, name: str = "") -> Value:
+    def constant(self, array: Array, name: str = "") -> BuiltValue:
         """An initializer."""
-        value = Value(name)
+        value = BuiltValue(name)
         self._constants.append((value, dtypes.from_array(array)))
         return value
 
     def op(
-        self, op_type: str, *inputs: Value | None, domain: str = "", **attributes: object
-    ) -> Value:
+        self, op_type: str, *inputs: BuiltValue | None, domain: str = "", **attributes: object
+    ) -> BuiltValue:
         """A node with one output. An input that is None is omitted; an attribute that is None is none."""
         return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
 
@@ -78,18 +78,18 @@ class Builder:
         self,
         op_type: str,
         outputs: int,
-        *inputs: Value | None,
+        *inputs: BuiltValue | None,
         domain: str = "",
         **attributes: object,
-    ) -> tuple[Value, ...]:
+    ) -> tuple[BuiltValue, ...]:
         """A node with several outputs."""
-        made = tuple(Value() for _ in range(outputs))
-        self._nodes.append(_Node(op_type, domain, inputs, made, attributes))
+        made = tuple(BuiltValue() for _ in range(outputs))
+        self._nodes.append(_BuiltNode(op_type, domain, inputs, made, attributes))
         if domain:
             self.domains.setdefault(domain, 1)
         return made
 
-    def output(self, name: str, value: Value) -> None:
+    def output(self, name: str, value: BuiltValue) -> None:
         """Declare a graph output under a name; what has a name already is copied to it."""
         if value.name:
             value = self.op("Identity", value)
@@ -118,7 +118,7 @@ class Builder:
         proto.graph.output.extend(declared)
         return model
 
-    def _graph(self, name: str, outside: frozenset[Value] = frozenset()) -> GraphProto:
+    def _graph(self, name: str, outside: frozenset[BuiltValue] = frozenset()) -> GraphProto:
         graph = GraphProto(name=name)
         known = {*outside, *(value for value, _ in self._inputs), *(v for v, _ in self._constants)}
         graph.input.extend(info for _, info in self._inputs)
@@ -134,7 +134,7 @@ class Builder:
         return graph
 
 
-def _proto(node: _Node, known: frozenset[Value]) -> NodeProto:
+def _proto(node: _BuiltNode, known: frozenset[BuiltValue]) -> NodeProto:
     names = [value.name if value is not None else "" for value in node.inputs]
     proto = helper.make_node(
         node.op_type, names, [v.name for v in node.outputs], domain=node.domain
@@ -162,7 +162,7 @@ def _give_names(builder: Builder) -> None:
             value.name = name if name not in taken else ""
 
 
-def _values(builder: Builder) -> Iterator[Value]:
+def _values(builder: Builder) -> Iterator[BuiltValue]:
     yield from (value for value, _ in builder._inputs)
     yield from (value for value, _ in builder._constants)
     for node in builder._nodes:

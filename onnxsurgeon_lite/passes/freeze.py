@@ -10,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.fold import fold
-from onnxsurgeon_lite.passes.inverse import Origin, forget, recall, recall_types, remember
+from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
 from onnxsurgeon_lite.passes.promote import type_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
@@ -97,7 +97,9 @@ def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | Non
     del graph.input[place]
 
 
-def _tensor(declared: ValueInfoProto, numbers: Numbers, origin: Origin | None) -> TensorProto:
+def _tensor(
+    declared: ValueInfoProto, numbers: Numbers, origin: ReplacedMessage | None
+) -> TensorProto:
     """The numbers in the dtype and shape that the input declares."""
     kind = declared.type.tensor_type
     if not kind.elem_type:
@@ -119,7 +121,7 @@ def _tensor(declared: ValueInfoProto, numbers: Numbers, origin: Origin | None) -
 def _restore(
     result: Model,
     tensor: TensorProto,
-    origin: Origin | None,
+    origin: ReplacedMessage | None,
     declared: ValueInfoProto,
     place: int | None,
 ) -> None:

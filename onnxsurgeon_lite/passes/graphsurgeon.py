@@ -22,7 +22,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 State = tuple[object, ...]
 
 
-class _Weights(LazyValues):  # type: ignore[misc]
+class _LazyWeights(LazyValues):  # type: ignore[misc]
     """The values of a tensor, read from where the model has them."""
 
     def __init__(self, tensor: TensorProto, model: Model) -> None:
@@ -34,7 +34,7 @@ class _Weights(LazyValues):  # type: ignore[misc]
 
 
 @dataclass
-class _Scope:
+class _ImportedGraph:
     """An imported graph: its message, and the tensors of its own by the names that they had."""
 
     graph: gs.Graph
@@ -63,13 +63,13 @@ class Bridge:
         self._opset = self.graph.opset
         self._nodes: dict[int, tuple[gs.Node, State, NodeProto]] = {}
         self._tensors: dict[int, tuple[gs.Tensor, State]] = {}
-        self._scopes: dict[int, _Scope] = {}
-        pending: list[tuple[gs.Graph, GraphProto, list[_Scope]]] = [
+        self._scopes: dict[int, _ImportedGraph] = {}
+        pending: list[tuple[gs.Graph, GraphProto, list[_ImportedGraph]]] = [
             (self.graph, model.proto.graph, [])
         ]
         while pending:
             graph, source, outer = pending.pop()
-            scopes = [*outer, _Scope(graph, source)]
+            scopes = [*outer, _ImportedGraph(graph, source)]
             self._remember(scopes)
             for node, message in zip(graph.nodes, source.node, strict=True):
                 bodies = walk.bodies(message) if message.attribute else ()
@@ -91,7 +91,7 @@ class Bridge:
         proto.functions.extend(map(OnnxExporter.export_function, graph.functions))
         return result
 
-    def _remember(self, scopes: list[_Scope]) -> None:
+    def _remember(self, scopes: list[_ImportedGraph]) -> None:
         scope = scopes[-1]
         self._scopes[id(scope.graph)] = scope
         for node, message in zip(scope.graph.nodes, scope.proto.node, strict=True):
@@ -108,11 +108,11 @@ class Bridge:
     def _make_lazy(self, tensor: gs.Tensor) -> None:
         values: object = getattr(tensor, "_values", None)
         if isinstance(values, LazyValues) and isinstance(values.tensor, TensorProto):
-            tensor._values = _Weights(values.tensor, self._model)
+            tensor._values = _LazyWeights(values.tensor, self._model)
 
     def _graph(self, graph: gs.Graph, outer: set[int]) -> GraphProto:
         """The message of a graph; `outer` are the tensors of the graphs around it."""
-        scope = self._scopes.get(id(graph)) or _Scope(graph, GraphProto(name=graph.name))
+        scope = self._scopes.get(id(graph)) or _ImportedGraph(graph, GraphProto(name=graph.name))
         present: dict[str, gs.Tensor] = graph.tensors()
         visible = outer | {id(tensor) for tensor in present.values()}
         alive = visible.union(
@@ -174,7 +174,7 @@ class Bridge:
         return result
 
     def _initializers(
-        self, scope: _Scope, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
+        self, scope: _ImportedGraph, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
     ) -> Iterator[TensorProto]:
         """The constants that were there, in their order, then the new ones."""
         for original in scope.proto.initializer:
@@ -204,7 +204,9 @@ class Bridge:
         describe_like(result, original)
         return result
 
-    def _declared(self, scope: _Scope, tensors: Sequence[gs.Tensor]) -> Iterator[ValueInfoProto]:
+    def _declared(
+        self, scope: _ImportedGraph, tensors: Sequence[gs.Tensor]
+    ) -> Iterator[ValueInfoProto]:
         """Declarations of inputs or outputs."""
         proto = scope.proto
         known = {v.name: v for vs in (proto.value_info, proto.output, proto.input) for v in vs}
@@ -225,7 +227,7 @@ class Bridge:
         return result
 
     def _value_info(
-        self, scope: _Scope, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
+        self, scope: _ImportedGraph, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
     ) -> Iterator[ValueInfoProto]:
         ends = {id(tensor) for tensor in (*scope.graph.inputs, *scope.graph.outputs)}
         declared = set(ends)

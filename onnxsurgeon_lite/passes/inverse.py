@@ -20,7 +20,7 @@ _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
 
 
 @dataclass(frozen=True)
-class Origin:
+class ReplacedMessage:
     """A message that stood at `place` of its list; `typed` when its numbers were not raw bytes."""
 
     kind: str
@@ -53,14 +53,14 @@ def remember(
     target.metadata_props.add(key=KEY, value=json.dumps(entry))
 
 
-def recall(source: TensorProto | ValueInfoProto) -> Origin | None:
+def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
     """What `source` was before it was promoted or frozen, None where nothing readable is noted."""
     for entry in source.metadata_props:
         if entry.key == KEY:
             try:
                 noted = json.loads(entry.value)
                 data = base64.b64decode(noted["data"], validate=True)
-                return Origin(
+                return ReplacedMessage(
                     str(noted["kind"]), max(0, int(noted["place"])), data, noted["typed"] is True
                 )
             except (ValueError, TypeError, KeyError, binascii.Error):

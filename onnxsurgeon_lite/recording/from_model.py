@@ -11,7 +11,7 @@ from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -109,7 +109,7 @@ def computed_wide(
     wanted = {*(values or index.producer)}
     needed = index.ancestors(wanted & index.producer.keys())
     with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
-        live: dict[str, Value] = {name: widened(value) for name, value in feeds.items()}
+        live: dict[str, RunValue] = {name: widened(value) for name, value in feeds.items()}
         for number, position in enumerate(p for p in index.order if p in needed):
             progress(f"{number} of {len(needed)} nodes computed in float64")
             made = evaluator.outputs(

@@ -38,7 +38,7 @@ def run_shell(session: Session) -> None:
     config.TerminalInteractiveShell.term_title = False
     config.Completer.use_jedi = False  # a second of imports; the objects know more
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
-    shell.prompts = _Place(shell, session)
+    shell.prompts = _PlacePrompt(shell, session)
     install(shell, session).begin(_PATIENCE)
     lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
     shell.mainloop()
@@ -162,7 +162,7 @@ def _format(shell: InteractiveShell, kind: type) -> None:
     formatters["text/html"].for_type(kind, html.html_of)
 
 
-class _Place(Prompts):
+class _PlacePrompt(Prompts):
     """`onnxdbg @6> `."""
 
     def __init__(self, shell: TerminalInteractiveShell, session: Session) -> None:

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.report.plain import changes_shown
 from onnxsurgeon_lite.runtime.run import Statistics
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 _FEW = 32  # numbers that are all shown
 
@@ -131,7 +131,7 @@ def _statistics(line: Statistics) -> str:
     return ", ".join([f"{line.name} {line.dtype} {list(line.shape)}{numbers}", *odd])
 
 
-def _corner(value: Value) -> list[str]:
+def _corner(value: RunValue) -> list[str]:
     """The numbers of a small tensor; of a large one the corners of its first matrix."""
     arrays = value if isinstance(value, list) else [] if value is None else [value]
     return [text for array in arrays for text in _numbers(array)]

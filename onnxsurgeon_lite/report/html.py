@@ -8,7 +8,7 @@ from onnxsurgeon_lite.graph.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
-from onnxsurgeon_lite.tensors.dtypes import Value as Numbers
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Nodes, Value)
 """What `html_of` has more for than text."""
@@ -24,7 +24,7 @@ def html_of(result: object) -> str:
     return whole + "".join(_pictures(r.value) for r in readings if isinstance(r, Reading))
 
 
-def _pictures(value: Numbers) -> str:
+def _pictures(value: RunValue) -> str:
     arrays = value if isinstance(value, list) else [] if value is None else [value]
     found = filter(None, map(picture, arrays))
     style = "image-rendering: pixelated; min-width: 200px"

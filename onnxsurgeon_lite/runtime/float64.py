@@ -16,7 +16,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 _FLOATS = {
     TensorProto.FLOAT,
@@ -50,7 +50,7 @@ class Float64:
             self._evaluator.close()
 
     def evaluate(
-        self, positions: Sequence[int], inputs: Mapping[str, Value], output: str
+        self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
     ) -> tuple[Array | None, str]:
         """(the value of `output`, what evaluated it), or (None, why there is none)."""
         given = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
@@ -70,7 +70,7 @@ class Float64:
                 return found, name
         return None, "no float64 evaluation within its time"
 
-    def outputs(self, position: int, inputs: Mapping[str, Value]) -> dict[str, Value]:
+    def outputs(self, position: int, inputs: Mapping[str, RunValue]) -> dict[str, RunValue]:
         """What a node makes of float64 values; rounded to the model's own dtypes where it has no such evaluation.
 
         Raises:
@@ -247,18 +247,18 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
     return takes if any(takes) or not takes else None
 
 
-def widened(value: Value) -> Value:
+def widened(value: RunValue) -> RunValue:
     """Floats as float64, everything else as it is."""
     if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
         return value.astype(np.float64)
     return value
 
 
-def _is_wide(value: Value) -> bool:
+def _is_wide(value: RunValue) -> bool:
     return isinstance(value, np.ndarray) and dtypes.is_float(value.dtype)
 
 
-def _narrowed(value: Value, kind: TypeProto | None) -> Value:
+def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
     """A float64 value in the dtype that the model has there; float32 where it does not say."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float64:
         return value

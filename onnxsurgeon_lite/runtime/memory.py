@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 
-class _Span(ctypes.Structure):
+class _IoVec(ctypes.Structure):
     """`struct iovec`."""
 
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
@@ -20,7 +20,7 @@ def read_memory(process: int, address: int, target: memoryview) -> bool:
     size, done = target.nbytes, 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(target)) if size else 0
     while done < size:  # the kernel copies no more than 2 GiB at once
-        local, remote = _Span(here + done, size - done), _Span(address + done, size - done)
+        local, remote = _IoVec(here + done, size - done), _IoVec(address + done, size - done)
         copied = read(process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if copied <= 0:
             return False

@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, TypeProto
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 _PART = 64  # values of a sweep that are computed together
 _APART = "\x01"  # in no name that a model is likely to hold: values of a part that is run by itself
@@ -47,7 +47,7 @@ class Observer:
         for name, value in feeds.items():
             self.put(name, value, self.index.inputs[name].type)
 
-    def put(self, name: str, value: Value, kind: TypeProto) -> None:
+    def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have later parts use this value under that name."""
         if value is None:
             return
@@ -59,13 +59,13 @@ class Observer:
         """What the runtime calls a kept value."""
         return self.prefix + name
 
-    def fetch(self, values: Sequence[str], keep: Collection[str] = ()) -> dict[str, Value]:
+    def fetch(self, values: Sequence[str], keep: Collection[str] = ()) -> dict[str, RunValue]:
         """Compute values and bring them here; those in `keep` also stay in the runtime for later parts."""
         return dict(self.stream(values, keep))
 
     def stream(
         self, values: Sequence[str], keep: Collection[str] = ()
-    ) -> Iterator[tuple[str, Value]]:
+    ) -> Iterator[tuple[str, RunValue]]:
         """As `fetch`, one value after another, so that the caller need not hold them all."""
         there = [name for name in values if name in self.kept]
         missing = [name for name in values if name not in self.kept]
@@ -79,7 +79,7 @@ class Observer:
 
     def sweep(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
-    ) -> Iterator[tuple[str, Value]]:
+    ) -> Iterator[tuple[str, RunValue]]:
         """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
         for part, needed in self.parts(values, progress):
             yield from self.stream(part, needed)
@@ -103,7 +103,7 @@ class Observer:
             self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
             start = stop
 
-    def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, Value]]:
+    def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, RunValue]]:
         positions = self._positions([*missing, *new])
         positions.sort(key=self.index.places.__getitem__)
         last_use = {
@@ -121,7 +121,7 @@ class Observer:
 
     def _run(
         self, positions: Sequence[int], missing: list[str], new: list[str]
-    ) -> Iterator[tuple[str, Value]]:
+    ) -> Iterator[tuple[str, RunValue]]:
         part, inputs = self._part(positions, [*missing, *new], self.kept)
         self.runtime.open(self.index.model.with_proto(part))
         self.sessions += 1
@@ -145,15 +145,15 @@ class Observer:
         return self._part(positions, outputs, inputs)[0]
 
     def alone(
-        self, positions: Sequence[int], inputs: Mapping[str, Value], outputs: Sequence[str]
-    ) -> dict[str, Value]:
+        self, positions: Sequence[int], inputs: Mapping[str, RunValue], outputs: Sequence[str]
+    ) -> dict[str, RunValue]:
         """What some nodes compute from these inputs, whatever is kept."""
         types = {name: type_of(value) for name, value in inputs.items() if value is not None}
         return self.run_part(self.part(positions, types, outputs), inputs, outputs)
 
     def run_part(
-        self, part: ModelProto, inputs: Mapping[str, Value], outputs: Sequence[str]
-    ) -> dict[str, Value]:
+        self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
+    ) -> dict[str, RunValue]:
         """Run a model made of this one's nodes and weights on these inputs."""
         names = [declared.name for declared in part.graph.input]
         try:

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift
-from onnxsurgeon_lite.tensors.dtypes import Array, Value, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Statistics:
 
 def run(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str] = ()
-) -> dict[str, Value]:
+) -> dict[str, RunValue]:
     """Run a model once, in the runtime's optimisation level; `fetch` names values to return instead of the outputs.
 
     A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`; as None
@@ -54,7 +54,7 @@ def run(
     return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
 
 
-def statistics(name: str, value: Value) -> list[Statistics]:
+def statistics(name: str, value: RunValue) -> list[Statistics]:
     """A value in a line; a sequence in a line for each of its tensors."""
     if value is None:
         return [Statistics(name, "none", ())]

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.tensors import dtypes, signature
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 Opt = Literal["none", "basic", "extended", "all"]
@@ -62,7 +62,7 @@ class RuntimeOptions:
 class Ran:
     """What a run gave: what was fetched, and the type of everything that was fetched or kept."""
 
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, RunValue] = field(default_factory=dict)
     types: dict[str, TypeProto] = field(default_factory=dict)
 
 
@@ -194,7 +194,7 @@ class Runtime:
         feeds: Mapping[str, str] | Iterable[str],
         fetch: Sequence[str],
         keep: Mapping[str, str] | Iterable[str] = (),
-    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, Value]]]:
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
         """As `run`, but the values come one by one, so that no more than one need be here at a time.
 
         They must be taken before the next request.
@@ -219,7 +219,7 @@ class Runtime:
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
         return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
 
-    def get(self, names: Sequence[str]) -> Iterator[tuple[str, Value]]:
+    def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
         """Bring stored values here, one by one."""
         if names:
             yield from self._receive_all(_headers(self._child.ask("get", names=list(names))))
@@ -236,12 +236,12 @@ class Runtime:
             found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
             yield name, shape, found
 
-    def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, Value]]:
+    def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, RunValue]]:
         for header in headers:
             if header["fetched"]:
                 yield header["name"], self._receive(header)
 
-    def _receive(self, header: _Header) -> Value:
+    def _receive(self, header: _Header) -> RunValue:
         match header:
             case {"kind": "none"}:
                 return None
@@ -272,7 +272,7 @@ def run_model(
     feeds: Mapping[str, Array | list[Array]],
     fetch: Sequence[str] = (),
     options: RuntimeOptions | None = None,
-) -> dict[str, Value]:
+) -> dict[str, RunValue]:
     """Run a model once in a process of its own.
 
     Args:

@@ -14,7 +14,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from onnxsurgeon_lite.errors import SurgeonError
 
 Array = NDArray[np.generic]
-Value = Array | list[Array] | None
+RunValue = Array | list[Array] | None
 
 _BLOCK = 1 << 20  # elements
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.bisection.body_search import Inside
+from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import Examiner, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
 from onnxsurgeon_lite.debug.bisection.effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
@@ -29,7 +29,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimised_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -168,7 +168,7 @@ class _Bisection:
             )
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
-        found, why = Inside(self.observer, culprit, given).bisect(self.judge, search_body)
+        found, why = BodySearch(self.observer, culprit, given).bisect(self.judge, search_body)
         self.result.notes += [why] if why else []
         if culprit is self.result.culprits[0]:
             self.result.inner = found
@@ -303,15 +303,15 @@ class _Bisection:
             case look if wrong_written:
                 yield look
 
-    def _mismatching(self, outputs: Mapping[str, Value]) -> list[str]:
+    def _mismatching(self, outputs: Mapping[str, RunValue]) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
 
-    def _examiner(self, walk: Walk) -> Examiner:
-        return Examiner(
+    def _examiner(self, walk: Walk) -> Diagnosis:
+        return Diagnosis(
             walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
         )
 
-    def _find_origins(self, walk: Walk, examiner: Examiner, unobserved: Unobserved) -> None:
+    def _find_origins(self, walk: Walk, examiner: Diagnosis, unobserved: Unobserved) -> None:
         """Every origin, examined where the walk finds it and then healed."""
         seen: set[str] = set()
         waves = walk.every(lambda items: self._heal(walk, items))
@@ -397,7 +397,7 @@ class _Bisection:
                 self._blame(culprit, original, self.shipped, inputs)
             self._add(culprit)
 
-    def _narrowed(self, culprit: Culprit, inputs: Mapping[str, Value]) -> Culprit:
+    def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
         """The original node to blame in a region of the optimised graph, fed with the region's own inputs."""
         observer = Observer(self.index, self.runtime)
         for name, value in inputs.items():
@@ -416,7 +416,7 @@ class _Bisection:
         return node
 
     def _blame(
-        self, culprit: Culprit, original: Observer, shipped: Runtime, inputs: Mapping[str, Value]
+        self, culprit: Culprit, original: Observer, shipped: Runtime, inputs: Mapping[str, RunValue]
     ) -> None:
         """Name the optimisers without which the culprit's value agrees."""
         found = blame(original, shipped, self.judge, culprit, inputs, self.feeds)

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.surgery.exposing import known, liftable
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Search = Callable[[Model, ReferenceSet, Feeds], BisectResult]
@@ -24,7 +24,7 @@ _LOOPS = ("Loop", "Scan")
 
 
 @dataclass(frozen=True)
-class Place:
+class BodyRun:
     """One run of a body; of a loop's, one iteration.
 
     Attributes:
@@ -75,7 +75,7 @@ class Place:
 
 
 @dataclass
-class Inside:
+class BodySearch:
     """A culprit that may have bodies, run by itself on what it is given.
 
     What is found in a body becomes the culprit's `inside`, under the names that it has from outside.
@@ -83,7 +83,7 @@ class Inside:
 
     observer: Observer
     culprit: Culprit
-    given: Mapping[str, Value]
+    given: Mapping[str, RunValue]
 
     @cached_property
     def bodies(self) -> list[str]:
@@ -106,10 +106,10 @@ class Inside:
         known_here = replace(judge.references, entries=references)
         judge = replace(judge, references=known_here, outputs={})
 
-        def wrong(name: str, value: Value) -> bool:
+        def wrong(name: str, value: RunValue) -> bool:
             return name in references and not judge.good(name, value)
 
-        def search_at(place: Place, model: Model, feeds: Feeds) -> BisectResult:
+        def search_at(place: BodyRun, model: Model, feeds: Feeds) -> BisectResult:
             entries: dict[str, Entry] = {}
             for name, entry in stored.items():
                 if name.startswith(f"{place.body}/"):
@@ -127,7 +127,7 @@ class Inside:
         if not self.bodies:
             return None, ""
 
-        def wrong(name: str, value: Value) -> bool:
+        def wrong(name: str, value: RunValue) -> bool:
             return not judge.good(name, value)
 
         names, obstacles = liftable(self._alone)
@@ -139,8 +139,8 @@ class Inside:
     def _searched(
         self,
         names: Iterable[str],
-        wrong: Callable[[str, Value], bool],
-        search: Callable[[Place, Model, Feeds], BisectResult],
+        wrong: Callable[[str, RunValue], bool],
+        search: Callable[[BodyRun, Model, Feeds], BisectResult],
         otherwise: str,
     ) -> tuple[BisectResult | None, str]:
         """(what the search of the first run of a body gave that has a wrong value, or why there was none)."""
@@ -174,8 +174,8 @@ class Inside:
         return GraphIndex.of(index.model.with_proto(part))
 
     def _first_wrong(
-        self, body: str, names: Iterable[str], wrong: Callable[[str, Value], bool]
-    ) -> tuple[Place | None, dict[str, Value]]:
+        self, body: str, names: Iterable[str], wrong: Callable[[str, RunValue], bool]
+    ) -> tuple[BodyRun | None, dict[str, RunValue]]:
         """The first run of a body that has a wrong value, and all that was computed in the body."""
         graph = InnerGraph.of(self._alone, 0, body)
         own = [f"@0/{body}/{n}" for n in graph.index.inputs if n not in graph.captured]
@@ -191,9 +191,9 @@ class Inside:
             return None, actual
         loop = self._alone.nodes[0].op_type in _LOOPS
         first = min(iterations_of(name)[1][0] for name in bad) if loop else None
-        return Place(f"{self.culprit.id}/{body}", graph, first), actual
+        return BodyRun(f"{self.culprit.id}/{body}", graph, first), actual
 
-    def _opened(self, place: Place, actual: Mapping[str, Value]) -> tuple[Model, Feeds]:
+    def _opened(self, place: BodyRun, actual: Mapping[str, RunValue]) -> tuple[Model, Feeds]:
         """One run of a body as a model, and what it is given."""
         model = place.graph.index.model.copy()
         feeds: Feeds = {}

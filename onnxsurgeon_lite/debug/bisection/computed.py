@@ -18,7 +18,7 @@ from onnxsurgeon_lite.runtime.optimized import optimised_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift, liftable
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 
 
@@ -53,7 +53,7 @@ class _Computed:
 
     index: GraphIndex
     observer: Observer
-    waiting: dict[str, Value] = field(default_factory=dict)
+    waiting: dict[str, RunValue] = field(default_factory=dict)
 
     @classmethod
     def of(cls, index: GraphIndex, feeds: Feeds, runtime: Runtime) -> ReferenceSet:

@@ -28,7 +28,7 @@ def crashing_node(
         given: values that are not computed.
     """
     nodes = sorted(index.ancestors(targets, stop=given), key=index.places.__getitem__)
-    part = _Part(index, feeds, runtime, nodes, given)
+    part = _Prefix(index, feeds, runtime, nodes, given)
     survives, dies = 0, len(nodes)
     if part.runs(dies):
         return None
@@ -41,7 +41,7 @@ def crashing_node(
     return nodes[dies - 1]
 
 
-class _Part:
+class _Prefix:
     """The first nodes of a model, run up to somewhere."""
 
     def __init__(

@@ -14,14 +14,14 @@ from onnxsurgeon_lite.debug.bisection.space import Space
 from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
-from onnxsurgeon_lite.graph.bodies import Inside
+from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Array, Value, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_Value = TypeVar("_Value", Stored, Value)
+_Value = TypeVar("_Value", Stored, RunValue)
 
 _LACKING = 8  # names that are told
 
@@ -32,7 +32,7 @@ _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
 @dataclass
-class Examiner:
+class Diagnosis:
     """Looks at origins while the walk that found them stands where it found them.
 
     Attributes:
@@ -74,7 +74,7 @@ class Examiner:
         start = min((place[name] for name in culprit.inputs if name in place), default=-1)
         between = list(place)[start + 1 : place[culprit.value]]
         index = self.space.index
-        lacking = [name for name in between if name not in index and Inside.of(name) is None]
+        lacking = [name for name in between if name not in index and BodyName.of(name) is None]
         return lacking[:_LACKING]
 
     def reference(self, name: str) -> Stored | None:
@@ -110,7 +110,9 @@ class Examiner:
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
 
-    def _locally(self, culprit: Culprit, referenced: Mapping[str, Value]) -> tuple[Value, bool]:
+    def _locally(
+        self, culprit: Culprit, referenced: Mapping[str, RunValue]
+    ) -> tuple[RunValue, bool]:
         """The value computed from reference inputs, None where the nodes do not run on them; whether it varies."""
         positions = [int(place[1:]) for place in culprit.region]
         try:
@@ -131,13 +133,13 @@ class Examiner:
         self,
         float64: Float64,
         culprit: Culprit,
-        now: Mapping[str, Value],
-        referenced: Mapping[str, Value],
+        now: Mapping[str, RunValue],
+        referenced: Mapping[str, RunValue],
         evidence: Evidence,
     ) -> None:
         positions = [int(place[1:]) for place in culprit.region]
 
-        def evaluate(values: Mapping[str, Value]) -> Array | None:
+        def evaluate(values: Mapping[str, RunValue]) -> Array | None:
             return float64.evaluate(positions, values, culprit.value)[0]
 
         evidence.exact, culprit.evaluated = float64.evaluate(positions, now, culprit.value)
@@ -180,7 +182,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     )
 
 
-def cast_like(actual: Value, reference: _Value) -> _Value:
+def cast_like(actual: RunValue, reference: _Value) -> _Value:
     """The reference in the dtype that the model has there."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         with np.errstate(all="ignore"):
@@ -189,8 +191,8 @@ def cast_like(actual: Value, reference: _Value) -> _Value:
 
 
 def _rounding(
-    evaluate: Callable[[Mapping[str, Value]], Array | None],
-    inputs: Mapping[str, Value],
+    evaluate: Callable[[Mapping[str, RunValue]], Array | None],
+    inputs: Mapping[str, RunValue],
     exact: Array,
     actual: Array,
 ) -> Wide | None:
@@ -227,7 +229,7 @@ def _eps(array: Array) -> float:
     return float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
 
 
-def _shaken(value: Value, eps: float, rng: np.random.Generator) -> Value:
+def _shaken(value: RunValue, eps: float, rng: np.random.Generator) -> RunValue:
     if not isinstance(value, np.ndarray) or not is_float(value.dtype):
         return value
     wide: Wide = value.astype(np.float64)

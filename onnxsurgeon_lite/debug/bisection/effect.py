@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.bisection.walk import Walk
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 
@@ -20,7 +20,7 @@ def effect_of(
     walk: Walk,
     judge: AgainstReferences,
     feeds: Feeds,
-    tensors: Mapping[str, tuple[Stored | None, Value]],
+    tensors: Mapping[str, tuple[Stored | None, RunValue]],
 ) -> float:
     """The share of the outputs' error that goes when the culprit is healed and nothing else is.
 

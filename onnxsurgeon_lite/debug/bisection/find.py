@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from onnxsurgeon_lite.debug.bisection.bisect import ENTERED, Search
-from onnxsurgeon_lite.debug.bisection.body_search import Inside
+from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.judge import Finds
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
@@ -48,7 +48,7 @@ def find(
         break
     for culprit in result.culprits[:ENTERED]:
         given = {name: result.tensors[name][1] for name in culprit.inputs}
-        found, why = Inside(observer, culprit, given).find(
+        found, why = BodySearch(observer, culprit, given).find(
             judge, lambda body, feeds: find(body, kind, feeds, runtime, search, progress)
         )
         result.notes += [why] if why else []

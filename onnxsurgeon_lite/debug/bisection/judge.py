@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -29,7 +29,7 @@ class Judge(Protocol):
     def prepare(self, names: Sequence[str]) -> None:
         """These are asked about next."""
 
-    def good(self, name: str, actual: Value) -> bool:
+    def good(self, name: str, actual: RunValue) -> bool:
         """Whether the value is good; asked from several threads at a time."""
 
 
@@ -63,7 +63,7 @@ class AgainstReferences:
         """Have references that must be computed first computed together."""
         self.references.prefetch(names)
 
-    def good(self, name: str, actual: Value) -> bool:
+    def good(self, name: str, actual: RunValue) -> bool:
         """The verdict alone, without metrics, unless it is an output."""
         with self._reading:
             reference = self.references.read(name)
@@ -72,7 +72,7 @@ class AgainstReferences:
             return comparison is None or comparison.match
         return all(agrees(a, r, self.tolerance) for a, r in _pairs(actual, reference))
 
-    def compared(self, actual: Value, reference: Stored) -> Comparison | None:
+    def compared(self, actual: RunValue, reference: Stored) -> Comparison | None:
         """In full; of a sequence's elements a mismatching one, if there is one. None for two empty sequences."""
         comparisons = (compare(a, r, self.tolerance) for a, r in _pairs(actual, reference))
         return min(comparisons, key=lambda c: c.match, default=None)
@@ -114,7 +114,7 @@ class Finds:
     def prepare(self, names: Sequence[str]) -> None:
         """Nothing is needed."""
 
-    def good(self, name: str, actual: Value) -> bool:
+    def good(self, name: str, actual: RunValue) -> bool:
         """Whether it holds none."""
         return all(self._clean(a) for a in (actual if isinstance(actual, list) else [actual]))
 
@@ -132,7 +132,7 @@ class Finds:
         return not self.hits(array).any()
 
 
-def _pairs(actual: Value, reference: Stored) -> list[tuple[Array, Array]]:
+def _pairs(actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
     """Tensors to compare; sequences element by element, one of another length as a mismatch of shapes."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return [(actual, reference)]

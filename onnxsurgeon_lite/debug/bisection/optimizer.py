@@ -17,7 +17,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Array, Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 
 _SAMPLES = 3
 _EPS = 2.0**-22  # twice the last place of float32
@@ -28,8 +28,8 @@ def compare_with_written(
     culprit: Culprit,
     original: Observer,
     judge: AgainstReferences,
-    inputs: Mapping[str, Value],
-    actual: Value,
+    inputs: Mapping[str, RunValue],
+    actual: RunValue,
 ) -> Literal["agrees", "mismatches", "another value", "unknown"]:
     """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs.
 
@@ -63,7 +63,11 @@ def compare_with_written(
 
 
 def _explain_rounding(
-    culprit: Culprit, original: Observer, inputs: Mapping[str, Value], actual: Value, written: Value
+    culprit: Culprit,
+    original: Observer,
+    inputs: Mapping[str, RunValue],
+    actual: RunValue,
+    written: RunValue,
 ) -> None:
     """Whether the difference is what rounding every value of the original nodes otherwise makes as well.
 
@@ -131,7 +135,7 @@ def blame(
     shipped: Runtime,
     judge: AgainstReferences,
     culprit: Culprit,
-    inputs: Mapping[str, Value],
+    inputs: Mapping[str, RunValue],
     feeds: Feeds,
 ) -> list[str]:
     """The smallest set of optimisers found without which the value agrees; nothing where no set does.
@@ -155,7 +159,7 @@ class _Trial:
 
     runtime: Runtime
     model: Model
-    inputs: Mapping[str, Value]
+    inputs: Mapping[str, RunValue]
     judge: AgainstReferences
     value: str
 

@@ -9,7 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
@@ -182,7 +182,7 @@ class BisectResult:
             numbers += iterations
         return result, at("/".join(paths), numbers)
 
-    def input_of(self, culprit: Culprit, name: str) -> Value:
+    def input_of(self, culprit: Culprit, name: str) -> RunValue:
         """What a culprit fails on: the reference where it is of the model's dtype, unless it is right on that."""
         stored, actual = self.tensors[name]
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)

@@ -16,7 +16,7 @@ Probe = Callable[[list[int]], dict[int, bool]]
 
 
 @dataclass
-class Found:
+class SearchResult:
     """A smallest region whose inputs are good and whose result is bad.
 
     Attributes:
@@ -41,7 +41,7 @@ def first_bad(
     good: Iterable[int] = (),
     width: int = 16,
     fits: Callable[[Sequence[int]], bool] = lambda _: True,
-) -> Found:
+) -> SearchResult:
     """Walk back from a bad item to one whose parents are all good, or cannot be told.
 
     Each wave probes the region between the bad item and the good frontier at up to `width` places; the earliest bad
@@ -56,7 +56,7 @@ def first_bad(
         width: about how many items a wave may ask about.
         fits: whether there is room to ask about these together; a wave is made smaller until it fits.
     """
-    found = Found(bad, good=set(good), bads={bad})
+    found = SearchResult(bad, good=set(good), bads={bad})
     asked = set(found.good)
     while True:
         found.region = _between(found.bad, parents, found.good)

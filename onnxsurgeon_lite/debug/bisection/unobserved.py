@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 _SLIGHT = 10.0  # errors up to this many times what is allowed may be rounding
 _NOISE = 4.0  # errors within this many times the noise are noise
@@ -37,10 +37,10 @@ class Unobserved:
     targets: Sequence[str]
     shipped: Runtime | None
     result: BisectResult
-    written: Mapping[str, Value]
+    written: Mapping[str, RunValue]
 
     @cached_property
-    def as_shipped(self) -> Mapping[str, Value] | None:
+    def as_shipped(self) -> Mapping[str, RunValue] | None:
         """The outputs with optimisation on; nothing where the runtime dies of it, which is a finding."""
         if self.shipped is None:
             return None
@@ -106,7 +106,7 @@ class Unobserved:
             self.result.add_finding("observer effect", because)
 
 
-def same(a: Value, b: Value) -> bool:
+def same(a: RunValue, b: RunValue) -> bool:
     """Whether two values are equal, bit for bit."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
@@ -124,7 +124,7 @@ def _is_slight(comparison: Comparison | None) -> bool:
     return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
 
 
-def _distance(a: Value, b: Value) -> float:
+def _distance(a: RunValue, b: RunValue) -> float:
     """The largest difference of two tensors of numbers."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
         return float("nan")

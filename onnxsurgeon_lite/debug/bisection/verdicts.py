@@ -11,7 +11,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -45,7 +45,7 @@ class Evidence:
     actual: Array
     reference: Array
     tolerance: Tolerance | None
-    inputs: Mapping[str, tuple[Value, Value]]
+    inputs: Mapping[str, tuple[RunValue, RunValue]]
     constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     changed: Sequence[str] = ()
     local: Array | None = None
@@ -89,13 +89,13 @@ def _non_finite(e: Evidence) -> str:
     )
 
 
-def operands(inputs: Mapping[str, Value], at: tuple[int, ...], result: Array) -> str:
+def operands(inputs: Mapping[str, RunValue], at: tuple[int, ...], result: Array) -> str:
     """What one element of a result was made of."""
     told = (_operand(name, value, at, result) for name, value in inputs.items())
     return ", ".join(filter(None, told))
 
 
-def _operand(name: str, value: Value, at: tuple[int, ...], result: Array) -> str:
+def _operand(name: str, value: RunValue, at: tuple[int, ...], result: Array) -> str:
     """An elementwise operand's element; of others the range."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or not value.size:
         return ""

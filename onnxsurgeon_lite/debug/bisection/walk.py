@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
-from onnxsurgeon_lite.debug.bisection.search import Found, Origin, first_bad, origins, spread
+from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
@@ -57,7 +57,7 @@ class Walk:
         wave = spread(everything, self.space.parents, self.comparable - targets, _WIDTH)
         return sorted({*targets, *(wave if self._fits(wave) else ())})
 
-    def one(self, bad: int, good: Collection[int]) -> Found:
+    def one(self, bad: int, good: Collection[int]) -> SearchResult:
         """A culprit upstream of a bad value."""
         return first_bad(
             bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
@@ -87,7 +87,7 @@ class Walk:
         self._let_go(items, answers)
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
 
-    def _judged(self, values: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, bool]]:
+    def _judged(self, values: Iterable[tuple[str, RunValue]]) -> Iterator[tuple[str, bool]]:
         """Verdicts in order; reading and comparing references goes on beside the fetching of the next values."""
         with ThreadPoolExecutor(_JUDGES) as pool:
             waiting: deque[tuple[str, Future[bool]]] = deque()

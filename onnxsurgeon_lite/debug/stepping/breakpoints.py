@@ -12,9 +12,9 @@ import numpy as np
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.places import Marks, Scopes
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 
-Facts = Mapping[str, Value | list[Value] | int | str]
+Facts = Mapping[str, RunValue | list[RunValue] | int | str]
 """What a condition is told, by the names of `FACTS`."""
 
 FACTS = ("out", "outs", "node", "iteration")  # its first output, all, what it is, that of its loop

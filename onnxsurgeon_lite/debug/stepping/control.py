@@ -55,7 +55,7 @@ def _opset(index: GraphIndex) -> int:
 
 
 @dataclass(frozen=True)
-class _Body:
+class _FrameBody:
     """A body that a node of the outer frame runs."""
 
     outer: Frame
@@ -64,7 +64,7 @@ class _Body:
     body: InnerGraph
 
     @classmethod
-    def of(cls, outer: Frame, position: int, name: str) -> "_Body":
+    def of(cls, outer: Frame, position: int, name: str) -> "_FrameBody":
         """One of a node's bodies."""
         return cls(outer, position, name, InnerGraph.of(outer.typed, position, name))
 
@@ -101,7 +101,7 @@ class _Body:
 
 def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Frame]:
     node = outer.index.nodes[position]
-    body = _Body.of(outer, position, FUNCTION)
+    body = _FrameBody.of(outer, position, FUNCTION)
     given = zip(function.input, node.input, strict=False)
     inner = body.enter(given={name: theirs for name, theirs in given if theirs})
     yield inner
@@ -112,7 +112,7 @@ def _call(outer: Frame, position: int, function: FunctionProto) -> Iterator[Fram
 def _branch(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
     name = "then_branch" if _truth(outer, node.input[0]) else "else_branch"
-    body = _Body.of(outer, position, name)
+    body = _FrameBody.of(outer, position, name)
     inner = body.enter()
     yield inner
     _return(outer, node.output, inner, body.results)
@@ -122,7 +122,7 @@ def _branch(outer: Frame, position: int) -> Iterator[Frame]:
 def _loop(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
     limit, condition, *states = [*node.input, "", ""][: max(2, len(node.input))]
-    body = _Body.of(outer, position, "body")
+    body = _FrameBody.of(outer, position, "body")
     number, going, *formal = body.inputs
     goes, *results = body.results
     most = int(_array(outer, limit).reshape(-1)[0]) if limit else None
@@ -155,7 +155,7 @@ def _scan(outer: Frame, position: int) -> Iterator[Frame]:
     node = outer.index.nodes[position]
     count = next(a.i for a in node.attribute if a.name == "num_scan_inputs")
     first = len(node.input) - count
-    body = _Body.of(outer, position, "body")
+    body = _FrameBody.of(outer, position, "body")
     states, formal, results = node.input[:first], body.inputs, body.results
     axes = _ints(node, "scan_input_axes", count)
     backwards = _ints(node, "scan_input_directions", count)

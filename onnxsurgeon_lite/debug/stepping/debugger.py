@@ -25,7 +25,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -198,7 +198,7 @@ class Debugger:
         self._execution.restart()
         return Stop("start")
 
-    def __getitem__(self, name: str) -> Value:
+    def __getitem__(self, name: str) -> RunValue:
         """A value's numbers: of this frame, else of those around it; `@3/body/v` of the one it names."""
         return self.read(name)[0].value
 

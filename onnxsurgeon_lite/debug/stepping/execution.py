@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import (
     SurgeonError,
     UnknownNameError,
 )
-from onnxsurgeon_lite.graph.bodies import Inside, iterations_in
+from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds, required_inputs
@@ -69,7 +69,7 @@ class Execution:
         found = self.running(name)
         if found is not None:
             return found
-        if Inside.of(name):
+        if BodyName.of(name):
             raise UnknownNameError(name, "what is being run", [])
         for frame in reversed(self.frames[1:]):
             with contextlib.suppress(UnknownNameError):
@@ -84,7 +84,7 @@ class Execution:
         for frame in reversed(self.frames[1:]):
             if name.startswith(f"{frame.path}/"):
                 own, numbers = iterations_in(frame.index, name.removeprefix(f"{frame.path}/"))
-                if numbers == frame.numbers[: len(numbers)] and not Inside.of(own):
+                if numbers == frame.numbers[: len(numbers)] and not BodyName.of(own):
                     return _home(frame, select_values(frame.index, [own]).names)
         return None
 

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.dtypes import Value, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 _LONGEST = 256  # nodes that are computed together
 _SOON = 0.5  # seconds that they should take, so that a slow one can be named when it is interrupted
@@ -119,7 +119,7 @@ class Frame:
         used = [name for name in names if name in index.consumers or name in index.outputs]
         return used or names[:1]
 
-    def put(self, name: str, value: Value, kind: TypeProto) -> None:
+    def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value under a name, whatever the graph computes."""
         self.observer.forget([name])
         self.observer.put(name, value, kind)
@@ -139,21 +139,21 @@ class Frame:
         self.observer.kept.update((n, source.observer.kept[o]) for n, o in taken.items())
         self.fixed.update(taken)
 
-    def constant(self, name: str) -> Value:
+    def constant(self, name: str) -> RunValue:
         """The numbers of an initializer, None for other values and where it was fed or set."""
         tensor = self.index.initializers.get(name)
         if not isinstance(tensor, TensorProto) or name in self.observer.kept:
             return None
         return self.index.model.array(tensor)
 
-    def fetch(self, names: Sequence[str]) -> dict[str, Value]:
+    def fetch(self, names: Sequence[str]) -> dict[str, RunValue]:
         """Values, computed where they are not there."""
         self.need(names)
         constants = {name: self.constant(name) for name in names}
         there = [name for name in names if constants[name] is None]
         return {**constants, **self.observer.fetch(there)}
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> RunValue:
         """One value."""
         return self.fetch([name])[name]
 
@@ -219,7 +219,7 @@ class Frame:
             gone.append(name)
         self.observer.forget(gone)
 
-    def set(self, name: str, value: Value, kind: TypeProto) -> None:
+    def set(self, name: str, value: RunValue, kind: TypeProto) -> None:
         """Have a value as given, and forget what was computed from it."""
         below = {
             output

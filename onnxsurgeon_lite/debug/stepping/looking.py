@@ -10,12 +10,12 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.debug.stepping.results import Reading, Readings
 from onnxsurgeon_lite.debug.stepping.visiting import visits
 from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import Inside
+from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.names import listed, split
 from onnxsurgeon_lite.runtime.run import statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -45,7 +45,7 @@ class Looker:
             return self.execution.find(name)
         except UnknownNameError as error:
             scopes = self.points.scopes
-            if Inside.of(name):
+            if BodyName.of(name):
                 scopes.find(name)
                 error.hint = f"go there first: break {name}"
             elif path := scopes.computing(name):
@@ -98,11 +98,11 @@ class Looker:
             readings += self.readings(frame, frame.fetch(passed))
         return readings
 
-    def readings(self, frame: Frame, values: Mapping[str, Value]) -> Readings:
+    def readings(self, frame: Frame, values: Mapping[str, RunValue]) -> Readings:
         """Values of a frame without their numbers."""
         return Readings(self._reading(frame, name, value) for name, value in values.items())
 
-    def _reading(self, frame: Frame, name: str, value: Value) -> Reading:
+    def _reading(self, frame: Frame, name: str, value: RunValue) -> Reading:
         position = frame.index.producer.get(name)
         constant = name in frame.index.initializers
         producer = frame.describe(position) if position is not None else ""
@@ -116,12 +116,12 @@ class Looker:
     def _where(self, name: str) -> Iterable[tuple[Frame, list[str]]]:
         """The frames that have what is to be looked at; those of bodies that are not being run come as they are run."""
         parts = [name] if name in self.execution.index else split([name])
-        if not any(map(Inside.of, parts)):
+        if not any(map(BodyName.of, parts)):
             return [self.find(name)]
         frames, running = self.execution.frames, self.execution.running
         return chain.from_iterable(
             visits(frames, part)
-            if Inside.of(part) and running(part) is None
+            if BodyName.of(part) and running(part) is None
             else [self.find(listed([part]))]
             for part in parts
         )

@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import (
     FUNCTION,
-    Inside,
+    BodyName,
     bodies,
     function_of,
     iterations_in,
@@ -86,7 +86,7 @@ class Scopes:
         Raises:
             UnknownNameError, UsageError: there is none.
         """
-        if selector not in self.index and Inside.of(selector):
+        if selector not in self.index and BodyName.of(selector):
             return self._inside(selector)
         functions = [s for s in self.names if s.startswith(FUNCTION_PATH)]
         scope = max((s for s in functions if selector.startswith(f"{s}/")), key=len, default="")
@@ -98,7 +98,7 @@ class Scopes:
         """The nodes that a selector behind a body means."""
         scope, path, rest = MAIN, "", selector
         through: dict[str, set[int]] = {}
-        while rest not in self.of(scope) and (inside := Inside.of(rest)):
+        while rest not in self.of(scope) and (inside := BodyName.of(rest)):
             index, position = self.of(scope), inside.position
             if position >= len(index.nodes) or inside.body not in bodies(index, position):
                 raise unknown_body(index, position, inside.body)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.runtime.run import Statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Value
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Reading:
     producer: str
     statistics: Sequence[Statistics]
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
-    value: Value = None
+    value: RunValue = None
 
     @property
     def match(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from onnxsurgeon_lite.debug.stepping.control import iterations
 from onnxsurgeon_lite.debug.stepping.frames import Frame
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.graph.bodies import Inside, iterations_in
+from onnxsurgeon_lite.graph.bodies import BodyName, iterations_in
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.names import listed
 
@@ -22,7 +22,7 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
     """
     main, *running = frames
     found = select_values(main.index, [listed([selector])], inner=True).names
-    inside = Inside.of(found[0])
+    inside = BodyName.of(found[0])
     assert inside is not None
     after = main.fixed & {*main.index.nodes[inside.position].output}
     if after or any(f.touched for f in running if f.path.startswith(inside.path)):
@@ -46,7 +46,7 @@ def visits(frames: Sequence[Frame], selector: str) -> Iterator[tuple[Frame, list
 
 def _executions(frame: Frame, name: str) -> Iterator[Frame]:
     """The frames of the body that a name leads to."""
-    inside = None if name in frame.index else Inside.of(name)
+    inside = None if name in frame.index else BodyName.of(name)
     if inside is None:
         yield frame
         return

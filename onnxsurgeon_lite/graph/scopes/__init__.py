@@ -1,6 +1,6 @@
 """Where in the source program each node comes from."""
 
-from onnxsurgeon_lite.graph.scopes.origin import UNKNOWN, Origin, place_text
-from onnxsurgeon_lite.graph.scopes.origins import Origins
+from onnxsurgeon_lite.graph.scopes.origin import UNKNOWN, Provenance, place_text
+from onnxsurgeon_lite.graph.scopes.origins import Provenances
 
-__all__ = ["UNKNOWN", "Origin", "Origins", "place_text"]
+__all__ = ["UNKNOWN", "Provenance", "Provenances", "place_text"]

@@ -24,7 +24,7 @@ _FUSION = re.compile(r"/\w+Fusion\w*(/.*)?$")
 
 
 @dataclass(frozen=True)
-class Origin:
+class Provenance:
     """The place in the source program.
 
     Attributes:
@@ -62,7 +62,7 @@ class Origin:
         return place_text(self.scope, self.class_name, self.source)
 
 
-UNKNOWN = Origin()
+UNKNOWN = Provenance()
 
 
 def place_text(scope: str, class_name: str, source: str) -> str:
@@ -71,20 +71,20 @@ def place_text(scope: str, class_name: str, source: str) -> str:
     return ", ".join(filter(None, (module, source)))
 
 
-def origin_of(node: NodeProto) -> Origin:
+def origin_of(node: NodeProto) -> Provenance:
     """What a node itself says of its origin."""
     frames: tuple[tuple[str, int], ...] = ()
     if node.metadata_props:
         metadata = {entry.key: entry.value for entry in node.metadata_props}
         modules, frames = _modules(metadata), _frames(metadata.get(f"{_PREFIX}stack_trace", ""))
         if modules:
-            return Origin(modules[-1][0], modules, frames, known=True, stated=True)
+            return Provenance(modules[-1][0], modules, frames, known=True, stated=True)
     for value in node.output[:]:
         if value.startswith("/") and _VALUE.match(value):
             return _in_folder(value.rpartition("/")[0], True, frames)
     name = node.name
     if not name.startswith("/"):
-        return Origin(frames=frames) if frames else UNKNOWN
+        return Provenance(frames=frames) if frames else UNKNOWN
     # tools that fuse and split nodes put something behind the name of one of them
     if "Fusion" in name:
         name = _FUSION.sub("", name)
@@ -96,7 +96,7 @@ def origin_of(node: NodeProto) -> Origin:
 
 def fits_scope(pattern: str, scope: str) -> bool:
     """Whether a module path, or that of a module around it, fits a glob; `a.*` is all that lies in `a`."""
-    return any(fnmatchcase(path, pattern) for path in (*Origin(scope).around(), f"{scope}."))
+    return any(fnmatchcase(path, pattern) for path in (*Provenance(scope).around(), f"{scope}."))
 
 
 def fits_class(pattern: str, name: str) -> bool:
@@ -139,9 +139,9 @@ def _texts(literal: str) -> list[str]:
 
 
 @lru_cache(1 << 14)
-def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Origin:
+def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Provenance:
     """What a TorchScript name says before its last slash; the nodes of one module share it."""
-    return Origin(_folder_scope(folder), (), frames, known=stated, stated=stated)
+    return Provenance(_folder_scope(folder), (), frames, known=stated, stated=stated)
 
 
 def _folder_scope(folder: str) -> str:

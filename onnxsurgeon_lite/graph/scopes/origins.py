@@ -14,7 +14,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.graph.scopes.origin import (
     CALL,
-    Origin,
+    Provenance,
     fits_class,
     fits_scope,
     fits_source,
@@ -25,7 +25,7 @@ from onnxsurgeon_lite.names import beginning, starting
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Origins(Sequence[Origin]):
+class Provenances(Sequence[Provenance]):
     """Every node's origin: its own words, else its weights' names, else the module that holds its neighbours.
 
     Each is found when it is asked for, since a look asks about few nodes of many.
@@ -39,25 +39,25 @@ class Origins(Sequence[Origin]):
         """
         self._nodes = nodes
         self._weights = weights
-        self._said: dict[int, Origin] = {}
-        self._found: dict[int, Origin] = {}
+        self._said: dict[int, Provenance] = {}
+        self._found: dict[int, Provenance] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     @overload
-    def __getitem__(self, position: int) -> Origin: ...
+    def __getitem__(self, position: int) -> Provenance: ...
     @overload
-    def __getitem__(self, position: slice) -> list[Origin]: ...
-    def __getitem__(self, position: int | slice) -> Origin | list[Origin]:
+    def __getitem__(self, position: slice) -> list[Provenance]: ...
+    def __getitem__(self, position: int | slice) -> Provenance | list[Provenance]:
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
         return self._at(range(len(self))[position])
 
-    def __iter__(self) -> Iterator[Origin]:
+    def __iter__(self) -> Iterator[Provenance]:
         return map(self._at, range(len(self)))
 
-    def _at(self, position: int) -> Origin:
+    def _at(self, position: int) -> Provenance:
         said = self._said_of(position)
         if _is_placed(said) or not self._some_are_placed:
             return said
@@ -66,7 +66,7 @@ class Origins(Sequence[Origin]):
             found = self._found[position] = self._among_neighbours(position, said)
         return found
 
-    def _said_of(self, position: int) -> Origin:
+    def _said_of(self, position: int) -> Provenance:
         """What a node's own words, or its weights' names, say."""
         said = self._said.get(position)
         if said is None:
@@ -76,7 +76,7 @@ class Origins(Sequence[Origin]):
             self._said[position] = said
         return said
 
-    def _by_weights(self, node: NodeProto, said: Origin) -> Origin:
+    def _by_weights(self, node: NodeProto, said: Provenance) -> Provenance:
         weights = [name for name in node.input[:] if name in self._owners]
         # exporters store equal weights once, under one owner's name: what several nodes use is no one's
         owners = {self._owners[name] for name in weights if self._uses[name] == 1}
@@ -86,15 +86,15 @@ class Origins(Sequence[Origin]):
             return said
         # a fused node has the weights of one of its parts, and the value of another
         is_whole = node.domain in ("", "ai.onnx")
-        return Origin(scope, _enclosing(scope, self._class_of), (), known=is_whole)
+        return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
-    def _among_neighbours(self, position: int, said: Origin) -> Origin:
+    def _among_neighbours(self, position: int, said: Provenance) -> Provenance:
         """A node that says nothing lies in the innermost module that holds the nodes before and after it."""
         sides = [self._nearest(position, edges) for edges in (self._before, self._after)]
         if not all(sides):
             return said
         scope = _common([*sides[0], *sides[1]])
-        return Origin(scope, _enclosing(scope, self._class_of), said.frames)
+        return Provenance(scope, _enclosing(scope, self._class_of), said.frames)
 
     def _nearest(
         self, position: int, edges: Callable[[int], Iterable[int]], most: int = 64
@@ -186,7 +186,7 @@ class Origins(Sequence[Origin]):
         return users
 
 
-def _is_placed(origin: Origin) -> bool:
+def _is_placed(origin: Provenance) -> bool:
     return origin.known or bool(origin.scope)
 
 
@@ -199,7 +199,7 @@ def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str],
     """The modules around and at a path, those whose class is known; nothing unless that of the path is."""
     if scope not in classes:
         return ()
-    paths = ["", *Origin(scope).around()]
+    paths = ["", *Provenance(scope).around()]
     return tuple((path, classes[path]) for path in paths if path in classes)
 
 

@@ -33,14 +33,14 @@ from onnxsurgeon_lite.matching.diff.subjects import (
 )
 from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
-from onnxsurgeon_lite.matching.nodes import Alignment, Scope, align
+from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph, align
 from onnxsurgeon_lite.model import Model, walk
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 @dataclass
-class Context:
+class DiffContext:
     """What all the graphs of two models share while they are compared.
 
     Attributes:
@@ -70,8 +70,8 @@ class GraphDiff:
 
     def __init__(
         self,
-        context: Context,
-        scopes: tuple[Scope, Scope],
+        context: DiffContext,
+        scopes: tuple[NamedGraph, NamedGraph],
         outer: Wiring | None = None,
         known: Iterable[tuple[int, int]] = (),
     ) -> None:
@@ -155,8 +155,8 @@ class GraphDiff:
         )
         for name in [name for name in mine if name in theirs]:
             scopes = (
-                Scope.of_body(first.model, mine[name], f"{first.node_id(a)}/{name}"),
-                Scope.of_body(second.model, theirs[name], f"{second.node_id(b)}/{name}"),
+                NamedGraph.of_body(first.model, mine[name], f"{first.node_id(a)}/{name}"),
+                NamedGraph.of_body(second.model, theirs[name], f"{second.node_id(b)}/{name}"),
             )
             yield from GraphDiff(self.context, scopes, self.wiring).differences()
 

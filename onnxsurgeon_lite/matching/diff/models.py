@@ -7,11 +7,11 @@ from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
 from onnxsurgeon_lite.graph.index import check_functions, function_key
 from onnxsurgeon_lite.matching.diff.contents import Contents
-from onnxsurgeon_lite.matching.diff.graphs import Context, GraphDiff
+from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
-from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
@@ -39,8 +39,8 @@ def diff(
         GraphError: a cycle, two producers of one value, a function that calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    whole = Trimmed((Scope.of(first), Scope.of(second)), list(known))
-    return _diff(Context((first, second), Contents(tolerance)), whole)
+    whole = Trimmed((NamedGraph.of(first), NamedGraph.of(second)), list(known))
+    return _diff(DiffContext((first, second), Contents(tolerance)), whole)
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
@@ -55,17 +55,17 @@ def edit_diff(before: Model, after: Model) -> ModelDiff | None:
     if any(proto.training_info for proto in sides):  # its graphs read values of the main one
         return diff(before, after)
     trimmed = trim(before, after)
-    return None if trimmed is None else _diff(Context((before, after), Contents(None)), trimmed)
+    return None if trimmed is None else _diff(DiffContext((before, after), Contents(None)), trimmed)
 
 
-def _diff(context: Context, graphs: Trimmed) -> ModelDiff:
+def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
     for model in context.models:
         check_functions(model.proto)
     differences = list(_model_differences(context, graphs))
     return ModelDiff(not differences, differences, context.renamed, _notes(context))
 
 
-def _model_differences(context: Context, graphs: Trimmed) -> Iterator[Difference]:
+def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Difference]:
     first, second = (model.proto for model in context.models)
     for domain, versions in _pairs(_opsets(first), _opsets(second)):
         if versions[0] != versions[1]:
@@ -86,7 +86,7 @@ def _model_differences(context: Context, graphs: Trimmed) -> Iterator[Difference
     yield from _training(context, main)
 
 
-def _functions(context: Context) -> Iterator[Difference]:
+def _functions(context: DiffContext) -> Iterator[Difference]:
     mine, theirs = ({function_key(f): f for f in m.proto.functions} for m in context.models)
     for key, (one, two) in _pairs(mine, theirs):
         name = repr("::".join(filter(None, key)))
@@ -97,7 +97,7 @@ def _functions(context: Context) -> Iterator[Difference]:
         if changes:
             yield Difference("changed", "function", name, changes=changes)
         first, second = context.models
-        scopes = Scope.of_function(first, one), Scope.of_function(second, two)
+        scopes = NamedGraph.of_function(first, one), NamedGraph.of_function(second, two)
         yield from GraphDiff(context, scopes).differences()
 
 
@@ -113,7 +113,7 @@ def _function_changes(one: FunctionProto, two: FunctionProto) -> Iterator[Change
     yield from text_changes(one, two)
 
 
-def _training(context: Context, main: GraphDiff) -> Iterator[Difference]:
+def _training(context: DiffContext, main: GraphDiff) -> Iterator[Difference]:
     first, second = (model.proto.training_info for model in context.models)
     if len(first) != len(second):
         change = Change("steps", str(len(first)), str(len(second)))
@@ -121,8 +121,12 @@ def _training(context: Context, main: GraphDiff) -> Iterator[Difference]:
     for number, (one, two) in enumerate(zip(first, second, strict=False)):
         for part in ("initialization", "algorithm"):
             scopes = (
-                Scope.of_body(context.models[0], getattr(one, part), f"training:{number}/{part}"),
-                Scope.of_body(context.models[1], getattr(two, part), f"training:{number}/{part}"),
+                NamedGraph.of_body(
+                    context.models[0], getattr(one, part), f"training:{number}/{part}"
+                ),
+                NamedGraph.of_body(
+                    context.models[1], getattr(two, part), f"training:{number}/{part}"
+                ),
             )
             yield from GraphDiff(context, scopes, main.wiring).differences()
         for part in ("initialization_binding", "update_binding"):
@@ -140,7 +144,7 @@ def _bindings(
     return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
 
 
-def _notes(context: Context) -> list[str]:
+def _notes(context: DiffContext) -> list[str]:
     """What does not count: names, and types that could be inferred."""
     notes = []
     if context.renamed:

@@ -6,13 +6,13 @@ from typing import Literal
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from onnxsurgeon_lite.matching.diff.result import Change, Difference
-from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.tensors.dtypes import dtype_name
 
 Initializer = TensorProto | SparseTensorProto
 
 
-def unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -> Difference:
+def unpaired(scope: NamedGraph, position: int, status: Literal["added", "removed"]) -> Difference:
     """A node that only one graph has, with the values around it."""
     reads = ", ".join(map(repr, scope.needs(position)))
     makes = ", ".join(map(repr, filter(None, scope.makes[position])))
@@ -25,7 +25,7 @@ def unpaired(scope: Scope, position: int, status: Literal["added", "removed"]) -
     return Difference(status, "node", scope.describe(position), *ids, around, place=place)
 
 
-def place_of(scope: Scope, position: int) -> str:
+def place_of(scope: NamedGraph, position: int) -> str:
     """Where a node comes from, if its exporter says class or line; names and weights show the rest themselves."""
     origin = scope.index.origins[position]
     return str(origin) if origin.modules or origin.frames else ""
@@ -54,13 +54,13 @@ def operator_text(node: NodeProto) -> str:
     return "::".join(filter(None, (node.domain, node.op_type, node.overload)))
 
 
-def producer_text(scope: Scope, name: str) -> str:
+def producer_text(scope: NamedGraph, name: str) -> str:
     """The node that a value comes from, or the value."""
     position = scope.index.producer.get(name)
     return repr(name) if position is None else scope.describe(position)
 
 
-def leaf_kind(scope: Scope, name: str) -> str:
+def leaf_kind(scope: NamedGraph, name: str) -> str:
     """What a value is that no node makes."""
     if name not in scope.index.initializers:
         return "input"

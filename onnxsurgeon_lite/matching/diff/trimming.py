@@ -15,7 +15,7 @@ from typing import TypeVar
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from onnxsurgeon_lite.graph.index import captured
-from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.wire import mentioning
 
@@ -27,7 +27,7 @@ _MOST = 64  # values around which something differs; each is looked for in all t
 class Trimmed:
     """What is left of two graphs, and what is the same in both: positions of nodes, names of initializers."""
 
-    scopes: tuple[Scope, Scope]
+    scopes: tuple[NamedGraph, NamedGraph]
     pairs: list[tuple[int, int]] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
 
@@ -36,7 +36,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     """The main graphs without what is the same in both; None where much of them differs."""
     if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
         return None
-    one, two = sides = _Side(first), _Side(second)
+    one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     if _is_crowd(one.graph.value_info, two.graph.value_info):
         return None
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
@@ -68,7 +68,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     return Trimmed(scopes, pairs, constants - unequal)
 
 
-def _same(one: "_Side", two: "_Side") -> dict[int, int]:
+def _same(one: "_TrimmedGraph", two: "_TrimmedGraph") -> dict[int, int]:
     """The nodes of the same bytes: where they are in the first graph, and in the second."""
     count = min(len(one.nodes), len(two.nodes))
     head = next((i for i, differ in enumerate(map(ne, one.nodes, two.nodes)) if differ), count)
@@ -104,7 +104,7 @@ def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Name
 
 
 def _without_crowds(
-    side: "_Side", touched: Set[int], leaves: set[str], others: set[str]
+    side: "_TrimmedGraph", touched: Set[int], leaves: set[str], others: set[str]
 ) -> set[int]:
     """Without most of many readers of a leaf: by that alone, the same node has no difference."""
     if len(touched) <= _MOST:
@@ -121,7 +121,7 @@ def _without_crowds(
     return kept
 
 
-class _Side:
+class _TrimmedGraph:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = model.proto.graph
@@ -158,7 +158,7 @@ class _Side:
         read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
         return read | {value.name for value in self.graph.output}
 
-    def scope(self, needed: Set[str], outer: Set[str]) -> Scope:
+    def scope(self, needed: Set[str], outer: Set[str]) -> NamedGraph:
         """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
         proto = ModelProto()
         graph = proto.graph
@@ -174,4 +174,4 @@ class _Side:
         graph.initializer.extend(t for t in self.graph.initializer if t.name in wanted)
         made = {name for node in graph.node for name in node.output}
         graph.value_info.extend(v for v in self.graph.value_info if v.name in made)
-        return Scope.of(self.model.with_proto(proto), self.kept)
+        return NamedGraph.of(self.model.with_proto(proto), self.kept)

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence, Set
 from onnx import TensorProto
 
 from onnxsurgeon_lite.matching.diff.subjects import tensor_kind
-from onnxsurgeon_lite.matching.nodes import Scope
+from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model.storage.listing import fingerprint
 
 
 def left_over(
-    scopes: tuple[Scope, Scope], paired: dict[tuple[str, str], None]
+    scopes: tuple[NamedGraph, NamedGraph], paired: dict[tuple[str, str], None]
 ) -> Iterator[tuple[str, str]]:
     """Pairs of them: of one name; or without any reader and of one kind, those first that hold the same."""
     first, second = (scope.index.initializers for scope in scopes)
@@ -24,7 +24,7 @@ def left_over(
         yield from _alike(scopes, names, candidates.get(kind, []))
 
 
-def _by_kind(scope: Scope, names: Set[str]) -> dict[str, list[str]]:
+def _by_kind(scope: NamedGraph, names: Set[str]) -> dict[str, list[str]]:
     """Dtype and shape -> those that nothing reads, in the file's order."""
     found = defaultdict[str, list[str]](list)
     for name, tensor in scope.index.initializers.items():
@@ -34,7 +34,7 @@ def _by_kind(scope: Scope, names: Set[str]) -> dict[str, list[str]]:
 
 
 def _alike(
-    scopes: tuple[Scope, Scope], names: Sequence[str], others: Sequence[str]
+    scopes: tuple[NamedGraph, NamedGraph], names: Sequence[str], others: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Pairs of those that hold the same bytes, then of what is left, in order."""
     left, rest = list(names), dict.fromkeys(others)
@@ -53,7 +53,7 @@ def _alike(
     yield from zip(left, rest, strict=False)
 
 
-def _digest(scope: Scope, name: str) -> str:
+def _digest(scope: NamedGraph, name: str) -> str:
     """Equal for tensors that hold the same; of strings and sparse ones the same for all, which leaves their order."""
     tensor = scope.index.initializers[name]
     if not isinstance(tensor, TensorProto) or tensor.data_type == TensorProto.STRING:

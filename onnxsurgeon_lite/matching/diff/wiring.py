@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.matching.nodes import Alignment, Scope
+from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph
 
 _LOOKED_THROUGH = 256  # unpaired nodes: what is rewired across more of them is told by these nodes
 
@@ -91,5 +91,5 @@ class Wiring:
         return found
 
 
-def _holds(scope: Scope, name: str) -> bool:
+def _holds(scope: NamedGraph, name: str) -> bool:
     return not name or name in scope.index

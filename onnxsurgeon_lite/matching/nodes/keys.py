@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from onnxsurgeon_lite.matching.nodes.labels import Colours
+from onnxsurgeon_lite.matching.nodes.labels import Labels
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
@@ -12,7 +12,7 @@ Key = Callable[[int, int], Hashable]
 """(side, node) -> what two nodes must have in common to be paired."""
 
 
-def keys(colours: tuple[Colours, Colours]) -> tuple[Key, Key, Key, Key]:
+def keys(colours: tuple[Labels, Labels]) -> tuple[Key, Key, Key, Key]:
     """Alike in both directions, upwards, downwards, and the node itself."""
     both = [list(zip(side.up, side.down, strict=True)) for side in colours]
     return (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import call_key
-from onnxsurgeon_lite.matching.nodes.scope import Scope
+from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 
@@ -25,7 +25,7 @@ Leaves = dict[str, int]
 
 
 @dataclass
-class Colours:
+class Labels:
     """Per node: of itself and the constants it reads, of what it is computed from, of what is computed from it."""
 
     local: list[int]
@@ -34,7 +34,7 @@ class Colours:
 
 
 @dataclass
-class Coats:
+class InitialLabels:
     """What colours start from.
 
     Attributes:
@@ -49,7 +49,7 @@ class Coats:
 
 
 @dataclass
-class Palette:
+class Labeler:
     """Gives colours; one palette colours both graphs.
 
     Attributes:
@@ -68,25 +68,27 @@ class Palette:
         kind = (tensor.data_type, *tensor.dims)
         return self.colour((kind, self._contents(model, tensor)) if contents else kind)
 
-    def signatures(self, scope: Scope) -> list[int]:
+    def signatures(self, scope: NamedGraph) -> list[int]:
         """Per node, of operator and attributes; a body counts by what it computes."""
         return [self._signature(scope.model, node) for node in scope.index.nodes]
 
-    def outputs(self, scope: Scope) -> defaultdict[str, list[tuple[int, int]]]:
+    def outputs(self, scope: NamedGraph) -> defaultdict[str, list[tuple[int, int]]]:
         """The use that a graph makes of its outputs; by place where that tells them apart."""
         uses = defaultdict[str, list[tuple[int, int]]](list)
         for place, name in enumerate(scope.index.outputs):
             uses[name].append((-1, place if scope.positional else -1))
         return uses
 
-    def constants(self, scope: Scope, contents: bool) -> Leaves:
+    def constants(self, scope: NamedGraph, contents: bool) -> Leaves:
         """The colours of initializers."""
         return {
             name: self._constant(scope.model, tensor, contents)
             for name, tensor in scope.index.initializers.items()
         }
 
-    def paint(self, scope: Scope, nodes: Sequence[int], coats: Coats, constants: Leaves) -> Colours:
+    def paint(
+        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, constants: Leaves
+    ) -> Labels:
         """Colour some nodes of a scope, given in topological order, in O(nodes + edges)."""
         local = [0] * len(scope.reads)
         for node in nodes:
@@ -96,10 +98,10 @@ class Palette:
                 self.colour((coats.signatures[node], *read)) if read else coats.signatures[node]
             )
         up = self._upwards(scope, nodes, coats, constants)
-        return Colours(local, up, self._downwards(scope, nodes, coats, local))
+        return Labels(local, up, self._downwards(scope, nodes, coats, local))
 
     def _upwards(
-        self, scope: Scope, nodes: Sequence[int], coats: Coats, constants: Leaves
+        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, constants: Leaves
     ) -> list[int]:
         of_value = {"": self.colour("omitted"), **constants, **coats.sources}
         unknown = self.colour("from outside")
@@ -118,7 +120,7 @@ class Palette:
         return up
 
     def _downwards(
-        self, scope: Scope, nodes: Sequence[int], coats: Coats, local: list[int]
+        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, local: list[int]
     ) -> list[int]:
         uses = coats.uses
         captured = scope.captured
@@ -144,7 +146,7 @@ class Palette:
     def _attribute(self, model: Model, attribute: AttributeProto) -> int:
         if attribute.type in _GRAPHS:
             graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-            return self.colour(tuple(self._body(Scope.of_body(model, g, "")) for g in graphs))
+            return self.colour(tuple(self._body(NamedGraph.of_body(model, g, "")) for g in graphs))
         if attribute.type in _TENSORS:
             tensors = (
                 [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors
@@ -152,10 +154,10 @@ class Palette:
             return self.colour(tuple(self.tensor(model, tensor) for tensor in tensors))
         return self.colour(attribute.SerializeToString(deterministic=True))
 
-    def _body(self, scope: Scope) -> int:
+    def _body(self, scope: NamedGraph) -> int:
         ends = {name: self.colour(("input", i)) for i, name in enumerate(scope.index.inputs)}
         constants = self.constants(scope, contents=True)
-        coats = Coats(self.signatures(scope), ends, self.outputs(scope))
+        coats = InitialLabels(self.signatures(scope), ends, self.outputs(scope))
         colours = self.paint(scope, scope.index.order, coats, constants)
         made = sorted(zip(colours.up, colours.down, strict=True))
         return self.colour(("body", len(ends), *made))

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.matching.nodes.keys import Key, common, groups, keys, unique
-from onnxsurgeon_lite.matching.nodes.labels import Coats, Colours, Leaves, Palette
-from onnxsurgeon_lite.matching.nodes.scope import Scope
+from onnxsurgeon_lite.matching.nodes.labels import InitialLabels, Labeler, Labels, Leaves
+from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Alignment:
         values: the same for the names of values; initializers, which no node makes, are not among them.
     """
 
-    first: Scope
-    second: Scope
+    first: NamedGraph
+    second: NamedGraph
     nodes: dict[int, int] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
 
@@ -42,8 +42,8 @@ class Alignment:
 
 
 def align(
-    first: Scope,
-    second: Scope,
+    first: NamedGraph,
+    second: NamedGraph,
     outside: Mapping[str, str] | None = None,
     known: Iterable[tuple[int, int]] = (),
 ) -> Alignment:
@@ -68,7 +68,7 @@ class _Matcher:
     def __init__(self, result: Alignment) -> None:
         self.result = result
         self.sides = (result.first, result.second)
-        self.palette = Palette(result.first.model.files.keys() & result.second.model.files.keys())
+        self.palette = Labeler(result.first.model.files.keys() & result.second.model.files.keys())
         self.signatures = [self.palette.signatures(side) for side in self.sides]
         self.ends: tuple[Leaves, Leaves] = ({}, {})
         self.free = [dict.fromkeys(range(len(side.reads))) for side in self.sides]
@@ -143,20 +143,20 @@ class _Matcher:
                 self._pair_end(name, other, f"renamed end {name}")
                 del self.free_inputs[0][name], self.free_inputs[1][other]
 
-    def _paint_whole(self) -> tuple[Colours, Colours]:
+    def _paint_whole(self) -> tuple[Labels, Labels]:
         """Contents of constants included."""
         first, second = (
             self.palette.paint(
                 side,
                 side.index.order,
-                Coats(signatures, ends, self.palette.outputs(side)),
+                InitialLabels(signatures, ends, self.palette.outputs(side)),
                 self.palette.constants(side, contents=True),
             )
             for side, signatures, ends in zip(self.sides, self.signatures, self.ends, strict=True)
         )
         return first, second
 
-    def _paint_rest(self) -> tuple[Colours, Colours]:
+    def _paint_rest(self) -> tuple[Labels, Labels]:
         """The nodes that are left, as seen from those that are paired; constants by dtype and shape alone."""
         numbers = [
             {a: number for number, a in enumerate(self.result.nodes)},
@@ -176,7 +176,7 @@ class _Matcher:
                         if user in numbers[i]
                         for slot in slots
                     ]
-            coats = Coats(self.signatures[i], {**self.ends[i], **values[i]}, uses)
+            coats = InitialLabels(self.signatures[i], {**self.ends[i], **values[i]}, uses)
             nodes = [node for node in side.index.order if node in self.free[i]]
             constants = self.palette.constants(side, contents=False)
             rest.append(self.palette.paint(side, nodes, coats, constants))

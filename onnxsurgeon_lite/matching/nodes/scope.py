@@ -12,7 +12,7 @@ from onnxsurgeon_lite.model import Model
 
 
 @dataclass
-class Scope:
+class NamedGraph:
     """One graph of a model, its nodes' names looked up once.
 
     Attributes:
@@ -34,7 +34,7 @@ class Scope:
         self.makes = [list(node.output) for node in self.index.nodes]
 
     @classmethod
-    def of(cls, model: Model, positions: Sequence[int] | None = None) -> "Scope":
+    def of(cls, model: Model, positions: Sequence[int] | None = None) -> "NamedGraph":
         """The main graph, or what is left of it.
 
         Raises:
@@ -43,14 +43,14 @@ class Scope:
         return cls(GraphIndex.of(model), positions=positions)
 
     @classmethod
-    def of_body(cls, model: Model, graph: GraphProto, path: str) -> "Scope":
+    def of_body(cls, model: Model, graph: GraphProto, path: str) -> "NamedGraph":
         """A subgraph."""
         proto = ModelProto()
         proto.graph.CopyFrom(graph)
         return cls(GraphIndex.of(model.with_proto(proto)), path, positional=True)
 
     @classmethod
-    def of_function(cls, model: Model, function: FunctionProto) -> "Scope":
+    def of_function(cls, model: Model, function: FunctionProto) -> "NamedGraph":
         """The body of a function."""
         proto = ModelProto()
         proto.graph.node.extend(function.node)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.contents import agreeing
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.matching.values.renumbered import moved, renumbered
@@ -50,7 +50,7 @@ class Board:
         self.a, self.b = a, b
         self.pairs: dict[str, Pair] = {}
         self.taken: dict[str, str] = {}
-        self.modules = {path for f in b.facts.values() for path in Origin(f.scope).around()}
+        self.modules = {path for f in b.facts.values() for path in Provenance(f.scope).around()}
         self._way = _wrapper(a, b)
         self._moves: dict[str, str] = {}
         self._moves = renumbered(a.facts.values(), b.facts.values(), self.scope_of_a)
@@ -89,7 +89,7 @@ class Board:
 
     def lost(self, fact: Fact) -> str:
         """The outermost module around a value of side a that side b has not; '' where it has all."""
-        around = Origin(self.scope_of_a(fact)).around() if self.modules else ()
+        around = Provenance(self.scope_of_a(fact)).around() if self.modules else ()
         return next((path for path in around if path not in self.modules), "")
 
     def relation(self, a: Fact, b: Fact) -> int:

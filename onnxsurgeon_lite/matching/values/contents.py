@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
-from onnxsurgeon_lite.matching.values.signatures import Pairs, Stack, transposition
+from onnxsurgeon_lite.matching.values.signatures import Pairs, SignatureStack, transposition
 from onnxsurgeon_lite.tensors.signature import Signature
 
 _MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
@@ -68,7 +68,9 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
     if not others:
         return
     others = sorted(others, key=lambda pair: (pair[1].norm, pair[0].rank))
-    for pairs in _near(Stack([s for _, s in ones]), Stack([s for _, s in others])):
+    for pairs in _near(
+        SignatureStack([s for _, s in ones]), SignatureStack([s for _, s in others])
+    ):
         sums = pairs.sums_distances()
         close = sums <= pairs.tolerances()
         pairs, sums = pairs.among(close), sums[close]
@@ -85,7 +87,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
                 yield _ROUNDING, Candidate(a, b, axes)
 
 
-def _near(ones: Stack, others: Stack) -> Iterator[Pairs]:
+def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
     """Those whose norms are near, some at a time; the others are in the order of their norms."""
     slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
     starts = np.searchsorted(others.norms, ones.norms - slack, "left")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
-from onnxsurgeon_lite.graph.bodies import Inside
+from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import load_map, renamed, static_shapes
@@ -64,7 +64,7 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     What PyTorch's modules returned has their paths for names, of which a model may have some by chance.
     """
     names = [name for name, entry in references.entries.items() if not entry.is_input]
-    computed = [name for name in names if not Inside.of(name)]
+    computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
         return False  # inner values alone: their names are ids, of no use in another model
     common = [name for name in computed if name in index.producer]

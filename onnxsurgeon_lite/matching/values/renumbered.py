@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from onnxsurgeon_lite.graph.scopes import Origin
+from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.facts import Fact
 
 _Items = Mapping[int, set[str]]
@@ -35,7 +35,7 @@ def renumbered(
 
 def moved(path: str, moves: Mapping[str, str]) -> str:
     """A module path behind the moves of the modules around it, the innermost first."""
-    for around in reversed(Origin(path).around() if moves else []):
+    for around in reversed(Provenance(path).around() if moves else []):
         if around in moves:
             return moves[around] + path[len(around) :]
     return path
@@ -47,7 +47,7 @@ def _lists(
     """List -> its items."""
     found: dict[str, dict[int, set[str]]] = defaultdict(dict)
     for fact in facts:
-        for path in Origin(scope_of(fact)).around() if fact.known else ():
+        for path in Provenance(scope_of(fact)).around() if fact.known else ():
             parent, _, number = path.rpartition(".")
             if number.isdecimal():
                 found[parent].setdefault(int(number), set()).update(fact.weights)

@@ -15,7 +15,7 @@ _TOLERANCE, _HALF_TOLERANCE = 1e-3, 2e-2
 Places = NDArray[np.intp]
 
 
-class Stack:
+class SignatureStack:
     """Signatures of tensors of one size, to be held against others all at once."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
@@ -35,8 +35,8 @@ class Stack:
 class Pairs:
     """Places in two stacks whose signatures are held against each other, one by one."""
 
-    ones: Stack
-    others: Stack
+    ones: SignatureStack
+    others: SignatureStack
     rows: Places
     columns: Places
 

@@ -74,10 +74,10 @@ def compare_weights(
     Raises:
         ReferenceSetError: the checkpoint has nothing of the model.
     """
-    return _Search(index, checkpoint, tolerance, progress).run()
+    return _WeightSearch(index, checkpoint, tolerance, progress).run()
 
 
-class _Search:
+class _WeightSearch:
     def __init__(
         self,
         index: GraphIndex,

@@ -103,7 +103,7 @@ def unstrip(
     """
     result = stripped.copy()
     result.files.update(original.files)
-    weights = _Weights(original)
+    weights = _OriginalWeights(original)
     restored = 0
     for tensor in walk.tensors(result.proto):
         marks = [entry for entry in tensor.metadata_props if entry.key == MARK]
@@ -119,7 +119,7 @@ def unstrip(
     return save(result, path, movable(result), force=force, dry_run=dry_run)
 
 
-class _Weights:
+class _OriginalWeights:
     """The tensors of the original, by what they hold; read when something of their kind is looked for."""
 
     def __init__(self, original: Model) -> None:

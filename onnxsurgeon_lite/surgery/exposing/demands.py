@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, Inside, iterations_of
+from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, InnerGraph, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 
 
 @dataclass
-class Wanted:
+class Demand:
     """What is wanted of one graph.
 
     Attributes:
@@ -21,7 +21,7 @@ class Wanted:
     path: str = ""
     kinds: tuple[str, ...] = ()
     values: list[str] = field(default_factory=list)
-    inside: dict[int, dict[str, "Wanted"]] = field(default_factory=dict)
+    inside: dict[int, dict[str, "Demand"]] = field(default_factory=dict)
 
     def add(self, name: str) -> str:
         """Want one value more; returns its name without iterations.
@@ -29,7 +29,7 @@ class Wanted:
         Raises:
             UnknownNameError: there is no such body, or no such value in it.
         """
-        inside = None if name in self.index else Inside.of(name)
+        inside = None if name in self.index else BodyName.of(name)
         if inside is None:
             value = name if name in self.index or not self.path else iterations_of(name)[0]
             self.index.require(value)
@@ -41,11 +41,11 @@ class Wanted:
             found[inside.body] = self._body(inside)
         return f"{inside.path}/{found[inside.body].add(inside.rest)}"
 
-    def _body(self, inside: Inside) -> "Wanted":
+    def _body(self, inside: BodyName) -> "Demand":
         inner = InnerGraph.of(self.index, inside.position, inside.body)
         op_type = self.index.nodes[inside.position].op_type
         kinds = self.kinds if inside.body == FUNCTION else (*self.kinds, op_type)
-        return Wanted(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
+        return Demand(inner.index, f"{self.path}/{inside.path}".lstrip("/"), kinds)
 
     @property
     def opset(self) -> int:

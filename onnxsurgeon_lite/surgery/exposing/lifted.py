@@ -7,14 +7,14 @@ from dataclasses import replace
 from onnx import FunctionProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.bodies import FUNCTION, Inside, bound_nodes, function_of, inner_values
+from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
-from onnxsurgeon_lite.surgery.exposing.demands import Wanted
+from onnxsurgeon_lite.surgery.exposing.demands import Demand
 from onnxsurgeon_lite.surgery.exposing.reading import Lifted
 from onnxsurgeon_lite.surgery.exposing.scans import Stacked, to_loop
-from onnxsurgeon_lite.surgery.exposing.wires import Nodes, Wire, element_type, is_sequence
+from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, Wire, element_type, is_sequence
 
 _KINDS = ("If", "Loop", "Scan")
 _OPSET = 13  # the first whose If and Loop pass sequences; Identity does from the next one on
@@ -29,7 +29,7 @@ def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
     """
     if not names:
         return Lifted(index.model.copy())
-    root = Wanted(index)
+    root = Demand(index)
     places = {name: root.add(name) for name in names}
     for _, why in _obstacles(root):
         if why is not None:
@@ -48,7 +48,7 @@ def liftable(
 
     Those that nodes produce: what a body is given comes from elsewhere.
     """
-    root = Wanted(index)
+    root = Demand(index)
     for name in inner_values(index, positions):
         root.add(name)
     found = dict(_obstacles(root))
@@ -58,16 +58,16 @@ def liftable(
 
 def known(index: GraphIndex, names: Iterable[str]) -> dict[str, str]:
     """Those of some names that are inner values of the graph -> the same without iterations."""
-    root = Wanted(index)
+    root = Demand(index)
     found = {}
     for name in names:
-        if name not in index and Inside.of(name):
+        if name not in index and BodyName.of(name):
             with suppress(UnknownNameError):
                 found[name] = root.add(name)
     return found
 
 
-def _obstacles(root: Wanted) -> Iterator[tuple[str, EditError | None]]:
+def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
     """Every wanted inner value, and why it cannot be lifted out, if it cannot."""
     pending = [root]
     while pending:
@@ -77,7 +77,7 @@ def _obstacles(root: Wanted) -> Iterator[tuple[str, EditError | None]]:
             yield f"{wanted.path}/{value}", _obstacle(wanted, value)
 
 
-def _obstacle(wanted: Wanted, value: str) -> EditError | None:
+def _obstacle(wanted: Demand, value: str) -> EditError | None:
     """Why a value of a body cannot be lifted out, if it cannot."""
     name = f"{wanted.path}/{value}"
     other = next((kind for kind in wanted.kinds if kind not in _KINDS), None)
@@ -110,13 +110,13 @@ class _Lifter:
             )
         self.operators = {(function.domain, function.name) for function in proto.functions}
 
-    def graph(self, wanted: Wanted, nodes: MutableSequence[NodeProto]) -> list[Wire]:
+    def graph(self, wanted: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
         """Bring what is wanted of the bodies in a graph into that graph."""
         found: list[Wire] = []
-        around: dict[int, tuple[Nodes, Nodes]] = {}
+        around: dict[int, tuple[NewNodes, NewNodes]] = {}
         for position, bodies in wanted.inside.items():
             node = nodes[position]
-            around[position] = Nodes(self.taken), Nodes(self.taken)
+            around[position] = NewNodes(self.taken), NewNodes(self.taken)
             if FUNCTION in bodies:
                 wires = self._out_of_call(wanted, node, bodies[FUNCTION])
             elif node.op_type == "If":
@@ -131,7 +131,7 @@ class _Lifter:
                     nodes.insert(place, made)
         return found
 
-    def _body(self, wanted: Wanted, nodes: MutableSequence[NodeProto], own: Nodes) -> list[Wire]:
+    def _body(self, wanted: Demand, nodes: MutableSequence[NodeProto], own: NewNodes) -> list[Wire]:
         """What is wanted of a body and of those in it."""
         found = self.graph(wanted, nodes)
         kinds = {value: wanted.index.type_of(value) for value in wanted.values}
@@ -153,22 +153,22 @@ class _Lifter:
             found.append(wire)
         return found
 
-    def _outside(self, wanted: Wanted, wire: Wire) -> str:
+    def _outside(self, wanted: Demand, wire: Wire) -> str:
         """What a wire is called in the graph around a body."""
         return fresh(f"{wire.key}.out", self.taken) if wanted.path else wire.key
 
     def _out_of_if(
-        self, wanted: Wanted, node: NodeProto, bodies: Mapping[str, Wanted]
+        self, wanted: Demand, node: NodeProto, bodies: Mapping[str, Demand]
     ) -> list[Wire]:
         """A branch gives what it has, the other one nothing."""
         branches = dict(walk.bodies(node))
         found = []
         for body, inner in bodies.items():
-            own = Nodes(self.taken)
+            own = NewNodes(self.taken)
             for wire in self._body(inner, branches[body].node, own):
                 outside = wire.carried(self._outside(wanted, wire))
                 for name, branch in branches.items():
-                    new = own if name == body else Nodes(self.taken)
+                    new = own if name == body else NewNodes(self.taken)
                     given = new.once(wire) if name == body else new.nothing(wire)
                     branch.output.append(outside.declared(given))
                     if new is not own:
@@ -179,11 +179,11 @@ class _Lifter:
         return found
 
     def _out_of_loop(
-        self, wanted: Wanted, node: NodeProto, inner: Wanted, before: Nodes, after: Nodes
+        self, wanted: Demand, node: NodeProto, inner: Demand, before: NewNodes, after: NewNodes
     ) -> list[Wire]:
         """A state that each iteration appends to; states come before what the Loop stacks."""
         graph = dict(walk.bodies(node))["body"]
-        own = Nodes(self.taken)
+        own = NewNodes(self.taken)
         wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
         if node.op_type == "Scan":
             names, stacked = to_loop(node, graph, before, after)
@@ -221,7 +221,7 @@ class _Lifter:
             )
         return wire
 
-    def _out_of_call(self, wanted: Wanted, node: NodeProto, inner: Wanted) -> list[Wire]:
+    def _out_of_call(self, wanted: Demand, node: NodeProto, inner: Demand) -> list[Wire]:
         """A copy of the function for this call, with further outputs."""
         original = function_of(wanted.index, node)
         assert original is not None
@@ -234,7 +234,7 @@ class _Lifter:
         function.node.extend(bound_nodes(original, node))
         if all(opset.domain for opset in function.opset_import):
             function.opset_import.add(version=max(inner.opset, _OPSET))
-        own = Nodes(self.taken)
+        own = NewNodes(self.taken)
         wires = self._body(inner, function.node, own)
         self._complete(node, len(function.output))
         found = []

@@ -8,7 +8,7 @@ import numpy as np
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.exposing.wires import Wire
-from onnxsurgeon_lite.tensors.dtypes import Array, Value
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Lifted:
             found += filter(None, needed)
         return list(dict.fromkeys(found))
 
-    def read(self, sources: Iterable[tuple[str, Value]]) -> Iterator[tuple[str, Value]]:
+    def read(self, sources: Iterable[tuple[str, RunValue]]) -> Iterator[tuple[str, RunValue]]:
         """What a run gave for `sources`, under the names that were asked for.
 
         An inner value comes once for each time that it was computed: `q[0]`, `q[1]`; None where it was not.
         """
         wires = {wire.key: wire for wire in self.wires}
-        tables: dict[str, Value] = {}
+        tables: dict[str, RunValue] = {}
         for key, value in sources:
             if key not in wires:
                 yield key, value
@@ -51,15 +51,15 @@ class Lifted:
 
 
 def _records(
-    name: str, wire: Wire, value: Value, tables: Mapping[str, Value]
-) -> list[tuple[str, Value]]:
+    name: str, wire: Wire, value: RunValue, tables: Mapping[str, RunValue]
+) -> list[tuple[str, RunValue]]:
     """Each time that a value was computed, or those of the iterations that the name has."""
     if not wire.many or not isinstance(value, list):
         return [(wire.place, value)]
     tensors = list(map(wire.narrowed, value))
     counted = [(number,) if wire.loops else () for number in range(len(tensors))]
     rows = _rows(tables[wire.table]) if wire.table else counted
-    found: list[tuple[tuple[int, ...], Value]] = list(zip(rows, tensors, strict=False))
+    found: list[tuple[tuple[int, ...], RunValue]] = list(zip(rows, tensors, strict=False))
     if wire.elements:
         lists: dict[tuple[int, ...], list[Array]] = {row: [] for row in rows}
         for (*row, _), tensor in zip(_rows(tables[wire.elements]), tensors, strict=True):
@@ -69,5 +69,5 @@ def _records(
     return [(at(wire.place, row), got) for row, got in found if row[: len(only)] == only]
 
 
-def _rows(table: Value) -> list[tuple[int, ...]]:
+def _rows(table: RunValue) -> list[tuple[int, ...]]:
     return list(map(tuple, table.tolist())) if isinstance(table, np.ndarray) else []

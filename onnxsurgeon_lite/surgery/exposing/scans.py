@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
-from onnxsurgeon_lite.surgery.exposing.wires import Nodes, condition, loop_inputs
+from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
 _INT64_MIN = -(2**63)
 
@@ -19,7 +19,7 @@ class Stacked:
     axis: int
     back: int
 
-    def add(self, after: Nodes, collected: str) -> None:
+    def add(self, after: NewNodes, collected: str) -> None:
         """Stack what was collected: a sequence, or a tensor that is stacked along dimension 0."""
         if self.axis:
             new = {"axis": self.axis, "new_axis": 1}
@@ -32,7 +32,7 @@ class Stacked:
 
 
 def to_loop(
-    node: NodeProto, graph: GraphProto, before: Nodes, after: Nodes
+    node: NodeProto, graph: GraphProto, before: NewNodes, after: NewNodes
 ) -> tuple[dict[str, str], list[Stacked]]:
     """Make a Scan a Loop, in place, with new nodes before and after it.
 
@@ -43,7 +43,7 @@ def to_loop(
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     scanned = given["num_scan_inputs"]
     states = len(node.input) - scanned
-    taken, inner = before.taken, Nodes(before.taken)
+    taken, inner = before.taken, NewNodes(before.taken)
 
     # the body may have a value of a source's name: it reads the source under another one
     sources = [before.add("Identity", [name], f"{name}.scanned") for name in node.input[states:]]
@@ -80,7 +80,7 @@ def to_loop(
 
 
 def _take_stacked(
-    node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: Nodes
+    node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: NewNodes
 ) -> list[Stacked]:
     """Have outputs stacked as a Loop does, and turned round after it; those along another dimension are taken away."""
     left: list[Stacked] = []

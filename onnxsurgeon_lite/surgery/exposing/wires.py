@@ -85,7 +85,7 @@ class Wire:
         return info
 
 
-class Nodes:
+class NewNodes:
     """New nodes of one graph, in the order they were made; their values have names that nothing else has."""
 
     def __init__(self, taken: set[str]) -> None:
@@ -158,7 +158,7 @@ class Nodes:
 
     def _append_all(self, wire: Wire) -> GraphProto:
         """The body of a Loop over a sequence, which appends its tensors to a state."""
-        inner = Nodes(self.taken)
+        inner = NewNodes(self.taken)
         names = (fresh(f"{wire.key}.{what}", self.taken) for what in ("place", "going", "state"))
         place, going, state = names
         on = inner.add("Identity", [going], f"{wire.key}.on")

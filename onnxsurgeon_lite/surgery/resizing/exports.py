@@ -14,11 +14,11 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
 from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product
-from onnxsurgeon_lite.surgery.resizing.visit import Told
+from onnxsurgeon_lite.surgery.resizing.visit import Hints
 from onnxsurgeon_lite.tensors import dtypes
 
 
-def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Told:
+def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints:
     """What the small integer operands of the first model are at each trial, where the second has others.
 
     Raises:
@@ -38,7 +38,7 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Told:
             "the exports have the same sizes where they are to change",
             "export the second at another size",
         )
-    told: Told = {}
+    told: Hints = {}
     for position, (node, other) in enumerate(zip(one.nodes, two.nodes, strict=True)):
         for slot in range(min(len(node.input), len(other.input))):
             numbers, others = _numbers(one, node.input[slot]), _numbers(two, other.input[slot])

@@ -41,7 +41,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Scope, Symbol
 from onnxsurgeon_lite.surgery.resizing.rules import RULES
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
-from onnxsurgeon_lite.surgery.resizing.visit import Again, Context, Told, Visit, Wanted
+from onnxsurgeon_lite.surgery.resizing.visit import Again, Demands, Hints, TraceContext, Visit
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOST_ROUNDS = 1000
@@ -56,7 +56,7 @@ class Called(Exception):
         self.function = function
 
 
-def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> Plan:
+def trace(model: Model, symbols: Sequence[Symbol], told: Hints | None = None) -> Plan:
     """Follow the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
@@ -68,7 +68,7 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Told | None = None) -> 
         Called: something in a function must change.
     """
     check_functions(model.proto)
-    wanted: Wanted = {}
+    wanted: Demands = {}
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
         tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
@@ -85,8 +85,8 @@ class _Tracer:
         self,
         model: Model,
         symbols: list[Symbol],
-        wanted: Wanted,
-        told: Told,
+        wanted: Demands,
+        told: Hints,
         inference: Inference,
     ) -> None:
         self.model = model
@@ -101,7 +101,7 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
             self.with_bodies["Scan"] = self._scan
-        self.context = Context(model, self.trials, Plan(symbols), wanted, told, inference)
+        self.context = TraceContext(model, self.trials, Plan(symbols), wanted, told, inference)
 
     def main(self) -> None:
         """Trace the main graph, and the bodies that it holds."""

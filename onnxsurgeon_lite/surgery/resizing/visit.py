@@ -20,10 +20,10 @@ from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, constant, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-Wanted = dict[tuple[str, str], dict[int, Size]]
+Demands = dict[tuple[str, str], dict[int, Size]]
 """(path of the graph, value) -> axis -> the size that a consumer needs."""
 
-Told = dict[tuple[int, int], list[Size] | ShapeError]
+Hints = dict[tuple[int, int], list[Size] | ShapeError]
 """(node of the main graph, slot) -> the elements of the operand, or why they are not known."""
 
 _CARRIED = ("Identity", "Cast")
@@ -35,14 +35,14 @@ class Again(Exception):
 
 
 @dataclass
-class Context:
+class TraceContext:
     """What all nodes of one trace share."""
 
     model: Model
     trials: int
     plan: Plan
-    wanted: Wanted
-    told: Told
+    wanted: Demands
+    told: Hints
     inference: Inference
 
 
@@ -50,7 +50,7 @@ class Context:
 class Visit:
     """One node, with what it reads; rules of operators that hold sizes repair it before its outputs are inferred."""
 
-    context: Context
+    context: TraceContext
     scope: Scope
     position: int
     node: NodeProto
