@@ -270,8 +270,8 @@ def rank(
         from onnxsurgeon_lite.debug import rank as ranking
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.model import load
-        from onnxsurgeon_lite.report import bisection as numbers
         from onnxsurgeon_lite.report import json as data
+        from onnxsurgeon_lite.report import ranking as numbers
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.session import Runtime
 

@@ -152,7 +152,7 @@ def _agrees(
     """Whether both compute the same; what does not is shown."""
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.verify import verify
-    from onnxsurgeon_lite.report import bisection, plain
+    from onnxsurgeon_lite.report import metrics, plain
     from onnxsurgeon_lite.runtime.feeds import given_or_made
 
     index = GraphIndex.of(original)
@@ -160,7 +160,7 @@ def _agrees(
     plain.show_notes(f"made {line}" for line in made)
     result = verify(index, GraphIndex.of(edited), feeds, runtime)
     if not result.match:
-        bisection.show_comparison(result)
+        metrics.show_comparison(result)
         plain.show_notes(["the outputs differ: nothing was written"])
         return False
     plain.out(f"verified: {len(result.compared)} outputs agree")

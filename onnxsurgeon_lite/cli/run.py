@@ -68,9 +68,9 @@ def run(
     if json:
         data.show_json({"feeds": made, "values": summary})
     else:
-        from onnxsurgeon_lite.report import bisection
+        from onnxsurgeon_lite.report import metrics
 
-        bisection.show_statistics(summary)
+        metrics.show_statistics(summary)
 
 
 def record(
@@ -184,8 +184,8 @@ def compare(
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
     from onnxsurgeon_lite.matching.sets import compare_model, compare_sets
-    from onnxsurgeon_lite.report import bisection, plain
     from onnxsurgeon_lite.report import json as data
+    from onnxsurgeon_lite.report import metrics, plain
     from onnxsurgeon_lite.tensors.references import open_references
 
     allowed = options.tolerance(rtol, atol)
@@ -207,6 +207,6 @@ def compare(
                 result = compare_model(index, stored, given, runtime, allowed)
     else:
         result = compare_sets(open_references(actual), open_references(reference), allowed)
-    (data.show_json if json else bisection.show_comparison)(result)
+    (data.show_json if json else metrics.show_comparison)(result)
     if not result.match:
         raise typer.Exit(MISMATCH)

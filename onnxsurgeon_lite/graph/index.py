@@ -27,6 +27,7 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
+from onnxsurgeon_lite.graph.text import described
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.wire import mentioning
 
@@ -356,12 +357,7 @@ class GraphIndex:
 
     def describe(self, position: int, path: str = "") -> str:
         """A node as a message shows it: its operator, its name where it has one, its id; `@12/body/` is a path."""
-        node, node_id = self.nodes[position], f"{path}@{position}"
-        return (
-            f"{node.op_type} {node.name!r} ({node_id})"
-            if node.name
-            else f"{node.op_type} {node_id}"
-        )
+        return described(self.nodes[position], f"{path}@{position}")
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """The nodes that the values depend on, not looking past the values in `stop`."""

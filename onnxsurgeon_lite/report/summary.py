@@ -6,7 +6,7 @@ from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out
+from onnxsurgeon_lite.report.plain import out, say
 from onnxsurgeon_lite.report.tables import show_table
 
 _OPS_SHOWN = 12
@@ -37,7 +37,8 @@ def show_summary(summary: ModelSummary) -> None:
     top = list(summary.ops.items())[:_OPS_SHOWN]
     rest = len(summary.ops) - len(top)
     more = f", and {rest} more (--ops)" if rest > 0 else ""
-    out("\nops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
+    out("")
+    say("ops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
 
 
 def show_ops(summary: ModelSummary) -> None:
@@ -118,7 +119,7 @@ def _show_facts(facts: Mapping[str, str]) -> None:
     given: Iterable[tuple[str, str]] = [(key, text) for key, text in facts.items() if text]
     width = max(len(key) for key, _ in given)
     for key, text in given:
-        out(f"{shown(key):<{width}}  {shown(text)}")
+        say(f"{shown(key):<{width}}  {shown(text)}", indent=width + 2)
 
 
 def _plus(count: int, what: str) -> str:

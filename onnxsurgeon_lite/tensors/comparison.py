@@ -90,6 +90,7 @@ class Comparison:
         match: every element within its tolerance, non-finite ones at the same places.
         reason: why not: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
         exceeding: elements over their tolerance, of `elements`.
+        allowed: what the element may be off by that exceeds its tolerance most; in a match, the one that is off most.
         max_abs, max_rel, rmse: over the positions where both are finite, in the value's unit (max_rel: a ratio).
         cosine: of the two as vectors. sqnr_db: signal to error power in decibels.
         ulp: the largest distance in units in the last place of the actual's dtype; None where it has none.
@@ -104,6 +105,7 @@ class Comparison:
     reason: str = ""
     elements: int = 0
     exceeding: int = 0
+    allowed: float = 0.0
     max_abs: float = 0.0
     max_rel: float = 0.0
     rmse: float = 0.0
@@ -115,6 +117,11 @@ class Comparison:
     non_finite: tuple[int, ...] | None = None
     worst: Worst | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def share_over(self) -> float:
+        """The share of the elements that exceed their tolerance, 0 to 1."""
+        return self.exceeding / self.elements if self.elements else 0.0
 
 
 def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
@@ -222,6 +229,7 @@ class _Sums:
     finite: int = 0
     worst_excess: float = -np.inf
     worst_at: int = -1
+    largest_size: float = 0.0
     first_non_finite: int = -1
     counts: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
@@ -242,6 +250,7 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
         result.non_finite = _index(sums.first_non_finite, actual.shape)
     result.match = not result.exceeding
     if result.match:
+        result.allowed = atol + result.tolerance.rtol * sums.largest_size
         return
     result.reason = "non-finite" if result.non_finite is not None else "values"
     if sums.worst_excess > 0:
@@ -250,6 +259,7 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
         allowed = atol + result.tolerance.rtol * size
         index = _index(sums.worst_at, actual.shape)
         result.worst = Worst(index, _shown(a), _shown(r), float(difference), float(allowed))
+        result.allowed = result.worst.allowed
         result.max_abs = max(result.max_abs, float(difference))
 
 
@@ -283,7 +293,9 @@ def _add_block(
     top = int(excess.argmax())
     if excess[top] > sums.worst_excess:
         sums.worst_excess, sums.worst_at = float(excess[top]), start + top
-    result.max_abs = max(result.max_abs, float(error.max()))
+    largest = int(error.argmax())
+    if not start or error[largest] > result.max_abs:
+        result.max_abs, sums.largest_size = float(error[largest]), float(size[largest])
     relative = np.divide(error, size, out=np.zeros_like(error), where=size > 0)
     result.max_rel = max(result.max_rel, float(relative.max()))
     sums.finite += int(finite.sum())

@@ -410,7 +410,7 @@ class _Bisection:
         node = examiner.culprit(found.bad, found.region)
         with Float64(observer) as float64:
             examiner.explain(node, float64)
-        node.covers, node.healed = culprit.covers, culprit.healed
+        node.covers, node.nodes, node.healed = culprit.covers, culprit.nodes, culprit.healed
         self._count(walk)
         observer.forget(list(observer.kept))
         return node

@@ -29,6 +29,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import make_folder, open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -227,18 +228,19 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         f"- looked at: as {result.look}" if result.look != "node" else "- looked at: node by node",
         f"- versions: {versions}",
         "",
-        "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
+        "|---" * (4 + len(METRICS)) + "|",
     ]
     for value in culprit.values:
         c, own = value.comparison, value.introduced
         cells = [value.role, _code(value.name)]
         if c is None:
-            cells += ["no reference", "", "", "", "", ""]
+            cells += ["no reference"]
         else:
-            numbers = (f"{c.max_abs:.6g}", f"{c.max_rel:.6g}", f"{c.sqnr_db:.4g}")
-            cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
-            cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
+            cells += ["yes" if c.match else f"no ({c.reason})", *texts(c, every=True)]
+            cells += [""] * (3 + len(METRICS) - len(cells))
+            cells += [] if own is None else [texts(own)[0]]
+        cells += [""] * (4 + len(METRICS) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
     said = "shows it" if made.shows else "compares it"
     in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"

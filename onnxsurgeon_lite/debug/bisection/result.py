@@ -1,8 +1,9 @@
 """What a bisection found, as data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -32,7 +33,7 @@ Verdict = Literal[
     "gradual",
     "crash",
 ]
-"""Why values differ, in the order of triage: where two hold, the earlier one leads. The README has a paragraph each."""
+"""Why values differ, in the order of triage: where two hold, the earlier one leads. No other place orders them."""
 
 HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 """Verdicts that clear a node."""
@@ -47,6 +48,11 @@ class Finding:
 
     verdict: Verdict
     because: str
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings in the order of triage."""
+    return sorted(findings, key=lambda finding: get_args(Verdict).index(finding.verdict))
 
 
 @dataclass
@@ -81,6 +87,7 @@ class Culprit:
         evaluated: how the region was evaluated in float64, '' where it was not.
         healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
         covers: original node ids, where the region is one of the runtime's optimised graph.
+        nodes: id -> operator and name, of `covers` where there are some, else of `region`.
         lacking: references between its inputs and `value` that the model has no value for: a node may be missing.
         inside: of a node with bodies, the culprits in the body that runs wrong first: in a loop, at its first wrong
             iteration. Their names are as seen from outside: `@12/body/@3`, `@12/body/q[5]`.
@@ -102,6 +109,7 @@ class Culprit:
     evaluated: str = ""
     healed: float | None = None
     covers: list[str] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
     inside: "list[Culprit]" = field(default_factory=list)
 
