@@ -318,7 +318,10 @@ class _Bisection:
         with Float64(walk.observer) as float64:
             for number, wave in enumerate(waves):
                 found = [examiner.culprit(origin.bad, origin.region) for origin in wave]
-                found = [culprit for culprit in found if culprit.id not in seen]
+                one_each = {
+                    culprit.id: culprit for culprit in reversed(found)
+                }  # a node may have two outputs
+                found = [c for c in found if c.id not in seen and one_each[c.id] is c]
                 for culprit in found:
                     seen.add(culprit.id)
                     examiner.explain(culprit, float64)
