@@ -203,8 +203,8 @@ def compare(
             how = options.runtime_options(opt, provider, 0, timeout, ops_library, lean=True)
             with Runtime(how, child) as runtime:
                 stored = aligned(stored, index, given, runtime, mapping)
-                plain.show_notes(stored.notes)
                 result = compare_model(index, stored, given, runtime, allowed)
+                plain.show_notes(result.notes)
     else:
         result = compare_sets(open_references(actual), open_references(reference), allowed)
     (data.show_json if json else metrics.show_comparison)(result)

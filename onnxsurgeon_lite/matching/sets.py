@@ -22,6 +22,7 @@ class SetComparison:
     """What comparing two sets gave: by name where both have it, and the names that only one has.
 
     Attributes:
+        notes: what a reader should know; of modules that the model lacks only where something mismatches.
         places: the module, its class and the source line of a compared value, where they are known.
     """
 
@@ -29,6 +30,7 @@ class SetComparison:
     only_actual: list[str] = field(default_factory=list)
     only_reference: list[str] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def match(self) -> bool:
@@ -97,6 +99,7 @@ def compare_model(
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]
+    result.notes = [*reference.notes, *(() if result.match else reference.doubts)]
     return result
 
 

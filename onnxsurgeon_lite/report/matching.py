@@ -8,7 +8,7 @@ from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import say, show_notes
+from onnxsurgeon_lite.report.plain import say
 from onnxsurgeon_lite.report.tables import show_table
 
 _SHOWN = 40
@@ -27,7 +27,8 @@ def show_matching(result: MatchResult) -> None:
     )
     _show_left("a", result.only_a)
     _show_left("b", result.only_b)
-    show_notes(filter(None, [lost_note(result.matching)]))
+    if lost := lost_note(result.matching):
+        say(shown(f"  {lost}"))
 
 
 def _evidence(pair: Pair) -> str:

@@ -149,6 +149,8 @@ class _Bisection:
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
+        if self.result.verdict == "mismatch":
+            self.result.notes += self.judge.references.doubts
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
         for culprit in self.result.culprits[:ENTERED]:
@@ -318,10 +320,8 @@ class _Bisection:
         with Float64(walk.observer) as float64:
             for number, wave in enumerate(waves):
                 found = [examiner.culprit(origin.bad, origin.region) for origin in wave]
-                one_each = {
-                    culprit.id: culprit for culprit in reversed(found)
-                }  # a node may have two outputs
-                found = [c for c in found if c.id not in seen and one_each[c.id] is c]
+                firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
+                found = [c for c in reversed(firsts.values()) if c.id not in seen]
                 for culprit in found:
                     seen.add(culprit.id)
                     examiner.explain(culprit, float64)

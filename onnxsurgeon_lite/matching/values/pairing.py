@@ -54,7 +54,7 @@ def match(a: Side, b: Side) -> Matching:
 
 
 def lost_note(matching: Matching) -> str:
-    """The modules that references are of and the model has not, the first ones by name; '' where there are none."""
+    """Name modules of unmatched references that the model does not have, the first ones; '' where there are none."""
     if not matching.lost:
         return ""
     named = [
@@ -63,7 +63,7 @@ def lost_note(matching: Matching) -> str:
     ]
     more = len(matching.lost) - len(named)
     rest = f" and {more} more" if more else ""
-    return f"references that were not matched are of modules that the model has not: {', '.join(named)}{rest}"
+    return f"references without a match, of modules that the model does not have: {', '.join(named)}{rest}"
 
 
 def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -> None:

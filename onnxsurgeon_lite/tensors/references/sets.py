@@ -56,7 +56,7 @@ class ReferenceSet:
 
     Attributes:
         place: where they are, as the user wrote it.
-        notes: what a reader should know of how they were found.
+        notes: what a reader should know of how they were found. doubts: the same, of use only where values mismatch.
         bodies: of a set whose tensors are computed: value -> those inside the node that makes it (`body/q[3]`).
         prefetch: told which are read next, for a set whose tensors are computed.
     """
@@ -66,6 +66,7 @@ class ReferenceSet:
     notes: tuple[str, ...] = ()
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
+    doubts: tuple[str, ...] = ()
 
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
         """What there is of the bodies of the node that makes a value (`body/q[3]`), stored under the node's id."""
