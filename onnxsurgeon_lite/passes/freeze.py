@@ -1,5 +1,6 @@
 """Inputs as constants."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,8 +34,9 @@ class Freeze:
     fold: bool = False
     limit: int = 1 << 20
     name: ClassVar[str] = "freeze"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Freeze.
 
         Raises:
@@ -43,6 +45,7 @@ class Freeze:
             RuntimeFailure: the runtime cannot compute what is to be folded.
         """
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         result = model.copy()
         changes = []
@@ -63,13 +66,13 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
-            notes += retype(model, after, frozen)
+            notes += retype(model, after, frozen, waiting)
         tighten(result, loosened)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded
             notes += more
-        return PassResult.of(model, result, changes, notes)
+        return PassResult.of(model, result, changes, notes, waiting)
 
 
 def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | None) -> None:
