@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
 from onnxsurgeon_lite.passes.promote import type_of
@@ -87,9 +88,10 @@ def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | Non
     elif default is not None:
         tensor.CopyFrom(graph.initializer[default])
     else:
+        key = key_text(value)
         raise EditError(
             f"input {value!r} has no default to freeze it to",
-            f"give its value: {value}=0.5, {value}=[1,2] or {value}=FILE.npy",
+            f"give its value: {key}=0.5, {key}=[1,2] or {key}=FILE.npy",
         )
     if default is not None and (numbers is not None or (origin and origin.kind == "NodeProto")):
         del graph.initializer[default]
