@@ -190,7 +190,7 @@ BROKEN = {
     "a recursive function": (
         "g (float[1] x) => (float[1] h) { h = loc.F (x) }\n"
         '<domain: "loc", opset_import: ["" : 21, "loc" : 1]> F (a) => (b) { b = loc.F (a) }',
-        "functions that call themselves, directly or not: 'loc::F'",
+        "functions call themselves, directly or indirectly: 'loc::F'",
     ),
 }
 
@@ -279,7 +279,7 @@ def test_a_node_where_a_value_was_meant_is_resolved_and_said(folder):
     done = CliRunner().invoke(app, words)
 
     assert done.exit_code == 0
-    assert "'Conv_1' is a node: its output '22' was taken" in done.stderr
+    assert "'Conv_1' is a node: using its output '22'" in done.stderr
     assert [value.name for value in onnx.load("out.onnx").graph.input] == ["22"]
 
 
