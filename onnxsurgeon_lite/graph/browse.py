@@ -215,7 +215,7 @@ class Graph:
         for _ in range(radius - 1):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
             values -= index.initializers.keys()
-            edge = {p for n in values for p in self._neighbours(n)} - near
+            edge = {p for n in values for p in self._neighbors(n)} - near
             near |= edge
         return Nodes(index, sorted(near, key=index.places.__getitem__))
 
@@ -252,11 +252,11 @@ class Graph:
         found = self[name]
         if isinstance(found, Node):
             return [found.position]
-        near = self._neighbours(found.name)
+        near = self._neighbors(found.name)
         producer = self.index.producer.get(found.name)
         return [p for p in near if (p == producer) == backwards]
 
-    def _neighbours(self, name: str) -> list[int]:
+    def _neighbors(self, name: str) -> list[int]:
         """Return the nodes that produce or read a value."""
         producer = self.index.producer.get(name)
         users = self.index.consumers.get(name, [])

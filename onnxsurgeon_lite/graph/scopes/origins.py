@@ -63,7 +63,7 @@ class Provenances(Sequence[Provenance]):
             return origin
         found = self._found.get(position)
         if found is None:
-            found = self._found[position] = self._among_neighbours(position, origin)
+            found = self._found[position] = self._among_neighbors(position, origin)
         return found
 
     def _stated_or_owned(self, position: int) -> Provenance:
@@ -88,7 +88,7 @@ class Provenances(Sequence[Provenance]):
         is_whole = node.domain in ("", "ai.onnx")
         return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
-    def _among_neighbours(self, position: int, origin: Provenance) -> Provenance:
+    def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
         """Place a node without an origin in the innermost module that contains the nodes before and after it."""
         sides = [self._nearest(position, edges) for edges in (self._before, self._after)]
         if not all(sides):
