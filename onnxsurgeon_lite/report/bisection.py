@@ -14,7 +14,7 @@ from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
-_LOOKS = {"written": "", "shipped": ", as shipped", "node": ", node by node"}
+_LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
 def show_bisection(
