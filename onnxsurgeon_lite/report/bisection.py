@@ -86,7 +86,9 @@ def _agreement(result: BisectResult) -> str:
 def _headline(culprit: Culprit) -> str:
     """`wrong node: Conv 'Conv_6' (@6) makes '27': max abs 2.11 where 0.000149 is allowed`."""
     what = culprit.findings[0].verdict if culprit.findings else "culprit"
-    made = f"{what}: {_node(culprit)} makes {culprit.value!r}"
+    count = len(culprit.region)
+    where = f"one of {count} nodes up to " if count > 1 else ""
+    made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
     compared = _compared(culprit)
     if compared is not None:
         return f"{made}: {gap(compared)}"
@@ -138,12 +140,11 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     """Yield the nodes that a culprit may be, or stands for."""
     if len(culprit.region) > 1:
-        count = len(culprit.region)
-        yield f"  one of {count} nodes, between which no value has a reference"
+        yield "  between these nodes no value has a reference"
     elif not culprit.covers:
         return
     if culprit.covers:
-        yield "  it stands for the original nodes"
+        yield "  in the model these are"
     nodes = [f"    {title} ({node_id})" for node_id, title in culprit.nodes.items()]
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
