@@ -142,7 +142,11 @@ def test_several_culprits_begin_with_a_summary_and_verbose_has_the_details_of_ea
 
 
 def test_a_region_shows_operators_and_names(three):
-    kept = {name: array for name, array in np.load(REFERENCES).items() if name in ("input.1", "22", "29")}
+    kept = {
+        name: array
+        for name, array in np.load(REFERENCES).items()
+        if name in ("input.1", "22", "29")
+    }
     np.savez(three.parent / "few.npz", **kept)
 
     told = said("bisect", three, "--reference", "few.npz", "--map", "names", folder=three.parent)
