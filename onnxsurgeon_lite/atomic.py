@@ -6,6 +6,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -14,6 +15,10 @@ from onnxsurgeon_lite.names import command
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+WATCHED: ContextVar[list["Staging"] | None] = ContextVar("watched", default=None)
+"""Where files that are being written enlist, so that somebody can show how far they are."""
 
 
 class Staging:
@@ -33,6 +38,9 @@ class Staging:
         self._waiting: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> "Staging":
+        watched = WATCHED.get()
+        if watched is not None:
+            watched.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -65,6 +73,10 @@ class Staging:
                 os.fsync(file.fileno())
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
+
+    def written(self) -> int:
+        """Return the bytes that wait for `commit`."""
+        return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
 
     def commit(self) -> None:
         """Rename every file into place, in the order in which they were opened."""

@@ -120,6 +120,16 @@ def show_written(path: object, data_files: Iterable[object] = ()) -> None:
     say(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
 
 
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it: `3.36 KB`."""
+    size, unit = float(count), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+
+
 def show_planned(sizes: "Mapping[Path, int]") -> None:
     """The files that a command would write."""
     for path, size in sizes.items():

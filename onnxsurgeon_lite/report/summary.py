@@ -6,7 +6,7 @@ from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out, say
+from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import show_table
 
 _OPS_SHOWN = 12
@@ -22,7 +22,7 @@ def show_summary(summary: ModelSummary) -> None:
         "producer": summary.producer,
         "ir version": str(summary.ir_version),
         "opsets": opsets,
-        "parameters": f"{summary.parameters:,} ({_size(summary.parameter_bytes)})",
+        "parameters": f"{summary.parameters:,} ({size_text(summary.parameter_bytes)})",
         "data files": ", ".join(summary.data_files),
         "nodes": f"{summary.nodes:,}" + _plus(summary.subgraphs, "subgraph"),
         "functions": ", ".join(summary.functions),
@@ -124,12 +124,3 @@ def _show_facts(facts: Mapping[str, str]) -> None:
 
 def _plus(count: int, what: str) -> str:
     return f" and {count:,} {what}{'s' * (count != 1)}" if count else ""
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), "B"
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
