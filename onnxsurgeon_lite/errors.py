@@ -31,7 +31,13 @@ from difflib import get_close_matches
 
 
 class SurgeonError(Exception):
-    """Something the user can put right: what is wrong, and (`hint`) what to try next."""
+    """Something the user can put right: what is wrong, and (`hint`) what to try next.
+
+    Attributes:
+        told: notes of the call that it ended, such as how feeds were made.
+    """
+
+    told: tuple[str, ...] = ()
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

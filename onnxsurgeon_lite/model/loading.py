@@ -1,5 +1,6 @@
 """From a path to a `Model`, reading the structure alone."""
 
+from os import PathLike
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -15,7 +16,10 @@ from onnxsurgeon_lite.tensors import dtypes
 _ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
 
 
-def load(path: str | Path) -> Model:
+ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model
+
+
+def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
     Raises:
@@ -43,9 +47,24 @@ def load(path: str | Path) -> Model:
     return model
 
 
-def loaded(model: Model | str) -> Model:
-    """A model that is there, or that of a path, as a pass may be given it."""
-    return load(model) if isinstance(model, str) else model
+def loaded(model: ModelLike) -> Model:
+    """Return a model that is given in any way: a path, a file's bytes, a `ModelProto`, a `Model`.
+
+    Raises:
+        ModelFileError: see `load`.
+        ExternalDataError: a model in memory refers to data files, whose folder is unknown.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | PathLike):
+        return load(model)
+    proto = model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
+    if any(external_tensors(proto)):
+        raise ExternalDataError(
+            "the model in memory refers to data files, and its folder is unknown",
+            "give the model's path",
+        )
+    return Model(proto)
 
 
 def _parse(data: bytes, path: Path) -> ModelProto:

@@ -1,14 +1,16 @@
 """What a pass is: model in, model out."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol
 
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, Written, save
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
-@dataclass(frozen=True)
-class PassResult:
+@dataclass(frozen=True, repr=False)
+class PassResult(Shown):
     """What a pass made.
 
     Attributes:
@@ -18,7 +20,7 @@ class PassResult:
         changes: what was changed, a line each.
     """
 
-    model: Model
+    model: Model = field(metadata=HIDDEN)
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
@@ -31,6 +33,10 @@ class PassResult:
         if result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes))
         return cls(result, changed=True, notes=tuple(notes), changes=tuple(changes))
+
+    def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
+        """Write the model; see `onnxsurgeon_lite.save`."""
+        return save(self.model, path, external, force=force)
 
 
 class Pass(Protocol):

@@ -75,8 +75,11 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
 
 
 def _value(key: str, value: object, wanted: object) -> object:
-    """A TOML value as a field has it."""
+    """A TOML value, or one of Python, as a field has it."""
     options = get_args(wanted)
+    if callable(value):
+        return value  # a script's function
+    value = str(value) if isinstance(value, Path) else value
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
     if wanted == AttributeValue:

@@ -1,9 +1,11 @@
 """Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
 
+import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TextIO
 
 from onnxsurgeon_lite.errors import SurgeonError
 
@@ -16,17 +18,34 @@ if TYPE_CHECKING:
 
 _SHOWN = 8  # findings of a kind
 _MANY = 20  # changes
+_CAPTURED: ContextVar[TextIO | None] = ContextVar("captured", default=None)
+
+
+@contextlib.contextmanager
+def captured(file: TextIO) -> Iterator[None]:
+    """Write results to a file instead of stdout, and notes nowhere."""
+    token = _CAPTURED.set(file)
+    try:
+        yield
+    finally:
+        _CAPTURED.reset(token)
+
+
+def stdout() -> TextIO:
+    """Where results go."""
+    return _CAPTURED.get() or sys.stdout
 
 
 def out(text: str) -> None:
     """A line of the result."""
-    sys.stdout.write(f"{text}\n")
+    stdout().write(f"{text}\n")
 
 
 def note(text: str) -> None:
     """A line about the work; after what was said before it, also where both streams go to one file."""
-    sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    if _CAPTURED.get() is None:
+        sys.stdout.flush()
+        sys.stderr.write(f"{text}\n")
 
 
 def show_error(error: SurgeonError) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
@@ -82,8 +83,8 @@ class Worst:
     allowed: float
 
 
-@dataclass
-class Comparison:
+@dataclass(repr=False)
+class Comparison(Shown):
     """What comparing an actual tensor with its reference gave.
 
     Attributes:

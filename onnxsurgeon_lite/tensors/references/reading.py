@@ -3,8 +3,9 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,28 @@ SAFETENSORS = {
 }
 
 
+Tensors = str | PathLike[str] | Mapping[str, Stored | None] | ReferenceSet
+"""Tensors by name: a path, a dict of arrays, or a set that is open."""
+
+
 def open_references(
-    path: str | Path, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
+    path: Tensors, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
 ) -> ReferenceSet:
     """Open a reference set; no tensor is read yet.
 
     Args:
+        path: where the tensors are, or the tensors themselves by name.
         inputs, outputs: the model's, for the tensors of a `test_data_set_N` that carry no name.
         sample: which one, where there are several.
 
     Raises:
         ReferenceSetError: there is nothing there, or nothing that can be read.
     """
+    if isinstance(path, ReferenceSet):
+        return path
+    if isinstance(path, Mapping):
+        given = {name: _array_of(value) for name, value in path.items() if value is not None}
+        return ReferenceSet.of(given, inputs=inputs)
     path = Path(path)
     try:
         return _open(path, inputs, outputs, sample)
@@ -69,7 +80,12 @@ def open_references(
         ) from error
 
 
-def count_samples(path: str | Path) -> int:
+def _array_of(value: Stored) -> Stored:
+    """An array, also from what numpy can take for one, such as a PyTorch tensor."""
+    return value if isinstance(value, list) else np.asarray(value)
+
+
+def count_samples(path: str | PathLike[str]) -> int:
     """How many samples there are at a path: `test_data_set_N` folders, or those of our own index."""
     path = Path(path)
     try:
