@@ -9,8 +9,10 @@ import typer
 
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.bisection.result import Look
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
+LOOKS: "dict[str, Look | None]" = {
+    "auto": None,
+    "optimized": "optimized",
+    "unoptimized": "unoptimized",
+    "node": "node",
+}
 OptLevel = Literal["none", "basic", "extended", "all"]
 
 Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
@@ -54,7 +62,7 @@ Fills = Annotated[
         autocompletion=completion.of_inputs,
     ),
 ]
-Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimisation level of the runtime.")]
+Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimization level of the runtime.")]
 Provider = Annotated[
     str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")
 ]
@@ -159,9 +167,21 @@ def runtime_options(
     return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
 
 
-def as_written(how: "RuntimeOptions") -> "RuntimeOptions":
-    """The same runtime with optimisation off."""
+def unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+    """The same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
+
+
+def look(name: str) -> str:
+    """Return the name of a look; `shipped` and `written` are old names of two.
+
+    Raises:
+        UsageError: no look has this name.
+    """
+    known = {"shipped": "optimized", "written": "unoptimized"}.get(name, name)
+    if known not in LOOKS:
+        raise UsageError(f"--look {name!r} does not exist", f"write {', '.join(LOOKS)}")
+    return known
 
 
 def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
@@ -183,7 +203,7 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
             case _:
                 raise UsageError(
                     f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
+                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
                 )
     return how
 
@@ -226,21 +246,21 @@ def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
     """(name, value) of every `NAME=VALUE`."""
     found = []
     for text in texts or ():
-        name, equals, value = text.rpartition("=")
-        if not equals:
+        name, value = key_value(text)
+        if value is None:
             raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
         found.append((name, value))
     return found
 
 
 def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
-    """(name, what is written) of every `NAME=VALUE`; a value may hold an equals sign."""
+    """(name, what is written) of every `NAME=VALUE`."""
     from onnxsurgeon_lite.surgery.constants import parse
 
     found = []
     for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
+        name, value = key_value(text)
+        if value is None or not name:
             raise UsageError(
                 f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
             )
@@ -251,6 +271,7 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
 def _size_of(name: str, size: str) -> int:
     if not size.isdecimal():
         raise UsageError(
-            f"the size {size!r} of dimension {name!r} is no number", f"write --dim {name}=1"
+            f"the size {size!r} of dimension {name!r} is no number",
+            f"write --dim {key_text(name)}=1",
         )
     return int(size)
