@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 OptLevel = Literal["none", "basic", "extended", "all"]
 Progress = Callable[[str], None]
 
-P, R, S = ParamSpec("P"), TypeVar("R"), TypeVar("S", bound=Shown)
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=Shown)
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
 

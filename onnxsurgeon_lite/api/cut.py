@@ -46,7 +46,8 @@ def split(
         part 2: 23 -> 28 (5 nodes)
         part 3: 28 -> 31 (3 nodes)
     """
-    with Call(**{"opt": "none", **how}) as call:
+    how.setdefault("opt", "none")
+    with Call(**how) as call:
         from onnxsurgeon_lite.debug.bisection.reproducer import require_free
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import split as splitting

@@ -80,12 +80,10 @@ def external(
     """
     from onnxsurgeon_lite.model import loaded, save
 
-    return save(loaded(model), output, True, location=location, force=force, dry_run=dry_run)
+    return save(loaded(model), Path(output), True, location=location, force=force, dry_run=dry_run)
 
 
-def move(
-    model: "ModelLike", location: str, force: bool = False, dry_run: bool = False
-) -> "Moved":
+def move(model: "ModelLike", location: str, force: bool = False, dry_run: bool = False) -> "Moved":
     """Move a model's data to another file, in place: the model refers to it there.
 
     Args:

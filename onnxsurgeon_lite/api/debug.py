@@ -21,11 +21,9 @@ from onnxsurgeon_lite.api.call import (
 )
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import pairs
+from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     from onnxsurgeon_lite.debug.bisection import BisectResult
     from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -50,7 +48,7 @@ def bisect(
     find: str | None = None,
     map: str | PathLike[str] | None = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
-    look: Literal["auto", "written", "shipped", "node"] = "auto",
+    look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
     quick: bool = False,
     output: str | PathLike[str] | None = None,
     memory: int | str = "64MB",
@@ -73,7 +71,7 @@ def bisect(
         find: Look for `nan`, `inf` or `overflow:float16` instead.
         map: How references are matched with values: `auto`, `names`, or a file of `match`.
         feeds: Input name -> array, or a path; those of the references by default, else made. A list for a list.
-        look: As written, as the optimizer ships it, or every node alone; `auto` finds out.
+        look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
         quick: Find one culprit and say no more about it.
         output: The folder for the reproducer; without it none is written.
         memory: Bytes of values that are computed at once, or `64MB`.
@@ -99,7 +97,9 @@ def bisect(
     ways = [way for way in (reference, against, a or b, find) if way is not None]
     if len(ways) != 1:
         raise UsageError(
-            "there are several things to compare with" if ways else "there is nothing to compare with",
+            "there are several things to compare with"
+            if ways
+            else "there is nothing to compare with",
             "give one of --reference, --against, --a with --b, --find",
         )
     if resume and journal is None:
@@ -120,10 +120,10 @@ def bisect(
         index = GraphIndex.of(ours)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
-        runtime = call.stack.enter_context(Runtime(_as_written(searched), child))
-        shipped = None
+        runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
+        optimized = None
         if second is not None and searched.opt != "none":
-            shipped = call.stack.enter_context(Runtime(searched, second))
+            optimized = call.stack.enter_context(Runtime(searched, second))
         search = bisection.Search(
             call.tolerance(),
             None if look == "auto" else look,
@@ -139,7 +139,7 @@ def bisect(
                 (aligned(stored, index, given, runtime, mapping, tell), given)
                 for stored, given in _samples(index, reference, feeds)
             ]
-            result = bisection.bisect_samples(ours, samples, runtime, shipped, search, tell)
+            result = bisection.bisect_samples(ours, samples, runtime, optimized, search, tell)
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:
@@ -150,7 +150,7 @@ def bisect(
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
-                    ours, stored, given, runtime, shipped, search, tell, changed
+                    ours, stored, given, runtime, optimized, search, tell, changed
                 )
     if result.culprits and output is not None:
         made = bisection.write_reproducer(ours, result, Path(output), not quick)
@@ -167,10 +167,11 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
         UsageError: A setting that is unknown, or has no such value.
     """
     if isinstance(settings, Mapping):
-        given = [(name, str(value)) for name, value in settings.items()]
-    else:
-        given = pairs("setting", settings.split(",") if settings else ())
-    for name, value in given:
+        settings = ",".join(f"{name}={value}" for name, value in settings.items())
+    for text in settings.split(",") if settings else ():
+        name, value = key_value(text)
+        if value is None:
+            raise UsageError(f"setting {text!r} has no '='", "write setting NAME=...")
         match name:
             case "opt" if value in get_args(OptLevel):
                 how = replace(how, opt=cast(OptLevel, value))
@@ -183,12 +184,12 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
             case _:
                 raise UsageError(
                     f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
+                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
                 )
     return how
 
 
-def _as_written(how: "RuntimeOptions") -> "RuntimeOptions":
+def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
     """Return the same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
 
@@ -203,23 +204,28 @@ def _samples(
     from onnxsurgeon_lite.runtime.feeds import feeds_from, read_feeds, required_inputs
     from onnxsurgeon_lite.tensors.references import count_samples, open_references
 
-    several = isinstance(reference, Sequence) and not isinstance(reference, str)
-    is_path = isinstance(reference, str | PathLike)
-    count = len(reference) if several else count_samples(reference) if is_path else 1
+    count = len(reference) if isinstance(reference, list | tuple) else 1
+    if isinstance(reference, str | PathLike):
+        count = count_samples(reference)
     samples = []
     for number in range(count):
-        given_set = reference[number] if several else reference
-        stored = open_references(given_set, required_inputs(index), list(index.outputs), number)
+        own = _of_sample(reference, number)
+        stored = open_references(own, required_inputs(index), list(index.outputs), number)
         if count > 1:
             stored = replace(stored, notes=())  # all are taken
-        if feeds is None:
-            named = any(entry.is_input for entry in stored.entries.values())
-            given = (feeds_in_order if named else feeds_from)(index, stored)
+        if feeds is not None:
+            given = read_feeds(index, _of_sample(feeds, number), number)
+        elif any(entry.is_input for entry in stored.entries.values()):
+            given = feeds_in_order(index, stored)
         else:
-            listed = isinstance(feeds, Sequence) and not isinstance(feeds, str)
-            given = read_feeds(index, feeds[number] if listed else feeds, number)
+            given = feeds_from(index, stored)
         samples.append((stored, given))
     return samples
+
+
+def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
+    """Return one of a list, or what holds all samples."""
+    return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
 
 
 @contextmanager
@@ -230,11 +236,11 @@ def _other_side(
     from onnxsurgeon_lite.debug.bisection import computed_references
     from onnxsurgeon_lite.runtime.session import Runtime
 
-    runtime = call.stack.enter_context(Runtime(_as_written(how), call.child()))
-    shipped = None
+    runtime = call.stack.enter_context(Runtime(_unoptimized(how), call.child()))
+    optimized = None
     if how.opt != "none":
-        shipped = call.stack.enter_context(Runtime(how, call.child()))
-    with computed_references(index, feeds, runtime, shipped) as references:
+        optimized = call.stack.enter_context(Runtime(how, call.child()))
+    with computed_references(index, feeds, runtime, optimized) as references:
         yield references
 
 
@@ -380,7 +386,7 @@ def weights(
 
     index = GraphIndex.of(loaded(model))
     is_path = isinstance(against, str | PathLike)
-    stored = open_checkpoint(Path(against)) if is_path else open_references(against)
+    stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
     return compare_weights(index, stored, Call(**how).tolerance(), progress)
 
 

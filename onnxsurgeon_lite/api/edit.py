@@ -1,10 +1,10 @@
 """Change models: apply, merge, build; the verbs are in `verbs`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import Call, Editing, spelled
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.verify import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes import Pass
-    from onnxsurgeon_lite.runtime.child import Child
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
 _PROVED = ("set-shape", "rebatch")
-_SHOWN_ALONE = ("extract", "expose")
+_ALONE = ("extract", "expose")
 
 
 @spelled
@@ -52,23 +52,42 @@ def apply(
         >>> result.changes
         ("Add 'Add_7' (@7): operator Add -> Sub",)
     """
+    return applied(lambda: _step(recipe), model, verify, unproved, feeds, **how)
+
+
+def applied(
+    make: "Callable[[], Pass]",
+    model: "ModelLike",
+    verify: bool = False,
+    unproved: bool = False,
+    feeds: "Tensors | None" = None,
+    early: bool = False,
+    **how: Unpack[Editing],
+) -> "EditResult":
+    """Make a pass and apply it; see `apply`.
+
+    Args:
+        early: The runtime is needed in any case: its process starts before the pass is imported.
+    """
     with Call(**how) as call:
-        child = call.child() if verify else None
+        child = call.child() if early or verify else None
         from onnxsurgeon_lite.matching.verify import EditResult
         from onnxsurgeon_lite.model import loaded
 
-        step = _step(recipe)
+        step = make()
         original = loaded(model)
         done = step.apply(original)
-        alone = None if step.name in _SHOWN_ALONE else original
+        alone = None if step.name in _ALONE else original
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
-        if done.changed and (verify or (is_proved(step) and not unproved)):
-            return _shown_by_running(result, original, step, call, child, verify, unproved, feeds)
-        if is_proved(step) and unproved:
-            return replace(result, ran=(_UNPROVED,))
-        return result
+        if unproved and is_proved(step):
+            result = replace(result, ran=(_UNPROVED,))
+        elif done.changed and is_proved(step):
+            result = _proved(result, original, step, call.runtime(child, "none"), call)
+        if not (done.changed and verify):
+            return result
+        return _verified(result, original, feeds, call.runtime(child, "none"), call)
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"
@@ -86,37 +105,36 @@ def _step(recipe: "str | PathLike[str] | Pass | Sequence[Pass]") -> "Pass":
         from onnxsurgeon_lite.passes.recipe import read_recipe
 
         return read_recipe(Path(recipe), PASSES)
-    return Pipeline(tuple(recipe)) if isinstance(recipe, Sequence) else recipe
+    return Pipeline(tuple(recipe)) if isinstance(recipe, list | tuple) else cast("Pass", recipe)
 
 
-def _shown_by_running(
-    result: "EditResult",
-    original: "Model",
-    step: "Pass",
-    call: Call,
-    child: "Child | None",
-    verify: bool,
-    unproved: bool,
-    feeds: "Tensors | None",
+def _proved(
+    result: "EditResult", original: "Model", step: "Pass", runtime: "Runtime", call: Call
 ) -> "EditResult":
-    """Prove what new sizes were given to, and verify where that was asked for."""
+    """Prove what new sizes were given to; an error that says why not tells what was changed."""
     from onnxsurgeon_lite.errors import SurgeonError
-    from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching import verify as verifying
     from onnxsurgeon_lite.matching.prove import prove_step
 
     call.progress("proving by running")
-    runtime = call.runtime(child, "none")
     try:
-        proof = [] if unproved else prove_step(step, original, result.model, runtime, call.recipe())
+        proof = prove_step(step, original, result.model, runtime, call.recipe())
     except SurgeonError as error:
         error.told = (*result.notes, *result.changes)
         raise
-    result = replace(result, proof=tuple(proof))
-    if unproved and is_proved(step):
-        result = replace(result, ran=(_UNPROVED,))
-    if not verify:
-        return result
+    return replace(result, proof=tuple(proof))
+
+
+def _verified(
+    result: "EditResult",
+    original: "Model",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Run both models and compare their outputs."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching import verify as verifying
+
     before = GraphIndex.of(original)
     given = call.feeds(before, feeds)
     compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)

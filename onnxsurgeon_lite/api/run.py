@@ -112,14 +112,17 @@ def record(
     target = Path(output)
     with Call(**how) as call:
         if is_torch:
-            chosen = {"--value": value, "--float64": float64, "--fill": call.fill}
-            _refuse("a PyTorch module", chosen, "leave it out")
-            from onnxsurgeon_lite.recording.from_torch import record_factory
-
+            useless: dict[str, object] = {
+                "--value": value,
+                "--float64": float64,
+                "--fill": call.fill,
+            }
+            _refuse("a PyTorch module", useless, "leave it out")
             made = fspath(model) if isinstance(model, str | PathLike) else model
-            return record_factory(made, target, feeds, names_of, scope, operators)
-        chosen = {"--scope": scope, "--operators": operators, "--model": names_of}
-        _refuse("an ONNX model", chosen, "--value scope:layer.4.* chooses")
+            return _record_module()(made, target, feeds, names_of, scope, operators)
+        torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
+        torch_only["--model"] = names_of
+        _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
         child = call.child()
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_values
@@ -141,6 +144,16 @@ def record(
             index, given, runtime, target, selected.names, call.progress, float64
         )
         return call.done(Recording(count, target))
+
+
+def _record_module() -> "Callable[..., Recording]":
+    try:
+        from onnxsurgeon_lite.recording.from_torch import record_factory
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError("recording a PyTorch module needs torch", "pip install torch") from error
+    return record_factory
 
 
 def _is_module(model: object) -> bool:

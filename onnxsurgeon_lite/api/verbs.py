@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite.api.call import MEANING, Editing, option
-from onnxsurgeon_lite.api.edit import apply
+from onnxsurgeon_lite.api.edit import applied
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.verify import EditResult
@@ -34,14 +34,14 @@ def _function(name: str, verb: str, kind: "type[Pass]") -> "Callable[..., EditRe
     from onnxsurgeon_lite.passes.recipe import make_pass
 
     signature = _signature(kind)
-    edited = next(iter(signature.parameters))
+    edited, fields = next(iter(signature.parameters)), inspect.signature(kind).parameters
 
     def edit(*args: object, **named: object) -> "EditResult":
         given = signature.bind(*args, **named).arguments
         model = given.pop(edited)
-        how = {key: given.pop(key) for key in (*_RUN, *Editing.__annotations__) if key in given}
+        how = {key: given.pop(key) for key in [*given] if key not in fields}
         given |= {key: loaded(given[key]) for key in _MODELS if given.get(key) is not None}
-        return apply(make_pass(verb, given, PASSES), model, **how)
+        return applied(lambda: make_pass(verb, given, PASSES), model, **how)
 
     edit.__name__ = edit.__qualname__ = name
     edit.__doc__ = _documentation(kind, signature)
@@ -60,8 +60,9 @@ def _signature(kind: "type[Pass]") -> inspect.Signature:
     own = [p.replace(annotation=_accepted(hints[name])) for name, p in fields.items()]
     if kind.name in _ALONE:
         return inspect.Signature([model, *own], return_annotation="EditResult")
-    run = [inspect.signature(apply).parameters[n].replace(kind=_KEYWORD) for n in _RUN]
-    run += [option(name, hint) for name, hint in Editing.__annotations__.items()]
+    run = [inspect.signature(applied).parameters[n].replace(kind=_KEYWORD) for n in _RUN]
+    shared = Editing.__annotations__.items()
+    run += [option(name, hint) for name, hint in shared if name not in fields]
     return inspect.Signature([model, *own, *run], return_annotation="EditResult")
 
 
@@ -77,8 +78,13 @@ def _documentation(kind: "type[Pass]", signature: inspect.Signature) -> str:
     """Return the documentation of the pass as that of a function."""
     text, _, example = inspect.cleandoc(kind.__doc__ or "").partition("\n\nExample:\n")
     about, _, fields = text.partition("\n\nAttributes:\n")
+    own = inspect.signature(kind).parameters
     model = f"    {next(iter(signature.parameters))}: A path, bytes, a `ModelProto` or a `Model`."
-    run = [f"    {name}: {MEANING[name]}" for name in signature.parameters if name in MEANING]
+    run = [
+        f"    {name}: {MEANING[name]}"
+        for name in signature.parameters
+        if name in MEANING and name not in own
+    ]
     arguments = "\n".join(filter(None, ["Args:", model, fields, *run]))
     raises = inspect.cleandoc(kind.apply.__doc__ or "").partition("Raises:\n")[2]
     parts = [about, arguments, _RETURNS, raises and f"Raises:\n{raises}", f"Example:\n{example}"]

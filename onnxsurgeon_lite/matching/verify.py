@@ -12,9 +12,8 @@ from onnxsurgeon_lite.passes import PassResult
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import HIDDEN
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 

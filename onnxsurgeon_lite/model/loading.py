@@ -58,7 +58,9 @@ def loaded(model: ModelLike) -> Model:
         return model
     if isinstance(model, str | PathLike):
         return load(model)
-    proto = model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
+    proto = (
+        model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
+    )
     if any(external_tensors(proto)):
         raise ExternalDataError(
             "the model in memory refers to data files, and its folder is unknown",

@@ -55,9 +55,11 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:
             known = dict.fromkeys((*index.inputs, *index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
-        in_memory = isinstance(given, np.ndarray)
-        path = Path("the array given") if in_memory else Path(given)
-        tensor = dtypes.from_array(given, name) if in_memory else _tensor(result, name, path)
+        if isinstance(given, np.ndarray):
+            path, tensor = Path("the array given"), dtypes.from_array(given, name)
+        else:
+            path = Path(given)
+            tensor = _tensor(result, name, path)
         declared = index.inputs.get(name)
         if declared is not None:
             _require_fit(tensor, declared.type.tensor_type, type_text(declared.type), path)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
     from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.model import Written
+    from onnxsurgeon_lite.recording.recording import Recording
 
 _SHOWN = 8  # findings of a kind
 _MANY = 20  # changes
@@ -75,10 +77,10 @@ def changes_shown(changes: Sequence[str]) -> list[str]:
     return [*changes[: _MANY - 1], f"... and {len(changes) - _MANY + 1} more"]
 
 
-def show_verdict(path: object, result: "CheckResult") -> None:
+def show_verdict(result: "CheckResult") -> None:
     """Whether a model is valid, and why not; then what is suspicious, some lines of a kind."""
     if result.valid:
-        out(f"{str(path)!r} is valid")
+        out(f"{result.path!r} is valid")
     else:
         first, *rest = filter(None, map(str.strip, result.problem.splitlines()))
         out(f"invalid: {_one_line(first)}")
@@ -99,6 +101,20 @@ def show_graph(what: str, graph: "GraphProto") -> None:
     ends = ", ".join(value.name for value in graph.input), ", ".join(v.name for v in graph.output)
     counts = f"{len(graph.node)} nodes, {len(graph.initializer)} initializers"
     out(_one_line(f"{what}: {' -> '.join(ends)} ({counts})"))
+
+
+def show_files(result: "Written") -> None:
+    """The files that were written, or would be."""
+    if result.planned:
+        show_planned(result.sizes)
+    else:
+        show_written(result.path, result.data_files)
+
+
+def show_recording(result: "Recording") -> None:
+    """How much was recorded, and where."""
+    show_notes(result.notes)
+    out(f"recorded {result.values} values in {str(result.place)!r}")
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:

@@ -1,6 +1,5 @@
 """One door to all that is shown: a result of any kind as text, HTML and JSON."""
 
-import contextlib
 from collections.abc import Callable
 from html import escape
 from importlib import import_module
@@ -20,14 +19,14 @@ SHOWN_BY = {
     "ModuleTree": "summary.show_tree",
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
-    "CheckResult": "plain.show_check",
+    "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
     "Split": "split.show_split",
     "PassResult": "edits.show_result",
     "EditResult": "edits.show_edited",
     "DataListing": "storage.show_data",
     "Written": "plain.show_files",
-    "Moved": "plain.show_files",
+    "Moved": "storage.show_moved",
     "Collected": "storage.show_collected",
     "Stripped": "storage.show_stripped",
     "RunResult": "bisection.show_run",
@@ -42,16 +41,14 @@ SHOWN_BY = {
 }
 """Class -> the function of this room that prints it, imported when it is needed."""
 
-_HTML = ("Stop", "Reading", "Readings", "Stack", "Breakpoints")
 
-
-def show(result: Shown, json: bool = False) -> None:
-    """Print a result as its command does."""
+def show(result: Shown, json: bool = False, **how: bool) -> None:
+    """Print a result as its command does; `how` goes to the function that prints it."""
     plain.show_notes(result.told)
     if json:
         show_json(result.contract())
     else:
-        _shown_by(result)(result)
+        _shown_by(result)(result, **how)
 
 
 def text(result: Shown) -> str:
@@ -67,8 +64,8 @@ def html(result: Shown) -> str:
     return f"<pre>{escape(text(result))}</pre>"
 
 
-def _shown_by(result: Shown) -> Callable[[object], None]:
+def _shown_by(result: Shown) -> Callable[..., None]:
     found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
     module, _, name = found.partition(".")
     show = getattr(import_module(f"onnxsurgeon_lite.report.{module}"), name)
-    return cast(Callable[[object], None], show)
+    return cast(Callable[..., None], show)

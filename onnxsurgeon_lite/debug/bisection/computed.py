@@ -103,9 +103,7 @@ class _Computed:
         )
         found = lifted.read(observer.fetch(lifted.sources(names)).items())
         start = f"@{position}/"
-        inner = {
-            name.removeprefix(start): array for name, array in found if array is not None
-        }
+        inner = {name.removeprefix(start): array for name, array in found if array is not None}
         return ReferenceSet.of(inner).entries
 
 

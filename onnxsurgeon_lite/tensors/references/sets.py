@@ -70,7 +70,10 @@ class ReferenceSet:
 
     @classmethod
     def of(
-        cls, tensors: Mapping[str, Stored], place: str = "the tensors given", inputs: Sequence[str] = ()
+        cls,
+        tensors: Mapping[str, Stored],
+        place: str = "the tensors given",
+        inputs: Sequence[str] = (),
     ) -> "ReferenceSet":
         """Make a set of arrays in memory; `inputs` are those that were given to the model."""
         entries = {n: Entry(partial(_itself, t), is_input=n in inputs) for n, t in tensors.items()}
