@@ -41,12 +41,12 @@ from onnxsurgeon_lite import (
     SetOp,
     SetShape,
     Sort,
-    check,
     load,
     passes,
     save,
 )
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.cut import close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model

@@ -4,8 +4,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite import PASSES, Model, diff
-from onnxsurgeon_lite.matching.diff import Change, ModelDiff, edit_diff, models
+from onnxsurgeon_lite import PASSES, Model
+from onnxsurgeon_lite.matching.diff import Change, ModelDiff, diff, edit_diff, models
 from onnxsurgeon_lite.passes import (
     BatchOutputs,
     Clean,

@@ -11,18 +11,18 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 
 
-@dataclass
-class SetComparison:
+@dataclass(repr=False)
+class SetComparison(Shown):
     """What comparing two sets gave: by name where both have it, and the names that only one has.
 
     Attributes:
-        notes: what a reader should know; of modules that the model lacks only where something mismatches.
         places: the module, its class and the source line of a compared value, where they are known.
     """
 
@@ -30,7 +30,6 @@ class SetComparison:
     only_actual: list[str] = field(default_factory=list)
     only_reference: list[str] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
     @property
     def match(self) -> bool:
@@ -99,7 +98,6 @@ def compare_model(
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]
-    result.notes = [*reference.notes, *(() if result.match else reference.doubts)]
     return result
 
 

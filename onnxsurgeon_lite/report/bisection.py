@@ -17,16 +17,10 @@ _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
-def show_bisection(
-    result: BisectResult,
-    reproduce: Sequence[str],
-    verbose: bool = False,
-    every_metric: bool = False,
-) -> None:
+def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bool = False) -> None:
     """Show what is wrong, then why.
 
     Args:
-        reproduce: the command that shows the failure again.
         verbose: the details of every culprit, not of the first alone, and what the search took.
     """
     show_notes(result.notes)
@@ -34,7 +28,7 @@ def show_bisection(
         say(shown(line))
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}")
-        out(f"  reproduce: {command(*reproduce)}")
+        out(f"  reproduce: {command(*result.reproduce)}")
 
 
 def bisection_lines(

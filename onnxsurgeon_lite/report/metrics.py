@@ -1,28 +1,34 @@
 """Tensors and how far they are apart, for the terminal: `run` and `compare`."""
 
-from collections.abc import Sequence
-
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, show_notes
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.runtime.run import Statistics
+from onnxsurgeon_lite.runtime.run import RunResult, Statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles
 
 _EXPLAINED = 8  # tensors; the table has them all
 
 
-def show_statistics(lines: Sequence[Statistics]) -> None:
+def show_run(result: RunResult) -> None:
     """Show what a run returned, a line a tensor."""
     columns = ["name", "dtype", "shape", "min", "max", "mean", "NaN", "Inf"]
-    rows = [(s.name, s.dtype, list(s.shape), *_range(s), s.nan or "", s.inf or "") for s in lines]
+    rows = [
+        (s.name, s.dtype, list(s.shape), *_range(s), s.nan or "", s.inf or "")
+        for s in result.statistics()
+    ]
     show_table(columns, rows)
 
 
 def _range(line: Statistics) -> list[str]:
     return [number_text(number) for number in (line.min, line.max, line.mean)]
+
+
+def show_tensors(comparison: Comparison, every_metric: bool = False) -> None:
+    """Show one comparison of two arrays."""
+    show_comparison(SetComparison({"array": comparison}), every_metric)
 
 
 def show_comparison(result: SetComparison, every_metric: bool = False) -> None:

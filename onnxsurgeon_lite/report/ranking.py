@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.debug.rank import Float16Risk, RankedNode
+from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
@@ -11,19 +11,20 @@ from onnxsurgeon_lite.tensors.metrics import number_text
 _SHOWN = 20  # nodes
 
 
-def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: float) -> None:
+def show_ranking(ranking: Ranking) -> None:
     """Show the lossiest nodes, then what to exclude."""
     columns = ["own dB", "total dB", "node", "operator", "name", "value", "place"]
     rows = [
         (f"{n.own_db:.3g}", f"{n.total_db:.3g}", n.id, n.op_type, n.name, n.value, n.place)
-        for n in nodes[:_SHOWN]
+        for n in ranking.nodes[:_SHOWN]
     ]
     show_table(columns, rows)
-    _show_rest(len(nodes))
-    out(f"exclude ({len(exclude)} below {below:g} dB): {_pasted(exclude)}")
+    _show_rest(len(ranking.nodes))
+    count = len(ranking.exclude)
+    out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
 
 
-def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
+def show_risks(risks: Float16Risks) -> None:
     """Show the nodes in danger, then what to keep."""
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped", "place"]
     rows = [
@@ -38,12 +39,12 @@ def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
             ", ".join(r.clamped),
             r.place,
         ]
-        for r in risks[:_SHOWN]
+        for r in risks.nodes[:_SHOWN]
     ]
     if rows:
         show_table(columns, rows)
-    _show_rest(len(risks))
-    out(f"keep in float32 ({len(keep)}): {_pasted(keep)}")
+    _show_rest(len(risks.nodes))
+    out(f"keep in float32 ({len(risks.exclude)}): {_pasted(risks.exclude)}")
 
 
 def _show_rest(count: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -142,8 +143,8 @@ class Samples:
     culprits: dict[int, list[str]] = field(default_factory=dict)
 
 
-@dataclass
-class BisectResult:
+@dataclass(repr=False)
+class BisectResult(Shown):
     """The answer of `bisect`.
 
     Attributes:
@@ -157,7 +158,7 @@ class BisectResult:
         notes: what a reader should know: outputs without a reference, dtypes compared across.
         compared: values that the search compared. sessions: runtime sessions it took.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
-        reproducer: the folder that was written.
+        reproducer: the folder that was written. reproduce: the command that shows the mismatch with it.
         samples: where there were several.
         inner: what the search of the first culprit's body gave, where it was searched.
         body, place: of such a search, the body as a model, and where it is: `@12/body[3]`.
@@ -175,6 +176,7 @@ class BisectResult:
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
+    reproduce: list[str] = field(default_factory=list)
     samples: Samples | None = None
     inner: "BisectResult | None" = None
     body: Model | None = None

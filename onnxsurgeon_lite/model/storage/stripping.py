@@ -17,6 +17,7 @@ from onnxsurgeon_lite.errors import UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 MARK = "onnxsurgeon_lite.stripped"
@@ -36,8 +37,8 @@ _PAYLOAD = (
 )
 
 
-@dataclass(frozen=True)
-class Stripped:
+@dataclass(frozen=True, repr=False)
+class Stripped(Shown):
     """The written files, and the number of tensors that changed.
 
     Attributes:
