@@ -1,15 +1,16 @@
 """Where commands write, and whether what stands there may be replaced.
 
-A file is never overwritten without --force, except a default output that this user's own earlier command wrote: one
-that was named here, not by -o. A record in the user's state folder (XDG_STATE_HOME) keeps the inode, size and time of
-each of its files. What somebody edited, copied or put there since has others, and a lost record only brings back the
-question. So the mark needs no file beside the output, and changes no byte of a model.
+Nothing is overwritten without --force, except a default output, named here and not by -o, that an earlier command of
+this user wrote. A record in the user's state folder (XDG_STATE_HOME) keeps inode, size and time of each of its files:
+what was edited, copied or put there since has others, and a lost record only brings the question back. So the mark
+changes no byte of a model, needs no file beside it, and is the same for folders.
 """
 
 import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
@@ -20,45 +21,55 @@ Marks = dict[str, list[int]]
 """File -> inode, size, time of its last change."""
 
 
-def default_output(source: Path, verb: str, output: Path | None, suffix: str = ".onnx") -> Path:
-    """Return the output that is named, or `<source>.<verb><suffix>` in the working directory."""
-    return output or Path(f"{source.stem}.{verb}{suffix}")
+@dataclass(frozen=True)
+class Target:
+    """What a command writes: what -o says, or `<source>.<verb><suffix>` in the working directory."""
+
+    source: Path
+    verb: str
+    output: Path | None
+    force: bool
+    suffix: str = ".onnx"
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.output or Path(f"{self.source.stem}.{self.verb}{self.suffix}")
+
+    def claim(self) -> bool:
+        """Return whether something stands there that is to be replaced.
+
+        Raises:
+            OutputExistsError: something stands there that may not be.
+        """
+        if self.output is None and self.path.exists() and _is_ours(self.path):
+            return True
+        require_free(self.path, self.force)
+        return self.force
+
+    def wrote(self, beside: Iterable[Path] = ()) -> None:
+        """Note that a default output is ours, with its data files; what is left of an earlier one goes."""
+        if self.output is not None:
+            return
+        record, key = _read(), str(self.path.absolute())
+        marks = _marks([self.path, *beside])
+        stale = [file for file, mark in record.get(key, {}).items() if marks.get(file) == mark]
+        for file in stale if self.path.is_dir() else ():
+            Path(file).unlink()
+        with suppress(OSError, WriteError):
+            _write(record | {key: {f: m for f, m in marks.items() if f not in stale}})
 
 
-def require_free(path: Path, output: Path | None, force: bool) -> bool:
-    """Return whether what stands at `path` may be replaced.
-
-    Args:
-        output: what -o says.
-
-    Raises:
-        OutputExistsError: something stands there that may not.
-    """
-    if force or not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return force
-    if output is not None or not _is_ours(path):
+def require_free(path: Path, force: bool) -> None:
+    """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
+    if not force and path.exists() and (not path.is_dir() or any(path.iterdir())):
         hint = "name another with -o, or overwrite it with --force"
         raise OutputExistsError(f"{str(path)!r} is there already", hint)
-    return True
-
-
-def remember(path: Path, output: Path | None, beside: Iterable[Path] = ()) -> None:
-    """Note that a default output is ours, with its data files."""
-    if output is not None:
-        return
-    record = _read() | {str(path.absolute()): _marks([path, *beside])}
-    with suppress(OSError, WriteError):
-        from onnxsurgeon_lite.atomic import write_text
-
-        _place().parent.mkdir(parents=True, exist_ok=True)
-        write_text(_place(), json.dumps(dict(list(record.items())[-_KEPT:])))
 
 
 def _is_ours(path: Path) -> bool:
     marks = _read().get(str(path.absolute()))
-    if not marks or path.is_symlink():
-        return False
-    return marks == _marks([path, *map(Path, marks)])
+    return bool(marks) and not path.is_symlink() and marks == _marks([path, *map(Path, marks)])
 
 
 def _marks(paths: Iterable[Path]) -> Marks:
@@ -69,8 +80,8 @@ def _marks(paths: Iterable[Path]) -> Marks:
             with suppress(OSError):
                 status = file.lstat()
                 if not file.is_dir():
-                    times = status.st_ino, status.st_size, status.st_mtime_ns
-                    marks[str(file.absolute())] = list(times)
+                    mark = [status.st_ino, status.st_size, status.st_mtime_ns]
+                    marks[str(file.absolute())] = mark
     return marks
 
 
@@ -80,6 +91,13 @@ def _read() -> dict[str, Marks]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def _write(record: dict[str, Marks]) -> None:
+    from onnxsurgeon_lite.atomic import write_text
+
+    _place().parent.mkdir(parents=True, exist_ok=True)
+    write_text(_place(), json.dumps(dict(list(record.items())[-_KEPT:])))
 
 
 def _place() -> Path:
