@@ -10,15 +10,13 @@ from onnxsurgeon_lite.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
-
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.recording import Recording
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.tensors.references import Tensors
 
-    Module = torch.nn.Module | tuple[object, ...] | Callable[[], object]
+    Module = Callable[..., object] | tuple[object, ...]
 
 
 @spelled

@@ -90,17 +90,11 @@ def move(
 @data.command()
 def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
-    from onnxsurgeon_lite.model import load, storage
-    from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"collecting the data of {model}"):
-        found = storage.collect(load(model), dry_run=dry_run)
-    if dry_run:
-        plain.show_planned(found.files)
-    for file in () if dry_run else found.files:
-        plain.show_written(file)
-    plain.out(f"{found.before - found.after} bytes less")
+        found = osl.data.gc(model, dry_run)
+    options.show(found)
 
 
 @data.command()
@@ -112,11 +106,13 @@ def strip(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range."""
-    from onnxsurgeon_lite.report.progress import progress
-
-    with progress(f"collecting the data of {model}"):
-        found = osl.data.gc(model, dry_run)
-    options.show(found)
+    _write(
+        model,
+        "strip",
+        output,
+        force,
+        lambda target: osl.data.strip(model, target, seed, force, dry_run),
+    )
 
 
 @data.command()

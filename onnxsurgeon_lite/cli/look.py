@@ -40,11 +40,9 @@ def inspect(
 
 def print_model(model: options.Model) -> None:
     """Print a model in ONNX text syntax, weights elided."""
-    from onnxsurgeon_lite.graph.summary import model_text
-    from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.report import plain
 
-    plain.out(model_text(load(model)))
+    plain.out(osl.text(model))
 
 
 def check(
