@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
 
 if TYPE_CHECKING:
@@ -85,6 +85,19 @@ class Staging:
             with _write_errors(target):
                 temporary.replace(target)
             self._waiting.pop(0)
+
+
+def require_free(path: Path, force: bool = False) -> None:
+    """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
+    if not force and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise OutputExistsError(
+            f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
+        )
+    if not path.parent.is_dir():
+        raise WriteError(
+            f"there is no folder {str(path.parent)!r} to write {path.name!r} in",
+            f"make it first: {command('mkdir', '-p', str(path.parent))}",
+        )
 
 
 class ByteCounter(io.BytesIO):

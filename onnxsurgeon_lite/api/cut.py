@@ -48,7 +48,7 @@ def split(
     """
     how.setdefault("opt", "none")
     with Call(**how) as call:
-        from onnxsurgeon_lite.debug.bisection.reproducer import require_free
+        from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import split as splitting
         from onnxsurgeon_lite.model import loaded

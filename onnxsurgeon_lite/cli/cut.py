@@ -7,6 +7,7 @@ import typer
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,21 +96,21 @@ def split(
     """Split a model at values into parts, and run the parts, one after another, against the whole."""
     from onnxsurgeon_lite.report.progress import progress
 
-    folder = None
-    if not dry_run:
-        folder = options.default_output(model, "split", output, force, suffix="")
-    with progress(f"writing {folder}"):
+    target = Target(model, "split", output, force, suffix="")
+    with progress(f"writing {target.path}"):
         found = osl.split(
             model,
             at,
-            folder,
+            None if dry_run else target.path,
             feeds,
-            force,
+            target.replaceable(),
             **options.feeding(seed, dim, fill),
             opt=opt,
             timeout=timeout,
             ops_library=ops_library or (),
         )
+    if not dry_run:
+        target.wrote()
     options.show(found, json)
     if not found.match:
         raise typer.Exit(MISMATCH)
@@ -124,12 +125,13 @@ def _make(
     dry_run: bool,
 ) -> None:
     """Make a part, or what is like one; write it complete, so that it needs none of the source's files."""
+    from onnxsurgeon_lite.model import movable
     from onnxsurgeon_lite.report import plain
 
-    target = None if dry_run else options.default_output(source, verb, output, force)
     result = edit()
-    if target is None:
+    if dry_run:
         options.show(result)
-        return
-    plain.show_notes(result.notes)
-    options.save(result.model, target, force, complete=verb == "extract")
+    else:
+        plain.show_notes(result.notes)
+    external = movable(result.model) if verb == "extract" else None
+    options.save(result.model, Target(source, verb, output, force), external, dry_run)

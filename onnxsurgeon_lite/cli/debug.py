@@ -8,6 +8,7 @@ import typer
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 
 
@@ -86,6 +87,8 @@ def bisect(
         ),
     ] = False,
     force: options.Force = False,
+    metrics: options.Metrics = "usual",
+    verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
@@ -95,7 +98,7 @@ def bisect(
     model, reference, against = _asked(model, reference, against, a or b, find)
     from onnxsurgeon_lite.report.progress import progress
 
-    folder = options.default_output(model, "culprit", output, force, suffix="")
+    target = Target(model, "culprit", output, force, suffix="")
     with progress("bisecting") as tell:
         result = osl.bisect(
             model,
@@ -108,12 +111,12 @@ def bisect(
             feeds,
             look,
             quick,
-            folder,
+            target.path,
             memory,
             journal,
             resume,
             strip,
-            force,
+            target.replaceable(),
             **options.feeding(seed, dim, fill),
             rtol=rtol,
             atol=atol,
@@ -125,7 +128,9 @@ def bisect(
             ops_library=ops_library or (),
             progress=tell,
         )
-    options.show(result, json)
+    if result.reproducer is not None:
+        target.wrote()
+    options.show(result, json, metrics, verbose)
     if result.verdict == "mismatch":
         raise typer.Exit(MISMATCH)
 
@@ -195,6 +200,19 @@ def rank(
     options.show(result, json)
 
 
-def demo() -> None:
+def demo(
+    folder: Annotated[Path, typer.Argument(help="With --keep: the folder for the files.")] = Path(
+        "onnxdbg-demo"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the files to play with.")] = False,
+) -> None:
     """Show the main job on a small model that is made on the spot."""
-    osl.demo()
+    from onnxsurgeon_lite.report.plain import say
+
+    osl.demo(folder if keep else None)
+    if keep:
+        say(
+            f"\nthe files stay in {str(folder)!r}: a model, a faulty copy, references, a reproducer"
+        )
+    else:
+        say("\nthe files are gone; onnxdbg demo --keep leaves them in a folder to play with")

@@ -26,9 +26,11 @@ def match(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
@@ -45,6 +47,7 @@ def match(
         )
     options.show(result, json)
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
 

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxsurgeon_lite.errors import OutputExistsError, WriteError
+from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.errors import WriteError
 
 _KEPT = 1000  # outputs, the latest
 
@@ -36,16 +37,9 @@ class Target:
         """Where it is."""
         return self.output or Path(f"{self.source.stem}.{self.verb}{self.suffix}")
 
-    def claim(self) -> bool:
-        """Return whether something stands there that is to be replaced.
-
-        Raises:
-            OutputExistsError: something stands there that may not be.
-        """
-        if self.output is None and self.path.exists() and _is_ours(self.path):
-            return True
-        require_free(self.path, self.force)
-        return self.force
+    def replaceable(self) -> bool:
+        """Return whether what stands there may be overwritten."""
+        return self.force or (self.output is None and _is_ours(self.path))
 
     def wrote(self, beside: Iterable[Path] = ()) -> None:
         """Note that a default output is ours, with its data files; what is left of an earlier one goes."""
@@ -60,15 +54,8 @@ class Target:
             _write(record | {key: {f: m for f, m in marks.items() if f not in stale}})
 
 
-def require_free(path: Path, force: bool) -> None:
-    """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
-    if not force and path.exists() and (not path.is_dir() or any(path.iterdir())):
-        hint = "name another with -o, or overwrite it with --force"
-        raise OutputExistsError(f"{str(path)!r} is there already", hint)
-
-
 def _is_ours(path: Path) -> bool:
-    marks = _read().get(str(path.absolute()))
+    marks = _read().get(str(path.absolute()), {})
     return bool(marks) and not path.is_symlink() and marks == _marks([path, *map(Path, marks)])
 
 
@@ -94,8 +81,6 @@ def _read() -> dict[str, Marks]:
 
 
 def _write(record: dict[str, Marks]) -> None:
-    from onnxsurgeon_lite.atomic import write_text
-
     _place().parent.mkdir(parents=True, exist_ok=True)
     write_text(_place(), json.dumps(dict(list(record.items())[-_KEPT:])))
 

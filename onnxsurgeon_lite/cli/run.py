@@ -36,9 +36,11 @@ def run(
     timeout: options.Timeout = None,
     memory_limit: options.MemoryLimit = "0",
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
@@ -56,6 +58,7 @@ def run(
             ops_library=ops_library or (),
         )
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
     options.show(result, json)
@@ -112,6 +115,7 @@ def record(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
     from onnxsurgeon_lite.report.progress import progress
@@ -127,6 +131,7 @@ def record(
             scope or (),
             operators,
             names_of,
+            force,
             **options.feeding(seed, dim, fill),
             provider=provider,
             timeout=timeout,
@@ -151,6 +156,7 @@ def compare(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
+    metrics: options.Metrics = "usual",
     json: options.Json = False,
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
@@ -166,6 +172,6 @@ def compare(
         timeout=timeout,
         ops_library=ops_library or (),
     )
-    options.show(result, json)
+    options.show(result, json, metrics)
     if not result.match:
         raise typer.Exit(MISMATCH)

@@ -36,9 +36,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def writing(target: Path, size: int) -> Iterator[None]:
     """Show that a file is written; of many bytes before it begins, and how far it is."""
-    large = size > LARGE
-    if large:
-        show_notes([f"writing {size_text(size)} to {str(target)!r}"])
+    large = announce("writing", target, size)
     staged: list[Staging] = []
     token = WATCHED.set(staged)
     done = threading.Event()
@@ -56,6 +54,13 @@ def writing(target: Path, size: int) -> Iterator[None]:
         finally:
             done.set()
             WATCHED.reset(token)
+
+
+def announce(what: str, target: Path, size: int) -> bool:
+    """Say that many bytes are written, and return whether they are many."""
+    if size > LARGE:
+        show_notes([f"{what} {size_text(size)} to {str(target)!r}"])
+    return size > LARGE
 
 
 def bar(done: int, total: int) -> str:

@@ -16,13 +16,12 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
-from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -52,19 +51,6 @@ sys.exit(not all(same))
 '''
 _SECONDS = 120.0  # that the script may take
 _HANGS = 5.0  # after which one that is known never to end is believed
-
-
-def require_free(folder: Path, force: bool = False) -> None:
-    """Raise `OutputExistsError` if something stands where the folder is to be written."""
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputExistsError(
-            f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
-        )
-    if not folder.parent.is_dir():
-        raise WriteError(
-            f"there is no folder {str(folder.parent)!r} to write {folder.name!r} in",
-            f"make it first: {command('mkdir', '-p', str(folder.parent))}",
-        )
 
 
 @dataclass
