@@ -41,7 +41,7 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Scope, Symbol
 from onnxsurgeon_lite.surgery.resizing.rules import RULES
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
-from onnxsurgeon_lite.surgery.resizing.visit import Again, Demands, Hints, TraceContext, Visit
+from onnxsurgeon_lite.surgery.resizing.visit import Demands, Hints, TraceContext, Visit
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOST_ROUNDS = 1000
@@ -72,11 +72,9 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Hints | None = None) ->
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
         tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
-        try:
-            tracer.main()
-        except Again:
-            continue
-        return tracer.context.plan
+        tracer.main()
+        if not tracer.context.outdated:
+            return tracer.context.plan
     raise ShapeError("the sizes that nodes need of each other do not settle")
 
 
@@ -137,6 +135,8 @@ class _Tracer:
             for name in nodes[position].output[:]:
                 scope.producers[name] = position
         for position in order:
+            if self.context.outdated:
+                return
             node = nodes[position]
             made = self._node(scope, position, node)
             scope.states.update(zip(node.output[:], made, strict=False))
@@ -171,6 +171,8 @@ class _Tracer:
                 return [self._constant(value.t)]
         if operator in RULES:
             RULES[operator](visit)
+        if self.context.outdated:
+            return []
         visit.be_told()
         states = visit.states()
         return [
@@ -239,11 +241,7 @@ class _Tracer:
     def _kept(
         self, visit: Visit, body: str, given: Mapping[str, State], results: Sequence[State]
     ) -> list[State]:
-        """States after the last iteration.
-
-        Raises:
-            Again: the body makes one follow that began with a fixed size.
-        """
+        """States after the last iteration; one that the body makes follow must not begin with a fixed size."""
         for (name, before), after in zip(given.items(), results, strict=False):
             for axis, size in enumerate(grown(before, after)):
                 if size is not None:
@@ -270,7 +268,7 @@ class _Tracer:
             self._visit(body, range(len(graph.node)))
         except ShapeError as error:
             raise Called(function) from error
-        if before != (len(plan.refills), len(plan.stretches)):
+        if not self.context.outdated and before != (len(plan.refills), len(plan.stretches)):
             raise Called(function)
         return [body.find(name) or self._unknown() for name in function.output]
 

@@ -30,13 +30,14 @@ _CARRIED = ("Identity", "Cast")
 _SOURCES = ("Expand", "ConstantOfShape", "Tile")
 
 
-class Again(Exception):
-    """A node that was passed already must produce another size: start anew, which is now known."""
-
-
 @dataclass
 class TraceContext:
-    """What all nodes of one trace share."""
+    """What all nodes of one trace share.
+
+    Attributes:
+        outdated: whether a node that was passed must produce another size, which `wanted` holds now; nothing that this
+            trace finds after that counts.
+    """
 
     model: Model
     trials: int
@@ -44,6 +45,7 @@ class TraceContext:
     wanted: Demands
     told: Hints
     inference: Inference
+    outdated: bool = False
 
 
 @dataclass
@@ -91,6 +93,8 @@ class Visit:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
                 return [self._unknown() for _ in node.output]  # nor would it be known without us
             self._level()
+            if self.context.outdated:
+                return [self._unknown() for _ in node.output]
             patched, reads = self._named_apart()
             try:
                 states = self.context.inference.states(patched, reads)
@@ -214,10 +218,13 @@ class Visit:
         Raises:
             ShapeError: the operand cannot follow.
         """
+        if self.context.outdated:
+            return
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
             self.want(self.scope.path, source, axis, size)
+            return
         sizes = self.sizes(slot)
         repeats = size[0] > 1
         if repeats:
@@ -242,13 +249,10 @@ class Visit:
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
 
     def want(self, path: str, name: str, axis: int, size: Size) -> None:
-        """Start anew, with a value of a graph that has this size.
-
-        Raises:
-            Again: always.
-        """
-        self.context.wanted.setdefault((path, name), {})[axis] = size
-        raise Again
+        """Have a value of a graph get this size, in the trace after this one."""
+        if not self.context.outdated:
+            self.context.wanted.setdefault((path, name), {})[axis] = size
+            self.context.outdated = True
 
     def _source(self, name: str, axis: int) -> str | None:
         """What has its size from a shape operand, or from outside the body, when the operand comes from it."""
