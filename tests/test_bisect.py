@@ -275,8 +275,19 @@ def test_the_command_keeps_its_contract(tmp_path):
         "25": False,
     }
     assert set(result) == {
-        *("verdict", "look", "findings", "culprits", "cleared", "outputs", "elsewhere"),
-        *("notes", "compared", "sessions", "samples", "reproducer", "versions"),
+        "verdict",
+        "look",
+        "findings",
+        "culprits",
+        "cleared",
+        "outputs",
+        "elsewhere",
+        "notes",
+        "compared",
+        "sessions",
+        "samples",
+        "reproducer",
+        "versions",
     }
     assert (tmp_path / "out" / "model.onnx").exists()
 

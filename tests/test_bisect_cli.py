@@ -396,7 +396,13 @@ def test_weights_that_the_references_speak_of_are_not_stripped(folder):
     shutil.copy(REFERENCES, folder / "r.npz")
 
     done = onnxdbg(
-        *("bisect", "model.onnx", "--reference", "r.npz", "-o", "out", "--strip-weights"),
+        "bisect",
+        "model.onnx",
+        "--reference",
+        "r.npz",
+        "-o",
+        "out",
+        "--strip-weights",
         cwd=folder,
     )
 

@@ -420,8 +420,8 @@ PASS_EXAMPLES: dict[str, tuple[Pass, str]] = {
 }
 """Each pass with a model that it changes without changing what `y` is."""
 ONCE = {  # applied again they find another model, or refuse it
-    *("rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline"),
-}
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
+}  # fmt: skip
 
 
 def test_every_pass_of_the_package_is_listed():

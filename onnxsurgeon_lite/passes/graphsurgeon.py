@@ -122,11 +122,8 @@ class Bridge:
         gone = scope.tensors.keys() - names.keys()
         result = GraphProto()
         result.CopyFrom(scope.proto)
-        for messages in (
-            *(result.node, result.input, result.output),
-            *(result.value_info, result.initializer),
-        ):
-            del messages[:]
+        for kind in ("node", "input", "output", "value_info", "initializer"):
+            result.ClearField(kind)
         if graph.name != scope.proto.name:
             result.name = graph.name
         result.node.extend(self._node(node, visible) for node in graph.nodes)

@@ -34,10 +34,10 @@ from types import TracebackType
 import torch
 
 _DTYPES = (
-    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool"),
-    *("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"),
-    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-)
+    "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool",
+    "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
 DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): {"float32": "float", "float64": "double"}.get(name, name.replace("_", ""))
     for name in _DTYPES

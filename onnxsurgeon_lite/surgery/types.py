@@ -10,17 +10,15 @@ from onnxsurgeon_lite.model import Model
 
 _FAILURES = (shape_inference.InferenceError, RuntimeError, ValueError)
 
-BY_SHAPE_ALONE = frozenset(
-    (
-        *("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"),
-        *("Neg", "Abs", "Exp", "Log", "Sqrt", "Erf"),
-        *("Relu", "LeakyRelu", "PRelu", "Sigmoid", "Tanh", "Clip", "Gelu", "Softmax", "LogSoftmax"),
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool", "AveragePool", "GlobalAveragePool"),
-        *("BatchNormalization", "LayerNormalization", "InstanceNormalization"),
-        *("Identity", "Cast", "Transpose", "Flatten", "Concat", "Gather", "Where"),
-        *("Equal", "Greater", "Less", "And", "Or", "Not"),
-    )
-)
+BY_SHAPE_ALONE = frozenset((
+    "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
+    "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf",
+    "Relu", "LeakyRelu", "PRelu", "Sigmoid", "Tanh", "Clip", "Gelu", "Softmax", "LogSoftmax",
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool", "AveragePool", "GlobalAveragePool",
+    "BatchNormalization", "LayerNormalization", "InstanceNormalization",
+    "Identity", "Cast", "Transpose", "Flatten", "Concat", "Gather", "Where",
+    "Equal", "Greater", "Less", "And", "Or", "Not",
+))  # fmt: skip
 """Operators whose results have a shape that follows from the shapes of what they read."""
 
 _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze"))

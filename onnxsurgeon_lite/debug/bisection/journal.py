@@ -41,8 +41,12 @@ class Journal:
             journal._read(path, question)
         try:
             journal._file = path.open("a" if resume else "w", encoding="utf-8")
-            # a line that was cut short by the end of the process must not swallow the next one
-            journal._file.write("\n") if resume else journal._write({"question": question})
+            if (
+                resume
+            ):  # a line that was cut short by the end of the process must not swallow the next one
+                journal._file.write("\n")
+            else:
+                journal._write({"question": question})
         except OSError as error:
             journal.lost = f"no journal is kept at {str(path)!r}: {error.strerror}"
         return journal

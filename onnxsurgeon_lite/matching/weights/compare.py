@@ -103,7 +103,8 @@ class _WeightSearch:
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
         for name in sorted(rest, key=lambda n: len(self.floats[n].dims) < 2):  # biases last
-            self._by_fold(name) or self._by_place(name) or self._take(name, equal[name])
+            if not self._by_fold(name) and not self._by_place(name):
+                self._take(name, equal[name])
         self.used.update(p for same in equal.values() for p in same)
         if not self.found:
             raise ReferenceSetError(

@@ -31,9 +31,9 @@ _FLOATS = frozenset(
     + ("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
 )
 _PAYLOAD = (
-    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
-    *("external_data", "data_location"),
-)
+    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+    "external_data", "data_location",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,9 @@ class Inference:
         if attributes and walk.bodies(node):
             return self._states(node, reads)
         key = (
-            *(node.op_type, node.domain, node.overload),
+            node.op_type,
+            node.domain,
+            node.overload,
             tuple(attributes),
             tuple(reads[name].key if name in reads else name == "" for name in node.input[:]),
             tuple(map(bool, node.output[:])),
