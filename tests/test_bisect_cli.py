@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.runtime.session import run_model
 from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
 

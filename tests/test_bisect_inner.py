@@ -71,12 +71,6 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
-
-
 def loaded(text: str, folder) -> Model:
     onnx.save(parser.parse_model(HEADER + text), folder / "model.onnx")
     return load(folder / "model.onnx")

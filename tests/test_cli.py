@@ -13,14 +13,13 @@ import numpy as np
 import onnx
 import pytest
 import typer
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from onnxsurgeon_lite import open_references
 from onnxsurgeon_lite.cli.app import app
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 NAMES = [
     "a,b",
     "it's",

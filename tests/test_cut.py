@@ -50,7 +50,7 @@ from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError, UnknownN
 from onnxsurgeon_lite.graph.cut import close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 
 WHOLE = Path(__file__).parent.parent / "fixtures" / "whole_model.onnx"
 
@@ -294,12 +294,6 @@ def index_ancestors(model: Model, values: list[str]) -> set[str]:
 
 
 FEEDS = {"x0": np.array([1, -2, 3, 0.5], np.float32), "x1": np.array([-1, 4, 0.25, 2], np.float32)}
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
 
 
 def run(runtime: Runtime, model: Model, feeds) -> dict:

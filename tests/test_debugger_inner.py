@@ -14,16 +14,9 @@ from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import run_script
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.exposing import liftable
 
 FEEDS = {"x": np.array([-1, 2], np.float32), "c": np.array(True)}
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        yield runtime
 
 
 @pytest.mark.parametrize("text", [BRANCH, LOOP, SCAN, CALLS], ids=["If", "Loop", "Scan", "calls"])

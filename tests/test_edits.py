@@ -40,18 +40,11 @@ from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 SLOW = settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
 
 
 @pytest.fixture

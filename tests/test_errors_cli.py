@@ -7,14 +7,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
 
@@ -22,7 +21,6 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import save_tensors
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 VERBS = {
     "inspect": ["inspect", "MODEL"],
     "inspect a node": ["inspect", "MODEL", "--node", "@0"],

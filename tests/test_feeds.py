@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite import Recipe, Runtime, RuntimeOptions, make_feeds, read_feeds, run
+from onnxsurgeon_lite import Recipe, make_feeds, read_feeds, run
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
@@ -29,12 +29,6 @@ g (float[n, 3] x, int64[2] k, float[3] bias = {1, 2, 3}) => (float[n, 3] y, int6
     j = Identity (k)
 }
 """
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none")) as runtime:
-        yield runtime
 
 
 def identity(model_of, data_type: int, shape=(3,)) -> GraphIndex:

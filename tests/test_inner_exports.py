@@ -12,7 +12,6 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.exposing import liftable
 
 X = np.float32([1, -2, 3])
@@ -56,12 +55,6 @@ def exported(tmp_path_factory):
             input_names=["x", "n"],
         )
     return folder
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
 
 
 def inside(model, feeds, runtime, *selectors: str) -> list[np.ndarray]:

@@ -31,14 +31,6 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.signature import signature_of
 
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
-
 
 def index_of(path: Path | str) -> GraphIndex:
     return GraphIndex.of(load(path))

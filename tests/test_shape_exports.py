@@ -16,7 +16,6 @@ from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Recipe
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 SEEN = {"initializer_range": 0.2}  # with the default, samples hardly differ
@@ -108,12 +107,6 @@ def export(tmp_path_factory):
         return path
 
     return export
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
-        yield runtime
 
 
 def exported(make, dynamo: bool, batch: int, path):

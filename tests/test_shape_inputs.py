@@ -12,10 +12,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import Opset, Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Recipe
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.resizing.sizes import product, refold
-
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
 
 CONVOLUTIONS = """
     conv (float[1,3,10,10] x) => (float[1,3,10,10] y) {
@@ -39,12 +36,6 @@ DECOY = """
         y = Concat <axis = 1> (b, a, c)
     }
 """
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
 
 
 def changed(runtime, model, step):

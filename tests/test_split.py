@@ -118,12 +118,6 @@ def test_any_graph_split_anywhere_gives_what_the_whole_gives(runtime, proto, dat
         assert not set(part.inputs) & set(part.outputs)
 
 
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none")) as runtime:
-        yield runtime
-
-
 def test_a_graph_input_is_no_place_to_split_at():
     with pytest.raises(CutError, match=r"'input\.1' comes from no node"):
         split(index_of("whole_model.onnx"), ["input.1"])
