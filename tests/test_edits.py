@@ -7,7 +7,8 @@ from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from test_cut import FEEDS, PASS_EXAMPLES, random_models, run
+from test_cut import FEEDS, random_models, run
+from verbs import CONTRACT
 
 from onnxsurgeon_lite import (
     PASSES,
@@ -673,7 +674,7 @@ def test_a_recipe_is_a_pipeline(tmp_path):
 
 
 STEPS = [
-    *(step for step, _ in PASS_EXAMPLES.values() if step.name != "script"),
+    *(step for step, _ in CONTRACT.values() if step.name != "script"),
     Script("patch.py"),
     SetShape({"x": ("N", 3, "H", 8), "left": (1,)}, "second.onnx"),
     Rebatch(7, ("x",), 1, "second.onnx"),
