@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
@@ -142,8 +143,7 @@ def _restore(
         graph.initializer.insert(origin.place, tensor)
     else:
         if place is not None:
-            bare_input = ValueInfoProto()
-            bare_input.CopyFrom(declared)
+            bare_input = copied(declared)
             forget(bare_input)
             remember(tensor, place, bare_input)
         graph.initializer.append(tensor)

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -120,8 +121,7 @@ def _is_typed(tensor: TensorProto) -> bool:
 
 def _bare(tensor: TensorProto) -> TensorProto:
     """All that a tensor says but its numbers."""
-    bare = TensorProto()
-    bare.CopyFrom(tensor)
+    bare = copied(tensor)
     for field, _ in tensor.ListFields():
         if field.name.endswith("_data") or field.name == "data_location":
             bare.ClearField(field.name)
@@ -130,8 +130,7 @@ def _bare(tensor: TensorProto) -> TensorProto:
 
 def _without_payload(node: NodeProto) -> NodeProto:
     """A Constant node without its numbers."""
-    bare = NodeProto()
-    bare.CopyFrom(node)
+    bare = copied(node)
     for attribute in bare.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(_bare(attribute.t))

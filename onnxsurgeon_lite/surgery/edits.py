@@ -11,6 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, captured
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import mentioning
 
 Nodes = MutableSequence[NodeProto]
@@ -173,9 +174,7 @@ def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
 def drop_declarations(graph: GraphProto, names: Container[str]) -> None:
     """Forget the types and annotations of values that are no more."""
     for infos in (graph.value_info, graph.quantization_annotation):
-        for place in range(len(infos) - 1, -1, -1):
-            if _declared_name(infos[place]) in names:
-                del infos[place]
+        drop(infos, lambda info: _declared_name(info) in names)
 
 
 def _declared_name(info: object) -> str:

@@ -6,8 +6,8 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfo
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, contradicts, downstream, infer
-from onnxsurgeon_lite.tensors.dtypes import copied
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -103,10 +103,7 @@ def _inferred_without(
         made_here: what the constants' readers make; they are among the nodes before `until`.
     """
     bare = result.copy()
-    initializers = bare.proto.graph.initializer
-    for place in range(len(initializers) - 1, -1, -1):
-        if initializers[place].name in constants:
-            del initializers[place]  # a default
+    drop(bare.proto.graph.initializer, lambda tensor: tensor.name in constants)  # defaults
     here = infer(bare, stale, made_here, until)
     ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - here.keys()}
     missing = set(ranked)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import GraphProto, TypeProto, ValueInfoProto, shape_inference
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied, drop
 
 _FAILURES = (shape_inference.InferenceError, RuntimeError, ValueError)
 
@@ -78,15 +79,10 @@ def retype(
     if unsettled:
         unsettled.clear()
     graph = result.proto.graph
-    unknown = []
-    for place, info in enumerate(graph.value_info):
-        name = info.name
-        if name in inferred:
-            info.type.CopyFrom(inferred[name])
-        elif name in stale:
-            unknown.append(place)
-    for place in reversed(unknown):
-        del graph.value_info[place]
+    drop(graph.value_info, lambda info: info.name in stale and info.name not in inferred)
+    for info in graph.value_info:
+        if info.name in inferred:
+            info.type.CopyFrom(inferred[info.name])
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
@@ -135,8 +131,7 @@ def infer(
         Equal types as one object, to be read and not changed.
     """
     wanted = values if wanted is None else wanted
-    part = ModelProto()
-    part.CopyFrom(model.structure())
+    part = copied(model.structure())
     if count is not None:
         del part.graph.node[count:]
     kept = [info for info in model.proto.graph.value_info if info.name not in values]

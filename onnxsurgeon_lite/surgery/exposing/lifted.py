@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
 from onnxsurgeon_lite.surgery.exposing.demands import Demand
 from onnxsurgeon_lite.surgery.exposing.reading import Lifted
@@ -225,8 +226,7 @@ class _Lifter:
         """A copy of the function for this call, with further outputs."""
         original = function_of(wanted.index, node)
         assert original is not None
-        function = FunctionProto()
-        function.CopyFrom(original)
+        function = copied(original)
         function.overload = ""
         function.name = self._unused_operator(original)
         for declared in (function.node, function.attribute, function.attribute_proto):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, helper
 
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
@@ -73,9 +74,7 @@ def to_loop(
     left = _take_stacked(node, graph, states, given, after)
     node.op_type = "Loop"
     node.input[:] = [trips, "", *node.input[:states]]
-    for slot in range(len(node.attribute) - 1, -1, -1):
-        if node.attribute[slot].name != "body":
-            del node.attribute[slot]
+    drop(node.attribute, lambda attribute: attribute.name != "body")
     return elements, left
 
 

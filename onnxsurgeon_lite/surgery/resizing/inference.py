@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -138,8 +139,7 @@ class Inference:
         return [State(state.types, state.axes, state.data, True) for state in states]
 
     def _part(self, node: NodeProto, reads: Mapping[str, State], trial: int) -> ModelProto:
-        part = ModelProto()
-        part.CopyFrom(self.header)
+        part = copied(self.header)
         part.graph.name = "node"
         part.graph.node.append(node)
         for name, state in reads.items():

@@ -9,6 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
@@ -293,7 +294,7 @@ class _Rewriting:
             if state is not None and info.type.tensor_type.HasField("shape"):
                 key = info.type.SerializeToString(), state.key
                 if key not in kinds:
-                    kinds[key] = dtypes.copied(info.type)
+                    kinds[key] = copied(info.type)
                     self._declare_type(kinds[key], state.sizes(), state.follows)
                 info.type.CopyFrom(kinds[key])
 

@@ -9,6 +9,7 @@ from onnx import NodeProto, TypeProto
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import (
     Inference,
     InferenceFailed,
@@ -108,8 +109,7 @@ class Visit:
         """The node with repaired operands under names of their own, and what it reads."""
         if not self.overrides:
             return self.node, self.reads
-        node = NodeProto()
-        node.CopyFrom(self.node)
+        node = copied(self.node)
         reads = dict(self.reads)
         for slot, state in self.overrides.items():
             node.input[slot] = f"{node.input[slot]}\x01{slot}"
