@@ -10,7 +10,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -78,13 +78,13 @@ def computed(
     A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`.
     """
     yield from _given(index, feeds, values)
-    lifted = lift(index, [name for name in values if name not in index])
-    whole = GraphIndex.of(lifted.model) if lifted.asked else index
+    exposed = expose_inner(index, [name for name in values if name not in index])
+    whole = GraphIndex.of(exposed.model) if exposed.asked else index
     observer = Observer(whole, runtime)
     observer.feed(feeds)
-    wanted = lifted.sources(values or index.producer)
+    wanted = exposed.sources(values or index.producer)
     sources = observer.sweep([name for name in wanted if name in whole.producer], progress)
-    for name, value in lifted.read(sources):
+    for name, value in exposed.read(sources):
         if value is not None:
             yield name, value
 

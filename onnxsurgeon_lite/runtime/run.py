@@ -8,7 +8,7 @@ import numpy as np
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
 
 
@@ -41,9 +41,9 @@ def run(
     """
     wanted = list(fetch) or list(index.outputs)
     index.require_sound()
-    lifted = lift(index, [name for name in wanted if name not in index])
-    model = lifted.model
-    names = lifted.sources(wanted)
+    exposed = expose_inner(index, [name for name in wanted if name not in index])
+    model = exposed.model
+    names = exposed.sources(wanted)
     for name in names:
         if name not in index.outputs:
             model.proto.graph.output.add(name=name)  # the runtime needs no type here
@@ -51,7 +51,7 @@ def run(
     for name, value in feeds.items():
         element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
         runtime.put(name, value, element or None)
-    return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
+    return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
 
 
 def statistics(name: str, value: RunValue) -> list[Statistics]:
