@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection import computed_references, find
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.surgery.exposing import exposable
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)
@@ -78,7 +78,7 @@ def loaded(text: str, folder) -> Model:
 
 def recorded(model: Model, feeds, runtime, folder, inner: bool = True):
     index = GraphIndex.of(model)
-    names = [*index.producer, *(liftable(index)[0] if inner else ())]
+    names = [*index.producer, *(exposable(index)[0] if inner else ())]
     record(index, feeds, runtime, folder / "refs", names)
     return open_references(folder / "refs")
 

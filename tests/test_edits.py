@@ -190,7 +190,7 @@ def test_an_add_becomes_a_sub(whole, runtime):
         (Freeze((("23", 1),)), "'23' is no input", "'input.1'"),
         (Freeze((("input.1", None),)), "has no default", "input.1=0.5"),
         (Freeze((("input.1", [1, 2]),)), "do not fit input 'input.1'", "shape"),
-        (SetConstant("convs1.0.bias", "a"), "is no number", "0.5"),
+        (SetConstant("convs1.0.bias", "a"), "is not a number", "0.5"),
         (SetConstant("input.1", 1), "is no constant: it is an input", "initializer"),
     ],
     ids=lambda p: p.name if hasattr(p, "name") else None,
@@ -225,7 +225,7 @@ def test_an_attribute_changes_the_types_that_depend_on_it(whole):
 
     shape = result.model.proto.graph.output[0].type.tensor_type.shape
     assert [dim.dim_value for dim in shape.dim] == [1, 3, 10, 10]
-    assert result.notes == ("output '31' has another type now",)
+    assert result.notes == ("output '31' changed its type",)
     assert check(result.model, full=True).valid
 
 
@@ -471,7 +471,7 @@ def test_shapes_that_a_constants_numbers_decide_are_declared_anew(model_of, runt
     shapes = {v.name: v.type.tensor_type.shape.dim for v in (*graph.value_info, *graph.output)}
     assert [dim.dim_value for dim in shapes["h"]] == [2, 3, 2]
     assert [dim.dim_value for dim in shapes["y"]] == [2, 3, 2]
-    assert result.notes == ("output 'y' has another type now",)
+    assert result.notes == ("output 'y' changed its type",)
     assert run(runtime, result.model, {"x": np.ones((2, 6), np.float32)})["y"].shape == (2, 3, 2)
 
 

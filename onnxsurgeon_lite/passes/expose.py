@@ -7,14 +7,14 @@ from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 
 
 @dataclass(frozen=True)
 class Expose:
     """Declare intermediate values as graph outputs, so that a run returns them.
 
-    A value inside a body (`@12/body/q`) is lifted out: of a function it is a tensor, of a branch or a loop a sequence
+    A value inside a body (`@12/body/q`) is exposed: of a function it is a tensor, of a branch or a loop a sequence
     of tensors, one for each time that the body ran. Loops in loops, or branches in loops, get an output
     called after the body (`@12/body`) that says at which iterations these were.
     """
@@ -38,12 +38,12 @@ class Expose:
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
-        lifted = lift(index, [value for value in hidden if value not in index])
-        result = lifted.model
+        edited = expose_inner(index, [value for value in hidden if value not in index])
+        result = edited.model
         hidden = [value for value in hidden if value in index]
         index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
-        declarations += [wire.declared(wire.key) for wire in lifted.wires]
+        declarations += [wire.declared(wire.key) for wire in edited.wires]
         result.proto.graph.output.extend(declarations)
         exposed = set(hidden)
         inner = [info for info in result.proto.graph.value_info if info.name not in exposed]

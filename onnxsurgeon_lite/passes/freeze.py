@@ -20,7 +20,7 @@ from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.relax import tighten
+from onnxsurgeon_lite.surgery.relax import restore
 from onnxsurgeon_lite.surgery.types import contradicts, retype
 
 
@@ -52,7 +52,7 @@ class Freeze:
         result = model.copy()
         changes = []
         frozen = []
-        loosened: dict[str, TypeProto] = {}
+        relaxed: dict[str, TypeProto] = {}
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
             if value not in index.inputs:
@@ -62,14 +62,14 @@ class Freeze:
                     f"value {value!r} is no input of the graph",
                     f"its inputs are {', '.join(map(repr, index.inputs))}",
                 )
-            loosened.update(recall_types(index.inputs[value]))
+            relaxed.update(recall_types(index.inputs[value]))
             _freeze(index, result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen, waiting)
-        tighten(result, loosened)
+        restore(result, relaxed)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.relax import loosen
+from onnxsurgeon_lite.surgery.relax import relax
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Promote:
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
-        loosened = loosen(index, result, promoted)
+        relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:
             if declared.name in promoted:
-                remember_types(declared, loosened)
-        notes += _said(loosened)
+                remember_types(declared, relaxed)
+        notes += _said(relaxed)
         if self.default and changes:
             notes.append(
                 "a constant that can be overridden is not folded by runtimes; to make it one again: "
@@ -96,12 +96,12 @@ class Promote:
             graph.input.append(declared)
 
 
-def _said(loosened: Mapping[str, TypeProto]) -> list[str]:
-    if not loosened:
+def _said(relaxed: Mapping[str, TypeProto]) -> list[str]:
+    if not relaxed:
         return []
-    shown = ", ".join(map(repr, list(loosened)[:6])) + (", ..." if len(loosened) > 6 else "")
+    shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
     return [
-        f"sizes that followed from it are declared unknown now, of {len(loosened)} values: {shown}"
+        f"sizes that followed from it are declared unknown now, of {len(relaxed)} values: {shown}"
     ]
 
 
