@@ -1,4 +1,4 @@
-"""One file a verb, imported when it is asked for; `__init__.pyi` says where each is."""
+"""One file per verb, imported on first use; `__init__.pyi` lists them."""
 
 import lazy_loader
 

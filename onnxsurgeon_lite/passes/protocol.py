@@ -1,4 +1,4 @@
-"""What a pass is: model in, model out."""
+"""The pass protocol: model in, `PassResult` out."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from onnxsurgeon_lite.model import Model
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass made.
+    """The result of a pass.
 
     Attributes:
-        model: the result; the input itself when nothing changed.
-        changed: whether the result differs from the input.
-        notes: what the user should know of it, a sentence each.
-        changes: what was changed, a line each.
+        model: the new model; the input object when nothing changed.
+        changed: True when the new model differs from the input.
+        notes: hints for the user, one sentence each.
+        changes: the changes, one line each.
     """
 
     model: Model
@@ -27,17 +27,17 @@ class PassResult:
     def of(
         cls, source: Model, result: Model, changes: Iterable[str], notes: Iterable[str] = ()
     ) -> "PassResult":
-        """The result of an edit that was made on a copy; the source itself when the copy is still the same."""
+        """Return the result of an edit on a copy; the source when the copy equals it."""
         if result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes))
         return cls(result, changed=True, notes=tuple(notes), changes=tuple(changes))
 
 
 class Pass(Protocol):
-    """Model in, `PassResult` out; it never touches its input. Options are fields of a frozen dataclass."""
+    """An edit of a model; options are fields of a frozen dataclass."""
 
     name: ClassVar[str]
 
     def apply(self, model: Model) -> PassResult:
-        """Apply the pass."""
+        """Return the edited model; the input does not change."""
         ...

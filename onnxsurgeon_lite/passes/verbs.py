@@ -1,4 +1,4 @@
-"""Every verb in one dict."""
+"""All verbs by name."""
 
 from onnxsurgeon_lite import passes
 
