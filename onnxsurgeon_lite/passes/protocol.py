@@ -1,8 +1,8 @@
 """The pass protocol: model in, `PassResult` out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from onnxsurgeon_lite.model import Model
 
@@ -16,21 +16,29 @@ class PassResult:
         changed: True when the new model differs from the input.
         notes: hints for the user, one sentence each.
         changes: the changes, one line each.
+        unsettled: values whose types do not fit yet; a pipeline checks them at its end.
     """
 
     model: Model
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    unsettled: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, source: Model, result: Model, changes: Iterable[str], notes: Iterable[str] = ()
+        cls,
+        source: Model,
+        result: Model,
+        changes: Iterable[str],
+        notes: Iterable[str] = (),
+        unsettled: Iterable[str] | None = None,
     ) -> "PassResult":
         """Return the result of an edit on a copy; the source when the copy equals it."""
+        left = frozenset(unsettled or ())
         if result.proto == source.proto:
-            return cls(source, changed=False, notes=tuple(notes))
-        return cls(result, changed=True, notes=tuple(notes), changes=tuple(changes))
+            return cls(source, changed=False, notes=tuple(notes), unsettled=left)
+        return cls(result, True, tuple(notes), tuple(changes), left)
 
 
 class Pass(Protocol):
@@ -40,4 +48,19 @@ class Pass(Protocol):
 
     def apply(self, model: Model) -> PassResult:
         """Return the edited model; the input does not change."""
+        ...
+
+
+@runtime_checkable
+class RetypingPass(Pass, Protocol):
+    """A pass that may change types of values; a pipeline checks them only at its end."""
+
+    retypes: ClassVar[bool]
+
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+        """Apply the pass.
+
+        Args:
+            unsettled: in a pipeline, the values whose types do not fit yet; with None a misfit is an error.
+        """
         ...
