@@ -173,7 +173,7 @@ def merge(
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.matching.verify import EditResult
     from onnxsurgeon_lite.model import loaded
-    from onnxsurgeon_lite.passes import merge as merge_two
+    from onnxsurgeon_lite.passes.merge import merge as merge_two
 
     if len(models) < 2:
         raise UsageError("one model alone cannot be merged", "name two or more")

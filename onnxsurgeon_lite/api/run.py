@@ -132,12 +132,12 @@ def record(
         from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.recording import from_model
         from onnxsurgeon_lite.recording.recording import Recording
-        from onnxsurgeon_lite.surgery.exposing import liftable
+        from onnxsurgeon_lite.surgery.exposing import exposable
 
         index = GraphIndex.of(loaded(cast("ModelLike", model)))
         selected = select_values(index, [value] if isinstance(value, str) else value, inner=True)
         if inner:
-            names, left = liftable(index)
+            names, left = exposable(index)
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         call.notes += selected.notes

@@ -29,6 +29,7 @@ from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.graph.text import described
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -257,8 +258,7 @@ class GraphIndex:
         infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
-        part = ModelProto()
-        part.CopyFrom(source)
+        part = copied(source)
         del part.graph.output[:]
         if isinstance(positions, range):
             del part.graph.node[positions.stop :]
