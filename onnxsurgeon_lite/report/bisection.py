@@ -149,7 +149,7 @@ def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:
     """Return the table of a culprit's values."""
     split = any(value.introduced is not None for value in values)
     columns = ["", "", "name", *titles(every_metric), *(["own error"] if split else [])]
-    rows = [[shown(cell) for cell in _value_row(v, every_metric)] for v in values]
+    rows = [_value_row(value, every_metric)[: len(columns)] for value in values]
     return table(columns, rows)
 
 
