@@ -182,7 +182,10 @@ def test_a_sequence_is_not_made(model_of):
         ({"x": np.zeros((1, 3), np.float32)}, "no feed for input 'k'"),
         ({"z": np.zeros(1)}, "has no input 'z'"),
         ({"x": np.zeros((1, 3))}, "has dtype double, the model declares float"),
-        ({"x": np.zeros((1, 3), ml_dtypes.bfloat16)}, "has dtype bfloat16, the model declares float"),
+        (
+            {"x": np.zeros((1, 3), ml_dtypes.bfloat16)},
+            "has dtype bfloat16, the model declares float",
+        ),
         ({"x": np.zeros((1, 4), np.float32)}, r"has shape \[1, 4\], the model declares \[n, 3\]"),
         ({"x": np.zeros(3, np.float32)}, r"has shape \[3\], the model declares \[n, 3\]"),
     ],
