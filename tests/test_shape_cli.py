@@ -10,8 +10,9 @@ from conftest import FIXTURES
 from onnx import parser
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import load, run_model
+from onnxsurgeon_lite import load
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.runtime.session import run_model
 
 
 @pytest.fixture
@@ -129,7 +130,10 @@ def test_weights_of_another_file_come_along(edit, tmp_path):
         (["pad-outputs", "detector.onnx", "--max", "3", "--outputs", "box"], "no output 'box'"),
         (["batch-outputs", "detector.onnx", "--max", "3", "boxes"], "gives no group"),
         (["batch-outputs", "frozen_batch.onnx", "--max", "3"], "no outputs are numbered"),
-        (["name-outputs", "detector.onnx", "a,b"], "9 outputs are no multiple of 2 names"),
+        (
+            ["name-outputs", "detector.onnx", "a,b"],
+            "9 outputs are not a multiple of 2 names",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_an_error_and_writes_nothing(edit, words, message, tmp_path):
