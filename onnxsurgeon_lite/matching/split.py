@@ -78,7 +78,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
     notes = [
         *selection.notes,
-        *(f"{name!r} also connects parts, though not named" for name in crossing),
+        *(f"{name!r} also crosses between parts" for name in crossing),
     ]
     notes += (
         f"no part produces output {n!r}: it depends on no input"

@@ -36,7 +36,7 @@ def ragged_type(index: GraphIndex, name: str) -> TypeProto:
     if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
         what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"
         raise ShapeError(
-            f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of --outputs"
+            f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of the list"
         )
     return kind
 
