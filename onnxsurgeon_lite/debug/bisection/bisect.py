@@ -10,13 +10,13 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
-from onnxsurgeon_lite.debug.bisection.effect import effect_of
+from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
