@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load
@@ -20,7 +20,6 @@ from onnxsurgeon_lite.cli.options import look
 from onnxsurgeon_lite.runtime.session import run_model
 from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
 
@@ -407,7 +406,13 @@ def test_weights_that_the_references_speak_of_are_not_stripped(folder):
     shutil.copy(REFERENCES, folder / "r.npz")
 
     done = onnxdbg(
-        *("bisect", "model.onnx", "--reference", "r.npz", "-o", "out", "--strip-weights"),
+        "bisect",
+        "model.onnx",
+        "--reference",
+        "r.npz",
+        "-o",
+        "out",
+        "--strip-weights",
         cwd=folder,
     )
 

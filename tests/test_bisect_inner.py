@@ -8,12 +8,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
-from onnxsurgeon_lite.debug.bisection import computed_references, find
+from onnxsurgeon_lite import Model, SetOp, load, open_references
+from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.surgery.exposing import exposable
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)
@@ -71,12 +72,6 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
-
-
 def loaded(text: str, folder) -> Model:
     onnx.save(parser.parse_model(HEADER + text), folder / "model.onnx")
     return load(folder / "model.onnx")
@@ -84,7 +79,7 @@ def loaded(text: str, folder) -> Model:
 
 def recorded(model: Model, feeds, runtime, folder, inner: bool = True):
     index = GraphIndex.of(model)
-    names = [*index.producer, *(liftable(index)[0] if inner else ())]
+    names = [*index.producer, *(exposable(index)[0] if inner else ())]
     record(index, feeds, runtime, folder / "refs", names)
     return open_references(folder / "refs")
 

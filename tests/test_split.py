@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from test_diff import models
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import GraphIndex, Recipe, check, load, make_feeds
+from onnxsurgeon_lite import GraphIndex, Recipe, load, make_feeds
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.matching.split import compare_chain, model_of, split, write_parts
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -116,12 +117,6 @@ def test_any_graph_split_anywhere_gives_what_the_whole_gives(runtime, proto, dat
     assert set(found.outputs) == set(index.outputs)
     for part in found.parts:
         assert not set(part.inputs) & set(part.outputs)
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none")) as runtime:
-        yield runtime
 
 
 def test_a_graph_input_is_no_place_to_split_at():

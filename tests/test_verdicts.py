@@ -16,14 +16,6 @@ from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
-
 
 @pytest.fixture(scope="module")
 def optimized():

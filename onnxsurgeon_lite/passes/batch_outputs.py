@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.ragged import (
     COUNT,
@@ -137,8 +138,7 @@ def _numbered(index: GraphIndex) -> dict[str, tuple[str, ...]]:
 def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
     """Merge the types of a group; dimensions that differ become open."""
     kinds = [ragged_type(index, name) for name in names]
-    common = TypeProto()
-    common.CopyFrom(kinds[0])
+    common = copied(kinds[0])
     for name, kind in zip(names, kinds, strict=True):
         same = kind.tensor_type.elem_type == common.tensor_type.elem_type
         if not same or len(kind.tensor_type.shape.dim) != len(common.tensor_type.shape.dim):

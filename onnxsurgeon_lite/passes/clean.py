@@ -16,6 +16,7 @@ from onnx import (
 
 from onnxsurgeon_lite.graph.index import captured, function_key, reached_functions
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined
 
@@ -49,17 +50,14 @@ class Clean:
         reached = {
             function_key(function) for function in reached_functions(proto, _all_nodes(proto))
         }
-        for place in range(len(proto.functions) - 1, -1, -1):
-            if function_key(proto.functions[place]) not in reached:
-                changes.append(f"removed function {proto.functions[place].name!r}")
-                del proto.functions[place]
+        idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
+        changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
+        drop_at(proto.functions, idle)
         return PassResult.of(model, result, changes)
 
 
 def _all_nodes(proto: ModelProto) -> list[NodeProto]:
-    training = [t.initialization for t in proto.training_info] + [
-        t.algorithm for t in proto.training_info
-    ]
+    training = [graph for t in proto.training_info for graph in (t.initialization, t.algorithm)]
     return [node for graph in (proto.graph, *training) for node in graph.node]
 
 
@@ -117,13 +115,8 @@ def _clean_nodes(
             needed.update(reads)
             for output in node.output:
                 pending += (n for n in parameters.get(output, ()) if n not in needed)
-    dead = [
-        position
-        for position in range(len(nodes))
-        if position not in alive and nodes[position].output
-    ]
-    for position in reversed(dead):
-        del nodes[position]
+    dead = [p for p, node in enumerate(nodes) if p not in alive and node.output]
+    drop_at(nodes, dead)
     return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
 
 
@@ -143,10 +136,7 @@ def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list
 
 def _drop_unknown(messages: MutableSequence[Named], known: Container[str]) -> int:
     """Delete the messages about unknown names and return their number."""
-    dropped = [place for place, message in enumerate(messages) if _name_of(message) not in known]
-    for place in reversed(dropped):
-        del messages[place]
-    return len(dropped)
+    return drop(messages, lambda message: _name_of(message) not in known)
 
 
 def _name_of(message: Named) -> str:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from onnx import GraphProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import defined, drop_declarations, rename_uses
@@ -92,8 +93,6 @@ def _merge(
     for annotation in graph.quantization_annotation:
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = names.get(entry.value, entry.value)
-    for place in range(len(graph.initializer) - 1, -1, -1):
-        if graph.initializer[place].name in names:
-            del graph.initializer[place]
+    drop(graph.initializer, lambda tensor: tensor.name in names)
     drop_declarations(graph, names)
     return [f"merged {old!r} into {new!r}" for old, new in names.items()]

@@ -7,7 +7,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Expose:
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
-        lifted = lift(index, [value for value in hidden if value not in index])
-        result = lifted.model
+        edited = expose_inner(index, [value for value in hidden if value not in index])
+        result = edited.model
         hidden = [value for value in hidden if value in index]
         index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
-        declarations += [wire.declared(wire.key) for wire in lifted.wires]
+        declarations += [wire.declared(wire.key) for wire in edited.wires]
         result.proto.graph.output.extend(declarations)
         exposed = set(hidden)
         inner = [info for info in result.proto.graph.value_info if info.name not in exposed]

@@ -1,13 +1,14 @@
 """Repair faults that other tools leave."""
 
 from collections import Counter
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto, ValueInfoProto
+from onnx import GraphProto
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
 from onnxsurgeon_lite.surgery.edits import (
@@ -99,20 +100,14 @@ def _unique_nodes(graph: GraphProto) -> Iterable[str]:
 
 def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
     seen = {value.name for values in (graph.input, graph.output) for value in values}
-    dropped = _drop(graph.value_info, known, seen)
-    if dropped:
-        yield f"removed {dropped} value_info entries: repeated, or of missing values"
-
-
-def _drop(infos: MutableSequence[ValueInfoProto], known: set[str], seen: set[str]) -> int:
     stale = []
-    for place, info in enumerate(infos):
+    for place, info in enumerate(graph.value_info):
         if info.name not in known or info.name in seen:
             stale.append(place)
         seen.add(info.name)
-    for place in reversed(stale):
-        del infos[place]
-    return len(stale)
+    drop_at(graph.value_info, stale)
+    if stale:
+        yield f"removed {len(stale)} value_info entries: repeated, or of missing values"
 
 
 def _stale(result: Model) -> Iterable[str]:

@@ -9,6 +9,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.edits import drop_declarations
@@ -61,8 +62,7 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
     for name, array in computed.items():
         graph.initializer.append(dtypes.from_array(array, name))
     gone = {name for p in positions for name in index.nodes[p].output}
-    for position in sorted(positions, reverse=True):
-        del graph.node[position]
+    drop_at(graph.node, positions)
     drop_declarations(graph, gone - needed)
     return [f"folded {len(positions)} nodes into {len(needed)} constants"], notes
 

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
@@ -19,7 +20,7 @@ from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.relax import tighten
+from onnxsurgeon_lite.surgery.relax import restore
 from onnxsurgeon_lite.surgery.types import contradicts, retype
 
 
@@ -68,7 +69,7 @@ class Freeze:
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen, waiting)
-        tighten(result, relaxed)
+        restore(result, relaxed)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded
@@ -143,8 +144,7 @@ def _restore(
         graph.initializer.insert(origin.place, tensor)
     else:
         if place is not None:
-            bare_input = ValueInfoProto()
-            bare_input.CopyFrom(declared)
+            bare_input = copied(declared)
             forget(bare_input)
             remember(tensor, place, bare_input)
         graph.initializer.append(tensor)

@@ -15,6 +15,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -120,13 +121,9 @@ class Bridge:
         )
         names = {old: t.name for old, t in scope.tensors.items() if id(t) in alive}
         gone = scope.tensors.keys() - names.keys()
-        result = GraphProto()
-        result.CopyFrom(scope.proto)
-        for messages in (
-            *(result.node, result.input, result.output),
-            *(result.value_info, result.initializer),
-        ):
-            del messages[:]
+        result = copied(scope.proto)
+        for kind in ("node", "input", "output", "value_info", "initializer"):
+            result.ClearField(kind)
         if graph.name != scope.proto.name:
             result.name = graph.name
         result.node.extend(self._node(node, visible) for node in graph.nodes)
@@ -149,8 +146,7 @@ class Bridge:
         bodies = any(isinstance(value, gs.Graph) for value in node.attrs.values())
         if state == known and not bodies:
             return original
-        result = NodeProto()
-        result.CopyFrom(original)
+        result = copied(original)
         result.op_type = node.op
         for field_name, value in (("name", node.name), ("domain", node.domain)):
             if (value or "") != getattr(result, field_name):
@@ -221,8 +217,7 @@ class Bridge:
         if original is None:
             exported: ValueInfoProto = OnnxExporter.export_value_info_proto(tensor, False)
             return exported
-        result = ValueInfoProto()
-        result.CopyFrom(original)
+        result = copied(original)
         result.name = tensor.name
         if _tensor_state(tensor) != self._tensors[id(tensor)][1]:
             result.type.CopyFrom(OnnxExporter.export_value_info_proto(tensor, False).type)
@@ -256,25 +251,18 @@ def _ends(proto: GraphProto, info: ValueInfoProto) -> bool:
 
 def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:
     """Rename and remove sparse initializers and annotations with their tensors."""
-    for place in range(len(result.sparse_initializer) - 1, -1, -1):
-        values = result.sparse_initializer[place].values
-        if values.name in gone:
-            del result.sparse_initializer[place]
-        else:
-            values.name = names.get(values.name, values.name)
-    for place in range(len(result.quantization_annotation) - 1, -1, -1):
-        annotation = result.quantization_annotation[place]
-        if annotation.tensor_name in gone:
-            del result.quantization_annotation[place]
-            continue
+    drop(result.sparse_initializer, lambda sparse: sparse.values.name in gone)
+    for sparse in result.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    drop(result.quantization_annotation, lambda annotation: annotation.tensor_name in gone)
+    for annotation in result.quantization_annotation:
         annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = names.get(entry.value, entry.value)
 
 
 def _exported(tensor: gs.Constant) -> TensorProto:
-    result = TensorProto()
-    result.CopyFrom(OnnxExporter.export_tensor_proto(tensor))
+    result: TensorProto = copied(OnnxExporter.export_tensor_proto(tensor))
     if result.HasField("raw_data"):
         result.ClearField("data_location")  # the values are inline now
     return result

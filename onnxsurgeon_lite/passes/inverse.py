@@ -14,6 +14,8 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
+from onnxsurgeon_lite.model.messages import drop
+
 KEY = "onnxsurgeon_lite.origin"
 _RELAXED = "onnxsurgeon_lite.loosened"
 _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
@@ -97,9 +99,7 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
 
 def forget(target: TensorProto | ValueInfoProto) -> None:
     """Remove both entries."""
-    for place in range(len(target.metadata_props) - 1, -1, -1):
-        if target.metadata_props[place].key in (KEY, _RELAXED):
-            del target.metadata_props[place]
+    drop(target.metadata_props, lambda entry: entry.key in (KEY, _RELAXED))
 
 
 def _encoded(message: Message) -> str:

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.opset import Opset
@@ -175,9 +176,7 @@ def make_room(
     clear_bodies(graph.node, own)
     # the first model declares and provides incoming values
     for kind in (graph.input, graph.initializer, graph.value_info):
-        for place in range(len(kind) - 1, -1, -1):
-            if kind[place].name in incoming:
-                del kind[place]
+        drop(kind, lambda message: message.name in incoming)
     rename_values(guest.proto, graph, names)
     if has_bodies(result.proto.graph.node):
         clear_bodies(result.proto.graph.node, set(defined(graph)))

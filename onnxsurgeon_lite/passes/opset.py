@@ -18,6 +18,7 @@ from onnx.shape_inference import InferenceError
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 
 
@@ -80,8 +81,7 @@ class Opset:
         return bool(one.since_version != two.since_version)
 
     def _converted(self, model: Model, old: int) -> ModelProto:
-        part = ModelProto()
-        part.CopyFrom(model.structure())
+        part = copied(model.structure())
         del part.functions[:]
         if part.graph.sparse_initializer:  # the converter does not support them
             index = GraphIndex.of(model)
@@ -142,8 +142,7 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
     for attribute in node.attribute:
         body = bodies.get(attribute.name)
         if body is not None:
-            kept = GraphProto()
-            kept.CopyFrom(body.g)
+            kept = copied(body.g)
             inner += _take_over(kept, attribute.g)
             attribute.g.CopyFrom(kept)
     if not inner and _same(node, original):

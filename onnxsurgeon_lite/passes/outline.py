@@ -8,6 +8,7 @@ from onnx import FunctionProto, NodeProto
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, settle
 
@@ -46,8 +47,7 @@ class Outline:
         call = NodeProto(op_type=function.name, domain=self.domain, name=self.scope)
         call.input[:] = function.input
         call.output[:] = function.output
-        for position in reversed(inside):
-            del proto.graph.node[position]
+        drop_at(proto.graph.node, inside)
         proto.graph.node.insert(inside[-1] - len(inside) + 1, call)
         proto.functions.append(function)
         inner = {name for p in inside for name in index.nodes[p].output} - {*function.output}

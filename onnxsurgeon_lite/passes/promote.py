@@ -10,12 +10,13 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.relax import loosen
+from onnxsurgeon_lite.surgery.relax import relax
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Promote:
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
-        relaxed = loosen(index, result, promoted)
+        relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:
             if declared.name in promoted:
                 remember_types(declared, relaxed)
@@ -118,8 +119,7 @@ def _is_typed(tensor: TensorProto) -> bool:
 
 def _bare(tensor: TensorProto) -> TensorProto:
     """Copy a tensor without its numbers."""
-    bare = TensorProto()
-    bare.CopyFrom(tensor)
+    bare = copied(tensor)
     for field, _ in tensor.ListFields():
         if field.name.endswith("_data") or field.name == "data_location":
             bare.ClearField(field.name)
@@ -128,8 +128,7 @@ def _bare(tensor: TensorProto) -> TensorProto:
 
 def _without_payload(node: NodeProto) -> NodeProto:
     """Copy a Constant node without its numbers."""
-    bare = NodeProto()
-    bare.CopyFrom(node)
+    bare = copied(node)
     for attribute in bare.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(_bare(attribute.t))

@@ -8,6 +8,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
@@ -50,8 +51,7 @@ class Remove:
         result = model.copy()
         graph = result.proto.graph
         rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
-        for position in sorted(positions, reverse=True):
-            del graph.node[position]
+        drop_at(graph.node, positions)
         drop_declarations(graph, gone - index.outputs.keys())
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)

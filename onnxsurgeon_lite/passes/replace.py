@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model, loaded
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.merge import (
     add_graph,
@@ -131,8 +132,7 @@ class Replace:
 
 def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> Model:
     result = index.model.copy()
-    for position in sorted(region, reverse=True):
-        del result.proto.graph.node[position]
+    drop_at(result.proto.graph.node, region)
     inner = {name for position in region for name in index.nodes[position].output}
     drop_declarations(result.proto.graph, inner - set(outputs))
     return result

@@ -89,7 +89,7 @@ def bisect(
     search = search or Search()
     judge = AgainstReferences(references, search.tolerance)
     job = _Bisection(
-        *(GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed)
+        GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed
     )
     try:
         return job.run()
@@ -134,7 +134,8 @@ class _Bisection:
             self.result.culprits, self.result.cleared = [], []
             try:
                 walk = self.walk = self._walk_over(self.space, self.observer, "unoptimized", replay)
-                self._find_one(walk) if self.search.quick else self._find_all(walk)
+                find = self._find_one if self.search.quick else self._find_all
+                find(walk)
                 break
             except (RuntimeCrash, RuntimeTimeout) as error:
                 crashed.append(self._crash(error, replay))
@@ -164,7 +165,7 @@ class _Bisection:
 
         def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
             return bisect(
-                *(model, references, feeds, self.runtime, None, search, self.progress, self.changed)
+                model, references, feeds, self.runtime, None, search, self.progress, self.changed
             )
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
@@ -214,8 +215,14 @@ class _Bisection:
         self, space: Space, observer: Observer, look: Look, replay: Iterable[str] = ()
     ) -> Walk:
         walk = Walk(
-            *(space, observer, self.judge, look, self.search.memory, self.targets),
-            *(self.journal, self.progress),
+            space,
+            observer,
+            self.judge,
+            look,
+            self.search.memory,
+            self.targets,
+            self.journal,
+            self.progress,
         )
         walk.replay({name: self.judge.references.read(name) for name in replay})
         return walk
@@ -263,8 +270,13 @@ class _Bisection:
         self.observer.by_node = False
         unoptimized = self.observer.fetch([n for n in self.targets if n not in walk.healed])
         return Unobserved(
-            *(self.index, self.feeds, self.judge, self.targets),
-            *(self.optimized, self.result, unoptimized),
+            self.index,
+            self.feeds,
+            self.judge,
+            self.targets,
+            self.optimized,
+            self.result,
+            unoptimized,
         )
 
     def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:

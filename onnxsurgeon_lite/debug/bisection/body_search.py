@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.surgery.exposing import known, liftable
+from onnxsurgeon_lite.surgery.exposing import exposable, known
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
@@ -133,7 +133,7 @@ class BodySearch:
         def wrong(name: str, value: RunValue) -> bool:
             return not judge.good(name, value)
 
-        names, obstacles = liftable(self._alone)
+        names, obstacles = exposable(self._alone)
         if not names:
             return (
                 None,

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift, liftable
+from onnxsurgeon_lite.surgery.exposing import exposable, expose_inner
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
@@ -96,22 +96,15 @@ class _Computed:
         if value not in self.index.producer:
             return {}
         position = self.index.producer[value]
-        names, _ = liftable(self.index, [position])
-        lifted = lift(self.index, names)
+        names, _ = exposable(self.index, [position])
+        exposed = expose_inner(self.index, names)
         observer = Observer(
-            GraphIndex.of(lifted.model), self.observer.runtime, kept=dict(self.observer.kept)
+            GraphIndex.of(exposed.model), self.observer.runtime, kept=dict(self.observer.kept)
         )
-        found = lifted.read(observer.fetch(lifted.sources(names)).items())
+        found = exposed.read(observer.fetch(exposed.sources(names)).items())
         start = f"@{position}/"
-        return {
-            name.removeprefix(start): Entry(partial(_itself, array))
-            for name, array in found
-            if array is not None
-        }
-
-
-def _itself(value: Stored) -> Stored:
-    return value
+        inner = {name.removeprefix(start): array for name, array in found if array is not None}
+        return ReferenceSet.of(inner).entries
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,10 @@ class Journal:
             journal._read(path, question)
         try:
             journal._file = path.open("a" if resume else "w", encoding="utf-8")
-            # the last line may be incomplete; start a new one
-            journal._file.write("\n") if resume else journal._write({"question": question})
+            if resume:  # the last line may be incomplete: start a new one
+                journal._file.write("\n")
+            else:
+                journal._write({"question": question})
         except OSError as error:
             journal.lost = f"cannot keep a journal at {str(path)!r}: {error.strerror}"
         return journal

@@ -11,12 +11,9 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_RANDOM = frozenset(
-    {
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-        *("Multinomial", "Bernoulli"),
-    }
-)
+_RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+})  # fmt: skip
 
 
 def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:

@@ -17,6 +17,7 @@ from onnx import (
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -93,8 +94,7 @@ def attribute_key(attribute: AttributeProto) -> bytes:
     """Return the attribute's bytes without its doc string."""
     if not attribute.doc_string:
         return bytes(attribute.SerializeToString(deterministic=True))
-    plain = AttributeProto()
-    plain.CopyFrom(attribute)
+    plain = copied(attribute)
     plain.ClearField("doc_string")
     return bytes(plain.SerializeToString(deterministic=True))
 

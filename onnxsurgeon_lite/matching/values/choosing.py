@@ -7,10 +7,25 @@ stay unpaired.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from onnxsurgeon_lite.matching.values.board import SAME, Board
 from onnxsurgeon_lite.matching.values.contents import Candidate
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
+
+
+class _Fit(NamedTuple):
+    """How well a candidate fits; what is said first counts first."""
+
+    same_node: bool
+    same_name: bool
+    same_scope: bool
+    shapes: int
+    relation: int
+    same_operator: bool
+    same_weights: bool
+    neighbours: int
+    returned: bool
 
 
 def choose(board: Board, candidates: Sequence[Candidate]) -> None:
@@ -35,7 +50,7 @@ def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
 
 def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
     """Yield the unpaired candidates by fit, best first."""
-    levels: dict[tuple[int, ...], list[Candidate]] = defaultdict(list)
+    levels: dict[_Fit, list[Candidate]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
         partners[c.a.name].add(c.b.name)
@@ -43,28 +58,27 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             levels[_fit(board, c)].append(c)
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
-        if not (board.a.structured or level[2]):
+        if not (board.a.structured or level.same_scope):
             # a value that an outer module passes on belongs to the inner module
             free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
         if free:
             yield free
 
 
-def _fit(board: Board, c: Candidate) -> tuple[int, ...]:
+def _fit(board: Board, c: Candidate) -> _Fit:
     a, b = c.a, c.b
     relation = board.relation(a, b)
-    returned = not board.a.structured and board.scope_of_a(a) in b.leaves
     same_weights = a.weights == b.weights != ()
-    return (
-        int(same_weights and a.op == b.op),
-        int(a.name == b.name),
-        int(relation == SAME),
-        2 if a.shape == b.shape else 1 if c.axes is None else 0,
-        relation,
-        int(a.op == b.op or not (a.op and b.op)),
-        int(same_weights or a.weights[:1] == b.weights[:1] != ()),
-        int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
-        int(returned),
+    return _Fit(
+        same_node=same_weights and a.op == b.op,
+        same_name=a.name == b.name,
+        same_scope=relation == SAME,
+        shapes=2 if a.shape == b.shape else 1 if c.axes is None else 0,
+        relation=relation,
+        same_operator=a.op == b.op or not (a.op and b.op),
+        same_weights=same_weights or a.weights[:1] == b.weights[:1] != (),
+        neighbours=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
+        returned=not board.a.structured and board.scope_of_a(a) in b.leaves,
     )
 
 

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
 from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -38,8 +39,8 @@ class Weight:
     comparison: Comparison
 
 
-@dataclass
-class WeightsResult:
+@dataclass(repr=False)
+class WeightsResult(Shown):
     """The comparison of a model's weights with a checkpoint.
 
     Attributes:
@@ -103,7 +104,8 @@ class _WeightSearch:
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
         for name in sorted(rest, key=lambda n: len(self.floats[n].dims) < 2):  # biases last
-            self._by_fold(name) or self._by_place(name) or self._take(name, equal[name])
+            if not self._by_fold(name) and not self._by_place(name):
+                self._take(name, equal[name])
         self.used.update(p for same in equal.values() for p in same)
         if not self.found:
             raise ReferenceSetError(
