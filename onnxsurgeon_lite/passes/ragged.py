@@ -59,7 +59,6 @@ class Appender:
             )
 
     def unused(self, base: str) -> str:
-        """Return a new name like `base`."""
         return fresh(base, self.taken)
 
     def add(
@@ -90,7 +89,6 @@ class Appender:
         return self.add("Slice", [value, *bounds], name)
 
     def unsqueezed(self, value: str, base: str) -> str:
-        """Add an Unsqueeze of dimension 0."""
         name = self.unused(base)
         if self.opset < _INPUTS_OF_UNSQUEEZE:
             return self.add("Unsqueeze", [value], name, axes=[0])

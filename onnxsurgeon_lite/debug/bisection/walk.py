@@ -60,7 +60,6 @@ class Walk:
         return sorted({*targets, *(wave if self._fits(wave) else ())})
 
     def one(self, bad: int, good: Collection[int]) -> SearchResult:
-        """Find one culprit upstream of a bad value."""
         return first_bad(
             bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
         )
