@@ -7,6 +7,5 @@ made a Loop first. Where loops hold loops or branches, a table says at which ite
 """
 
 from onnxsurgeon_lite.surgery.exposing.lifted import known, lift, liftable
-from onnxsurgeon_lite.surgery.exposing.reading import Lifted
 
-__all__ = ["Lifted", "known", "lift", "liftable"]
+__all__ = ["known", "lift", "liftable"]
