@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -15,15 +15,7 @@ from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 from onnxsurgeon_lite.tensors import dtypes
 
-_RANDOM = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-    "Dropout",
-}
+_RANDOM = RANDOM | {"Dropout"}
 
 
 def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
