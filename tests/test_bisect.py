@@ -189,7 +189,7 @@ def test_outputs_without_a_reference_are_said(tmp_path, runtime):
 
     result = bisected(plant(right, 4), tmp_path, references, feeds, runtime)
 
-    assert "no output has a reference: judged by 'h6'" in result.notes
+    assert "no output has a reference: compared 'h6' instead" in result.notes
     assert result.culprits[0].region == ["@3", "@4", "@5", "@6"]
 
 

@@ -153,7 +153,7 @@ def test_two_settings_of_one_model_are_compared(folder):
         (["--a", "speed=3"], "speed=3 is no setting"),
         (["--a", "opt"], "has no '='"),
         (["--reference", "r.npz", "--against", "m.onnx"], "several things to compare with"),
-        (["--find", "zero"], "cannot be looked for"),
+        (["--find", "zero"], "--find 'zero' is unknown"),
         (["--reference", "r.npz", "--resume"], "nothing to resume"),
         (["--reference", "r.npz", "--journal", "j", "--resume"], "no journal"),
         (["--reference", "r.npz", "--look", "twice"], "--look 'twice' does not exist"),
@@ -416,4 +416,4 @@ def test_weights_that_the_references_speak_of_are_not_stripped(folder):
         cwd=folder,
     )
 
-    assert "the weights stay" in done.stderr
+    assert "kept the weights" in done.stderr

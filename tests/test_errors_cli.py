@@ -467,7 +467,7 @@ def test_a_runtime_that_is_killed_is_told(folder):
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out) == (2, "")
-    assert "the runtime's process died: killed, most likely for want of memory" in err
+    assert "the runtime's process died: killed, most likely because memory ran out" in err
     assert "Traceback" not in err
 
 

@@ -154,8 +154,8 @@ def test_a_fill_file_gives_strings_too(model_of, tmp_path):
     [
         (Recipe(fills={"y": "zeros"}), "has no input 'y'"),
         (Recipe(dims={"m": 2}), "has no symbolic dimension 'm'"),
-        (Recipe(fills={"x": "zeroes"}), "'zeroes', the fill of input 'x', is no kind of fill"),
-        (Recipe(fills={"x": "uniform"}), "no kind of fill"),
+        (Recipe(fills={"x": "zeroes"}), "'zeroes', the fill of input 'x', is not a known fill"),
+        (Recipe(fills={"x": "uniform"}), "not a known fill"),
         (Recipe(fills={"x": "uniform:1"}), "no two numbers"),
         (Recipe(fills={"x": "uniform:2,1"}), "no two numbers"),
         (Recipe(fills={"x": "uniform:nan,1"}), "no two numbers"),
@@ -172,7 +172,7 @@ def test_a_recipe_that_does_not_fit_is_refused(recipe, message, model_of):
 def test_a_sequence_is_not_made(model_of):
     text = "g (seq(float[2]) s) => (float[2] y) { zero = Constant <value_int = 0> () y = SequenceAt (s, zero) }"
 
-    with pytest.raises(FeedsError, match="no tensor and cannot be made"):
+    with pytest.raises(FeedsError, match="not a tensor and cannot be generated"):
         make_feeds(GraphIndex.of(model_of(text)), Recipe())
 
 

@@ -1,4 +1,4 @@
-"""One file a verb, imported when it is asked for. A new verb is a line in `_VERBS`, and one for who reads types."""
+"""One file per verb, imported on first use. A new verb is a line in `_VERBS`, and one for type checkers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

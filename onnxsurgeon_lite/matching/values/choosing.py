@@ -1,8 +1,8 @@
-"""Which of the values whose contents agree are one.
+"""Choose pairs among values with equal contents.
 
-A tensor and what only passes it on hold the same numbers. They are told apart by module, shape, operator, and by what
-they are computed from and what is computed from them. Where one side has fewer of them, its first is the other's
-first: there the numbers arise. What stays undecided is left out.
+A tensor and its copies downstream hold the same numbers. Module, shape, operator, inputs and users distinguish them.
+When one side has fewer of them, its first is paired with the other's first, where the numbers arise. Ambiguous values
+stay unpaired.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ class _Fit(NamedTuple):
 
 
 def choose(board: Board, candidates: Sequence[Candidate]) -> None:
-    """Take candidates from the best fitting on; among equally fitting ones take those that compete with none."""
+    """Pair candidates, best fit first; among equal fits, only those without competitors."""
     for level in _levels(board, candidates):
         for group in _groups(level):
             ones, others = _sides(group)
@@ -39,7 +39,7 @@ def choose(board: Board, candidates: Sequence[Candidate]) -> None:
 
 
 def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
-    """Of values that pass one tensor on take the first on either side."""
+    """Pair the first values of chains that only pass a tensor on."""
     for level in _levels(board, candidates):
         for group in _groups(level):
             ones, others = _sides(group)
@@ -49,7 +49,7 @@ def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
 
 
 def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    """The candidates that are free when their turn comes, those that fit best first."""
+    """Yield the unpaired candidates by fit, best first."""
     levels: dict[_Fit, list[Candidate]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
@@ -59,7 +59,7 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
         if not (board.a.structured or level.same_scope):
-            # what a module passes on from one inside it is that one's
+            # a value that an outer module passes on belongs to the inner module
             free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
         if free:
             yield free
@@ -88,7 +88,7 @@ def _take(board: Board, c: Candidate) -> None:
 
 
 def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
-    """Candidates that compete for a value on either side."""
+    """Group candidates that compete for a value on either side."""
     group_of: dict[tuple[int, str], list[Candidate]] = {}
     for c in candidates:
         keys = (0, c.a.name), (1, c.b.name)
@@ -101,7 +101,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
 
 
 def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
-    """The values of a group on both sides, in the order of computation."""
+    """Return the values of a group on both sides, in execution order."""
     ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
     return (
         sorted(ones.values(), key=lambda fact: fact.rank),
@@ -110,7 +110,7 @@ def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
 
 
 def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:
-    """Whether each of some values is computed from one before it; modules return what those inside them returned."""
+    """Return whether each value is computed from an earlier one; module outputs always are."""
     before: set[str] = set()
     for fact in facts:
         if side.structured and before and before.isdisjoint(fact.inputs):

@@ -1,8 +1,8 @@
-"""From the inputs on, every node asked what it makes of the sizes.
+"""Trace sizes from the inputs through every node.
 
-A dimension is given several sizes, and ONNX's inference says what a node makes of each. Where a node holds a constant
-that was right for the model's own size alone, what it must be is derived from what the node reads (`rules`). A
-constant that merely equals the size is never looked for, so it is never found.
+Each dimension takes several sizes, and ONNX's inference computes each node's result for each. If a node holds a
+constant that is right only for the model's own size, `rules` derives the new constant from the node's inputs. A
+constant that equals the size by chance does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,25 +45,25 @@ from onnxsurgeon_lite.surgery.resizing.visit import Demands, Hints, TraceContext
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOST_ROUNDS = 1000
-_SCAN = 9  # the opset from which a Scan goes over any axis, and has no batch of its own
+_SCAN = 9  # the first opset in which a Scan reads along any axis and has no batch axis
 
 
 class Called(Exception):
-    """What must change lies in a function; trace the model with it inlined."""
+    """A function contains something that must change; inline it and trace the model again."""
 
     def __init__(self, function: FunctionProto) -> None:
         super().__init__(function.name)
         self.function = function
 
 
-def trace(model: Model, symbols: Sequence[Symbol], told: Hints | None = None) -> Plan:
-    """Follow the symbols through the main graph, the bodies of its nodes, and the functions that they call.
+def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -> Plan:
+    """Trace the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
-        told: what operands of the main graph are known to hold at each trial (see `exports`).
+        hints: what operands of the main graph are known to hold at each trial (see `exports`).
 
     Raises:
-        ShapeError: a node is in the way.
+        ShapeError: a node blocks the change.
         GraphError: the graph has a cycle, or a function calls itself.
         Called: something in a function must change.
     """
@@ -71,7 +71,7 @@ def trace(model: Model, symbols: Sequence[Symbol], told: Hints | None = None) ->
     wanted: Demands = {}
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
+        tracer = _Tracer(model, list(symbols), wanted, hints or {}, inference)
         tracer.main()
         if not tracer.context.outdated:
             return tracer.context.plan
@@ -84,7 +84,7 @@ class _Tracer:
         model: Model,
         symbols: list[Symbol],
         wanted: Demands,
-        told: Hints,
+        hints: Hints,
         inference: Inference,
     ) -> None:
         self.model = model
@@ -99,10 +99,10 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
             self.with_bodies["Scan"] = self._scan
-        self.context = TraceContext(model, self.trials, Plan(symbols), wanted, told, inference)
+        self.context = TraceContext(model, self.trials, Plan(symbols), wanted, hints, inference)
 
     def main(self) -> None:
-        """Trace the main graph, and the bodies that it holds."""
+        """Trace the main graph and its bodies."""
         index = GraphIndex.of(self.model)
         self.declared = index.declarations
         scope = Scope(index.graph, "")
@@ -173,7 +173,7 @@ class _Tracer:
             RULES[operator](visit)
         if self.context.outdated:
             return []
-        visit.be_told()
+        visit.take_hints()
         states = visit.states()
         return [
             self._declared(scope, name, state, reads)
@@ -181,7 +181,7 @@ class _Tracer:
         ]
 
     def _declared(self, scope: Scope, name: str, state: State, reads: Mapping[str, State]) -> State:
-        """A state that inference does not know, from its declaration: axes keep their place in custom operators."""
+        """Complete an unknown state from its declaration: custom operators are assumed to keep the axes."""
         if state.shape is not None or scope.path:
             return state
         declared = self.declared.get(name)
@@ -228,7 +228,7 @@ class _Tracer:
         ]
 
     def _carried(self, visit: Visit, body: str, slots: Mapping[str, int]) -> dict[str, State]:
-        """What states that go from one iteration to the next begin with, as long as the body needs it."""
+        """Return the initial loop states, expanded to the sizes that the body needs."""
         path = f"{visit.place}/{body}"
         given = {}
         for name, slot in slots.items():
@@ -252,10 +252,10 @@ class _Tracer:
         return State((TypeProto(),) * self.trials)
 
     def _call(self, visit: Visit) -> list[State]:
-        """What a function's nodes make of the sizes; other calls share them, so that none can be changed.
+        """Trace the nodes of a function; they cannot change, because other calls share them.
 
         Raises:
-            Called: one must be changed, or is in the way.
+            Called: a node must change, or blocks the change.
         """
         function = self.functions[call_key(visit.node)]
         graph = GraphProto(name=function.name, node=bound_nodes(function, visit.node))

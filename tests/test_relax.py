@@ -126,7 +126,7 @@ def test_a_frozen_input_with_other_numbers_declares_their_sizes(model_of):
 
 
 @pytest.mark.parametrize("name", ["bias", "w"])
-def test_a_constant_that_no_shape_depends_on_loosens_nothing(model_of, name):
+def test_a_constant_that_no_shape_depends_on_relaxes_nothing(model_of, name):
     model = model_of(RESIZE)
 
     result = Promote((name,)).apply(model)
