@@ -486,9 +486,8 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     ready = sorted(position for position, count in missing.items() if not count)
     order = []
     while ready:
-        position = heapq.heappop(
-            ready
-        )  # the first that is ready: as near to the file's order as possible
+        # the first that is ready: as near to the file's order as possible
+        position = heapq.heappop(ready)
         order.append(position)
         for user in users[position]:
             missing[user] -= 1

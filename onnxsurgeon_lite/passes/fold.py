@@ -48,9 +48,8 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
         if name and any(user not in positions for user in index.consumers.get(name, ()))
     }
     graph = result.proto.graph
-    computed = (
-        _computed(index, positions, sorted(needed)) if needed else {}
-    )  # empty when all are dead
+    # empty when all are dead
+    computed = _computed(index, positions, sorted(needed)) if needed else {}
     for name, array in computed.items():
         graph.initializer.append(dtypes.from_array(array, name))
     gone = {name for p in positions for name in index.nodes[p].output}

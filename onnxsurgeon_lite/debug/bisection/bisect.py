@@ -293,9 +293,8 @@ class _Bisection:
         if outputs is None:
             return []
         if not unoptimized_wrong:
-            self.judge.outputs = dict.fromkeys(
-                self.targets
-            )  # the report shows the optimized outputs then
+            # the report shows the optimized outputs then
+            self.judge.outputs = dict.fromkeys(self.targets)
         wrong = self._mismatching(outputs)
         if unoptimized_wrong and not wrong:
             self.result.notes.append("the outputs agree with optimization on")
