@@ -7,7 +7,7 @@ from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto
 
-from onnxsurgeon_lite.graph.index import Body, GraphIndex, function_key
+from onnxsurgeon_lite.graph.index import Body, GraphIndex, described, function_key
 from onnxsurgeon_lite.model import Model
 
 
@@ -103,9 +103,4 @@ class NamedGraph:
 
     def describe(self, position: int) -> str:
         """Describe a node: `Conv 'name' (@3)`."""
-        node = self.index.nodes[position]
-        return (
-            f"{node.op_type} {node.name!r} ({self.node_id(position)})"
-            if node.name
-            else (f"{node.op_type} {self.node_id(position)}")
-        )
+        return described(self.index.nodes[position], self.node_id(position))
