@@ -115,8 +115,14 @@ def show_risks(risks: Float16Risks) -> None:
     columns.append("place")
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
-            *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
+            "keep" if r.keep else "",
+            r.id,
+            r.op_type,
+            r.name,
+            number_text(r.largest),
+            f"{r.overflowing}/{r.elements}",
+            f"{r.vanishing}/{r.elements}",
+            ", ".join(r.clamped),
             r.place,
         )
         for r in risks.nodes[:_RANKED]
