@@ -78,7 +78,7 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
 
 
 def _value(key: str, value: object, expected: object) -> object:
-    """Convert a TOML value to the field's type."""
+    """Convert a value of TOML or Python to the field's type."""
     options = get_args(expected)
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
