@@ -10,6 +10,10 @@ Every command of `onnxdbg` is a function of the same name. Names resolve on firs
 imports nothing else; `__init__.pyi` says where each is.
 """
 
+import ast
+from importlib import import_module
+from pathlib import Path
+
 from onnxsurgeon_lite import shown
 
 
