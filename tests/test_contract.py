@@ -11,8 +11,9 @@ from test_cut import FEEDS, run
 from verbs import CONTRACT, CUSTOM_WORDS, LOSSLESS, ONCE
 
 import onnxsurgeon_lite
-from onnxsurgeon_lite import PASSES, Expose, check, passes
+from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.graph.check import check
 
 ROOT = Path(__file__).parent.parent
 PAGES = "\n".join(p.read_text() for p in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
