@@ -22,12 +22,12 @@ from onnx import (
     TensorProto,
     TypeProto,
     ValueInfoProto,
+    helper,
     shape_inference,
 )
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.graph.text import described
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import mentioning
@@ -407,7 +407,7 @@ class _Types(UserDict[str, TypeProto]):
         if info is not None and info.HasField("type"):
             return info.type
         tensor = self._index.initializers.get(name)
-        return None if tensor is None else _type_of(tensor)
+        return None if tensor is None else tensor_type(tensor)
 
 
 class _Reads(Sequence[list[str]]):
@@ -486,9 +486,8 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     ready = sorted(position for position, count in missing.items() if not count)
     order = []
     while ready:
-        position = heapq.heappop(
-            ready
-        )  # the first that is ready: as near to the file's order as possible
+        # the first that is ready: as near to the file's order as possible
+        position = heapq.heappop(ready)
         order.append(position)
         for user in users[position]:
             missing[user] -= 1
@@ -511,6 +510,11 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
     loop = path[seen[position] :][::-1]
     names = [describe(p) for p in loop[:6]]
     return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join([*names, names[0]])}"
+
+
+def described(node: NodeProto, node_id: str) -> str:
+    """Return a node's text for messages: its operator, its name if it has one, its id."""
+    return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
 def function_key(function: FunctionProto) -> FunctionKey:
@@ -573,11 +577,7 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _type_of(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+def tensor_type(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+    """Return the type of a tensor."""
     values = tensor.values if isinstance(tensor, SparseTensorProto) else tensor
-    kind = TypeProto()
-    kind.tensor_type.elem_type = values.data_type
-    kind.tensor_type.shape.SetInParent()
-    for dim in tensor.dims:
-        kind.tensor_type.shape.dim.add(dim_value=dim)
-    return kind
+    return helper.make_tensor_type_proto(values.data_type, tensor.dims)

@@ -28,13 +28,8 @@ def attribute_texts(node: NodeProto) -> dict[str, str]:
 
 
 def node_title(node: NodeProto) -> str:
-    """A node's operator, and its name where it has one: `Conv 'Conv_6'`."""
+    """Return a node's operator, and its name if it has one: `Conv 'Conv_6'`."""
     return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)
-
-
-def described(node: NodeProto, node_id: str) -> str:
-    """A node as a message shows it: its operator, its name where it has one, its id."""
-    return f"{node_title(node)} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
 def type_text(kind: TypeProto) -> str:

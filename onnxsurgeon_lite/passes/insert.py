@@ -7,10 +7,9 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.graph.select import split_names
-from onnxsurgeon_lite.graph.text import described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute

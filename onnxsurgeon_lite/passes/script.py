@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import ScriptError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.text import described
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import settle

@@ -7,8 +7,7 @@ from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto
 
-from onnxsurgeon_lite.graph.index import Body, GraphIndex, function_key
-from onnxsurgeon_lite.graph.text import described
+from onnxsurgeon_lite.graph.index import Body, GraphIndex, described, function_key
 from onnxsurgeon_lite.model import Model
 
 
@@ -99,7 +98,6 @@ class NamedGraph:
         yield from self.captured.get(position, ())
 
     def node_id(self, position: int) -> str:
-        """Return the node's id."""
         place = position if self.positions is None else self.positions[position]
         return Body(self.path, ()).node_id(place)
 
