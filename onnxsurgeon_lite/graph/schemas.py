@@ -13,6 +13,11 @@ from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
 
+RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+})  # fmt: skip
+"""Operators that draw random numbers."""
+
 
 def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     """Return the schema of a node's operator in the model's opset; None for unknown functions and domains.

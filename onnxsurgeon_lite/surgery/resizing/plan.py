@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
+from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 
@@ -70,8 +71,7 @@ class Scope:
 
     def describe(self, position: int) -> str:
         """Return a node's text for messages."""
-        node, place = self.graph.node[position], self.place(position)
-        return f"{node.op_type} {node.name!r} ({place})" if node.name else f"{node.op_type} {place}"
+        return described(self.graph.node[position], self.place(position))
 
 
 @dataclass(frozen=True)

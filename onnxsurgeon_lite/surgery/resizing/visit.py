@@ -91,7 +91,8 @@ class Visit:
             states = self.context.inference.states(patched, reads)
         except InferenceFailed as failure:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
-                return [self._unknown() for _ in node.output]  # the original model fails too
+                # inference fails on the original model too
+                return [self._unknown() for _ in node.output]
             self._level()
             if self.context.outdated:
                 return [self._unknown() for _ in node.output]
