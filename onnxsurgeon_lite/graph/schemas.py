@@ -86,7 +86,7 @@ def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, wha
         )
         raise EditError(
             f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
-            "choose an operator of the same form",
+            "choose an operator with the same inputs and outputs",
         )
 
 

@@ -64,7 +64,7 @@ class Freeze:
             relaxed.update(recall_types(index.inputs[value]))
             _freeze(index, result, value, numbers)
             frozen.append(value)
-            changes.append(f"input {value!r} became a constant")
+            changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen, waiting)

@@ -57,7 +57,7 @@ class Promote:
             self._promote(index, result, value, tensor)
             promoted[value] = tensor
             changes.append(
-                f"{kind} {value!r} became an input" + (" with a default" if self.default else "")
+                f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
         relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:

@@ -89,7 +89,7 @@ class Runtime:
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""
-        self._child = self._child.again()
+        self._child = self._child.restarted()
         self.held = {}
 
     def stop(self, patience: float = 0.25) -> bool:
@@ -283,8 +283,8 @@ def run_model(
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)
-        wanted = list(fetch) or [output.name for output in model.proto.graph.output]
-        return runtime.run(list(feeds), wanted).values
+        requested = list(fetch) or [output.name for output in model.proto.graph.output]
+        return runtime.run(list(feeds), requested).values
 
 
 def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:

@@ -98,7 +98,6 @@ class NamedGraph:
         yield from self.captured.get(position, ())
 
     def node_id(self, position: int) -> str:
-        """Return the node's id."""
         place = position if self.positions is None else self.positions[position]
         return Body(self.path, ()).node_id(place)
 

@@ -308,9 +308,9 @@ class _Rewriting:
                 if follows and dim.HasField("dim_value"):
                     dim.ClearField("dim_value")
                 continue
-            settled = self.plan.settled(size)
-            if isinstance(settled, int):
-                dim.dim_value = settled
+            fixed = self.plan.fixed(size)
+            if isinstance(fixed, int):
+                dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
             if symbol is not None and symbol.name:
