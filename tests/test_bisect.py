@@ -275,6 +275,7 @@ def test_the_command_keeps_its_contract(tmp_path):
         "cleared",
         "outputs",
         "elsewhere",
+        "masked",
         "notes",
         "compared",
         "sessions",

@@ -79,7 +79,7 @@ def bisect(
         force: Write into a folder that is not empty.
 
     Returns:
-        `verdict` (`agrees` or `mismatch`), `culprits` with their findings and values; `print` shows it all.
+        `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings and values; `print` shows it all.
 
     Raises:
         UsageError: There is nothing, or more than one thing, to compare with.

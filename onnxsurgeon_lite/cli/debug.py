@@ -117,7 +117,7 @@ def bisect(
     if result.reproducer is not None:
         target.wrote()
     options.show(result, json, metrics, verbose)
-    if result.verdict == "mismatch":
+    if result.verdict != "agrees":
         raise typer.Exit(MISMATCH)
 
 

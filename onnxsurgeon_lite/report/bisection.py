@@ -14,6 +14,7 @@ from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
+_NAMED = 8  # mismatching values
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -48,7 +49,7 @@ def bisection_lines(
         yield "  (--verbose shows the same of every culprit)"
     yield from _cleared(result.cleared, verbose)
     if result.elsewhere:
-        names = ", ".join(map(repr, result.elsewhere[:8]))
+        names = ", ".join(map(repr, result.elsewhere[:_NAMED]))
         yield f"  mismatching too, and not downstream of it: {names}"
     if verbose:
         sessions = f"{result.sessions} session{'s' * (result.sessions != 1)}"
@@ -57,8 +58,15 @@ def bisection_lines(
 
 def _headlines(result: BisectResult) -> Iterator[str]:
     """Yield what was found, a line each."""
-    if result.verdict == "agrees":
+    if result.verdict == "inconclusive":
+        yield f"inconclusive: what was compared {_agreement(result)}"
+    elif result.verdict == "agrees":
         yield _agreement(result)
+    elif result.masked:
+        count, names = len(result.masked), ", ".join(map(repr, result.masked[:_NAMED]))
+        more = f" and {count - _NAMED} more" if count > _NAMED else ""
+        values = "value does" if count == 1 else "values do"
+        yield f"outputs agree, {count} inner {values} not: {names}{more}"
     elif not result.culprits:
         wrong = (repr(name) for name, c in result.outputs.items() if not c.match)
         yield f"no culprit; mismatching: {', '.join(wrong)}"

@@ -75,6 +75,16 @@ def type_of(value: Array | list[Array]) -> TypeProto:
     return helper.make_sequence_type_proto(type_of(element))
 
 
+def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
+    """Return whether a type permits the shape of a value; sequences and unknown types permit every one."""
+    if isinstance(value, list) or kind is None or not kind.tensor_type.HasField("shape"):
+        return True
+    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    return len(dims) == value.ndim and all(
+        not d or d == size for d, size in zip(dims, value.shape, strict=True)
+    )
+
+
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
     elements = math.prod(dims)

@@ -39,6 +39,7 @@ _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+_NAMED = 5  # names in one note
 _RANKED = 8  # origins whose healing effect is measured
 
 
@@ -149,6 +150,7 @@ class _Bisection:
             self.result.verdict = "mismatch"
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
+        self._settle()
         self.result.notes += filter(None, [self.journal.lost])
         if self.result.verdict == "mismatch":
             self.result.notes += self.judge.references.doubts
@@ -157,6 +159,18 @@ class _Bisection:
         for culprit in self.result.culprits[:ENTERED]:
             self._look_inside(culprit)
         return self.result
+
+    def _settle(self) -> None:
+        """Turn `agrees` into `inconclusive` where the outputs, or what lies behind the last match, were not compared."""
+        left = self.judge.references.left_over
+        if left:
+            shown = ", ".join(map(repr, left[:_NAMED]))
+            self.result.notes.append(
+                f"references behind the last match have no value in the model: {shown}; not compared"
+            )
+        compared = any(name in self.index.outputs for name in self.targets)
+        if self.result.verdict == "agrees" and (left or not compared):
+            self.result.verdict = "inconclusive"
 
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""
@@ -265,8 +279,45 @@ class _Bisection:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
             self.result.add_finding("observer effect", because)
-        if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
+        if self.result.verdict == "agrees":
+            self._find_masked(walk, unobserved)
+        elif not self._is_certain(self.result.culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
+
+    def _find_masked(self, walk: Walk, unobserved: Unobserved) -> None:
+        """Find the nodes that err alone although the outputs agree: a masked fault is still a fault."""
+        wrong = self._masked(walk)
+        if not wrong:
+            return
+        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        faults = [culprit for culprit in self.result.culprits if self._errs_unseen(culprit)]
+        self.result.culprits = faults
+        if faults:
+            self.result.verdict = "mismatch"
+            self.result.masked = wrong
+
+    def _errs_unseen(self, culprit: Culprit) -> bool:
+        """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
+        kind = self.index.type_of(culprit.value)
+        half = kind is not None and kind.tensor_type.elem_type in _HALF
+        leading = [finding.verdict for finding in culprit.findings[:1]]
+        return culprit.own or (leading == ["non-finite"] and not half)
+
+    def _masked(self, walk: Walk) -> list[str]:
+        """Return the inner values that mismatch their stored references."""
+        references = self.judge.references
+        if references.bodies is not None or self.search.look == "node":
+            return []  # computed references: another runtime's inner values differ as they please
+        names = walk.space.names(sorted(walk.comparable))
+        inner = [name for name in names if name not in self.targets and name not in walk.healed]
+        replayed = {name: walk.observer.kept[name] for name in walk.healed}
+        values = walk.observer.sweep(inner, self.progress)
+        wrong = [name for name, value in values if not self.judge.good(name, value)]
+        walk.observer.feed(self.feeds)  # the sweep drops what it no longer needs
+        for name, kind in replayed.items():
+            walk.observer.put(name, references.read(name), kind)
+        self.result.compared += len(inner)
+        return wrong
 
     def _unobserved(self, walk: Walk) -> Unobserved:
         self.observer.by_node = False

@@ -88,7 +88,7 @@ class Diagnosis:
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
             return  # no criterion handles sequences
-        nodes = [self.space.index.nodes[int(place[1:])] for place in culprit.region]
+        nodes = [self.space.index.nodes[position] for position in self._positions(culprit)]
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
@@ -107,11 +107,18 @@ class Diagnosis:
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
 
+    def _positions(self, culprit: Culprit) -> list[int]:
+        """Return the nodes of the region, with those that make its constants."""
+        index = self.space.index
+        return sorted(
+            index.ancestors(culprit.outputs, stop=culprit.inputs), key=index.places.__getitem__
+        )
+
     def _locally(
         self, culprit: Culprit, referenced: Mapping[str, RunValue]
     ) -> tuple[RunValue, bool]:
         """Return (value computed from reference inputs, None if the nodes cannot run; True if it varies)."""
-        positions = [int(place[1:]) for place in culprit.region]
+        positions = self._positions(culprit)
         try:
             local, again = (
                 self.observer.alone(positions, referenced, culprit.outputs) for _ in range(2)
@@ -134,7 +141,7 @@ class Diagnosis:
         referenced: Mapping[str, RunValue],
         evidence: Evidence,
     ) -> None:
-        positions = [int(place[1:]) for place in culprit.region]
+        positions = self._positions(culprit)
 
         def evaluate(values: Mapping[str, RunValue]) -> Array | None:
             return float64.evaluate(positions, values, culprit.value)[0]

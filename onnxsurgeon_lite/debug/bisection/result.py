@@ -16,7 +16,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
-Outcome = Literal["agrees", "mismatch"]
+Outcome = Literal["agrees", "mismatch", "inconclusive"]
 Look = Literal["unoptimized", "optimized", "node"]
 
 Verdict = Literal[
@@ -149,13 +149,15 @@ class BisectResult(Shown):
     """The result of `bisect`.
 
     Attributes:
-        verdict: `agrees` (no compared output mismatches) or `mismatch`.
+        verdict: `agrees` (no compared value mismatches), `mismatch`, or `inconclusive` (what was compared agrees, but
+            no output was, or references are left over behind the last match).
         look: the look that found the culprits.
         findings: verdicts about the whole run.
         outputs: the compared outputs, by name.
         culprits: all origins, the one with the largest effect on the outputs first.
         cleared: origins of harmless differences: ties, rounding.
         elsewhere: mismatching values that no culprit explains (a quick search names only one culprit).
+        masked: inner values that mismatch although the outputs agree.
         notes: hints for the reader, such as outputs without a reference.
         compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
@@ -172,6 +174,7 @@ class BisectResult(Shown):
     culprits: list[Culprit] = field(default_factory=list)
     cleared: list[Culprit] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
+    masked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     compared: int = 0
     sessions: int = 0
@@ -223,6 +226,7 @@ class BisectResult(Shown):
             "culprits": self.culprits,
             "cleared": self.cleared,
             "elsewhere": self.elsewhere,
+            "masked": self.masked,
             "notes": self.notes,
             "compared": self.compared,
             "sessions": self.sessions,

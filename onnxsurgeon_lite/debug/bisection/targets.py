@@ -1,9 +1,12 @@
 """Choose the values that decide whether a model mismatches, and check their references."""
 
+import numpy as np
+
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.tensors.dtypes import fits
 
 
 def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:
@@ -38,13 +41,7 @@ def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
     """Raise `ReferenceSetError` if a reference shape contradicts the model's declaration."""
     stored = judge.references.read(name)
     kind = space.index.types.get(name)
-    if isinstance(stored, list) or kind is None or not kind.tensor_type.HasField("shape"):
-        return
-    dims = [d.dim_value for d in kind.tensor_type.shape.dim]
-    fits = len(dims) == stored.ndim and all(
-        not d or d == size for d, size in zip(dims, stored.shape, strict=True)
-    )
-    if not fits:
+    if isinstance(stored, np.ndarray) and kind is not None and not fits(kind, stored):
         raise ReferenceSetError(
             f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
             f"was {judge.references.place} recorded from another model? record again: onnxdbg record",

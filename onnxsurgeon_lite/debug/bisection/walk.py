@@ -10,7 +10,7 @@ from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
@@ -149,7 +149,8 @@ class Walk:
         below = self.space.below([name], self.healed)
         self.observer.forget([name, *below])
         kind = self.observer.index.type_of(name)
-        self.observer.put(name, value, kind or type_of(value))
+        own = type_of(value) if kind is None or not fits(kind, value) else kind
+        self.observer.put(name, value, own)
         self.healed.append(name)
 
     def _fits(self, items: Sequence[int]) -> bool:

@@ -1,7 +1,7 @@
 """Collect the facts that matching uses about each value of a model or a reference set."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -79,14 +79,18 @@ class Side:
     structured: bool = False
 
 
-def side_of_references(references: ReferenceSet) -> Side:
-    """Collect the facts of a reference set, reading one tensor at a time."""
+def side_of_references(references: ReferenceSet, outputs: Container[str] = ()) -> Side:
+    """Collect the facts of a reference set, reading one tensor at a time.
+
+    Args:
+        outputs: names of the model's outputs.
+    """
     side = Side(references.place)
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
         fact.known = fact.stated = bool(entry.scope or entry.class_name)
         fact.op = INPUT if entry.is_input else ""
-        fact.is_output = fact.known and not entry.scope
+        fact.is_output = name in outputs or (not entry.scope and (fact.known or not name))
         fact.see(references.read(name))
         side.facts[name] = fact
     return side

@@ -25,6 +25,7 @@ class Matching:
         pairs: in the order of side a. only_a, only_b: unpaired values.
         aliases: unpaired value of side a -> paired value with the same tensor.
         lost: modules of unmatched references that the model lacks -> the closest module names.
+        lost_names: these references.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -32,6 +33,7 @@ class Matching:
     only_b: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     lost: dict[str, list[str]] = field(default_factory=dict)
+    lost_names: list[str] = field(default_factory=list)
 
 
 def match(a: Side, b: Side) -> Matching:
@@ -95,7 +97,8 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
     result.only_a = [n for n in facts if n not in pairs and n not in result.aliases]
     result.only_b = [n for n in board.b.facts if n not in board.taken]
     if not board.a.structured:
-        lost = dict.fromkeys(filter(None, (board.lost(facts[n]) for n in result.only_a)))
+        result.lost_names = [name for name in result.only_a if board.lost(facts[name])]
+        lost = dict.fromkeys(board.lost(facts[name]) for name in result.lost_names)
         result.lost = {path: get_close_matches(path, board.modules) for path in lost}
     return result
 

@@ -1,6 +1,7 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import ReferenceSetError
@@ -39,7 +40,8 @@ def aligned(
     if how is not None and how != "auto":
         return renamed(references, load_map(Path(how)), index, static_shapes(index))
     side = side_of_model(index, feeds, runtime, progress, with_weights=False)
-    matching = match(side_of_references(references), side)
+    named = with_modules(references, index)
+    matching = match(side_of_references(named, index.outputs), side)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
     if not pairs:
         raise ReferenceSetError(
@@ -48,10 +50,41 @@ def aligned(
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
-    fitted = renamed(references, pairs, index, shapes)
+    fitted = renamed(named, pairs, index, shapes)
     notes = *references.notes, _summary(matching, references, len(pairs))
     doubts = tuple(filter(None, [lost_note(matching)]))
-    return ReferenceSet(fitted.place, fitted.entries, notes, doubts=doubts)
+    left = tuple(_left_over(matching, references))
+    return replace(fitted, notes=notes, doubts=doubts, left_over=left)
+
+
+def with_modules(references: ReferenceSet, index: GraphIndex) -> ReferenceSet:
+    """Return the references with their names as module paths, if most of them are paths of the model's modules.
+
+    A wrapper around all modules of one side does not matter.
+    """
+    modules = {path for origin in index.origins for path in origin.around()}
+    heads = {f"{path.split('.')[0]}." for path in modules}
+    plain = [
+        n for n, e in references.entries.items() if not (e.is_input or e.scope or e.class_name)
+    ]
+    names = [name for name in plain if name not in index.inputs]
+    read = [
+        sum(name in modules for name in names),
+        sum(name.partition(".")[2] in modules for name in names),
+        *(sum(head + name in modules for name in names) for head in heads),
+    ]
+    if not names or 2 * max(read) < len(names):
+        return references
+    paths = {name: replace(references.entries[name], scope=name) for name in names}
+    return replace(references, entries={**references.entries, **paths})
+
+
+def _left_over(matching: Matching, references: ReferenceSet) -> list[str]:
+    """Return the references behind the last matched one, without those of modules that the model lacks."""
+    place = {name: number for number, name in enumerate(references.entries)}
+    last = max((place[pair.a] for pair in matching.pairs), default=-1)
+    behind = [name for name in matching.only_a if place[name] > last]
+    return [name for name in behind if name not in matching.lost_names]
 
 
 def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:

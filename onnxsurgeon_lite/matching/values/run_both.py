@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
+from onnxsurgeon_lite.matching.values.references import with_modules
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
@@ -82,7 +83,8 @@ def match_references(
 ) -> MatchResult:
     """Match stored references with the values of a model on the same feeds."""
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
-    return _result(side_of_references(references), side)
+    named = with_modules(references, model)
+    return _result(side_of_references(named, model.outputs), side)
 
 
 def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:

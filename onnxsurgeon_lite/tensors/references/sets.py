@@ -59,6 +59,7 @@ class ReferenceSet:
         place: the path, as the user wrote it.
         notes: remarks for the reader on how the tensors were found.
         doubts: remarks that matter only where values mismatch.
+        left_over: tensors behind the last one that matches a value of the model.
         bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
         prefetch: for computed tensors: receives the names that are read next.
     """
@@ -69,6 +70,7 @@ class ReferenceSet:
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
     doubts: tuple[str, ...] = ()
+    left_over: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -1,0 +1,140 @@
+"""What is said is true: references of a user's own hooks, masked faults, nothing compared."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import ModelProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
+from test_verdicts import Case, altered, parsed, random
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1 = torch.nn.LayerNorm(16)
+        self.ff = torch.nn.Sequential(
+            torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 16)
+        )
+
+    def forward(self, x):
+        return x + self.ff(self.norm1(x))
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Layer() for _ in range(3))
+        self.head = torch.nn.Linear(16, 5)
+        for parameter in self.parameters():  # exporters share equal weights
+            torch.nn.init.normal_(parameter, std=0.3)
+
+    def forward(self, given):
+        for layer in self.layers:
+            given = layer(given)
+        return self.head(given)
+
+
+def stack() -> torch.nn.Module:
+    layers = torch.nn.Conv1d(4, 8, 3), torch.nn.ReLU(), torch.nn.Conv1d(8, 8, 3), torch.nn.ReLU()
+    return torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(48, 5))
+
+
+def hooked(module: torch.nn.Module, given: torch.Tensor, folder: Path, dynamo: bool) -> ModelProto:
+    """Export a module; store what its modules return, as forward hooks see it."""
+    stored: dict[str, np.ndarray] = {}
+    for name, part in module.eval().named_modules():
+        part.register_forward_hook(
+            lambda *seen, name=name: stored.__setitem__(name, seen[2].detach().numpy())
+        )
+    module(given)
+    del stored[""]
+    np.savez(folder / "hooks.npz", **stored)
+    np.savez(folder / "feeds.npz", given=given.numpy())
+    for part in module.modules():
+        part._forward_hooks.clear()
+    names = {"input_names": ["given"], "opset_version": 18, "external_data": False}
+    torch.onnx.export(module, (given,), folder / "m.onnx", dynamo=dynamo, verbose=False, **names)
+    return onnx.load(folder / "m.onnx")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize(("make", "shape"), [(Net, (1, 6, 16)), (stack, (1, 4, 10))])
+def test_names_of_hooks_are_module_paths_and_lead_to_every_wrong_weight(
+    make, shape, dynamo, tmp_path
+):
+    torch.manual_seed(0)
+    right = hooked(make(), torch.randn(shape), tmp_path, dynamo)
+    weights = [t.name for t in right.graph.initializer if len(t.dims) == 2 or len(t.dims) == 3]
+
+    def bisected(model: ModelProto):
+        onnx.save(model, tmp_path / "wrong.onnx")
+        given = tmp_path / "hooks.npz", tmp_path / "feeds.npz"
+        return osl.bisect(tmp_path / "wrong.onnx", given[0], feeds=given[1])
+
+    assert bisected(right).verdict == "agrees"
+    for name in weights[::2]:
+        tensor = next(t for t in right.graph.initializer if t.name == name)
+        wrong = numpy_helper.to_array(tensor) * np.float32(1.5) + np.float32(0.1)
+        model = altered(right, **{name: wrong})
+
+        result = bisected(model)
+
+        assert result.verdict == "mismatch", name
+        region = [model.graph.node[int(node[1:])] for node in result.culprits[0].region]
+        assert any(name in node.input for node in region), name
+
+
+def test_where_no_output_was_compared_it_does_not_agree(tmp_path, runtime):
+    right = parsed("net (float[4] x) => (float[4] y) { a = Tanh (x) b = Exp (a) y = Neg (b) }")
+    case = Case(tmp_path, right, runtime)
+    np.savez(tmp_path / "few.npz", x=case.feeds["x"], a=case.values["a"])
+
+    done = CliRunner().invoke(
+        app, ["bisect", str(tmp_path / "right.onnx"), "--reference", str(tmp_path / "few.npz")]
+    )
+
+    assert done.exit_code == 1
+    assert "inconclusive" in done.output
+
+
+def test_references_left_over_behind_the_last_match_are_named(tmp_path, runtime):
+    right = parsed("net (float[64] x) => (float[64] y) { a = Tanh (x) b = Exp (a) y = Neg (b) }")
+    case = Case(tmp_path, right, runtime)
+    theirs = {"first": case.values["a"], "second": case.values["b"], "third": random(50)}
+    np.savez(tmp_path / "theirs.npz", **theirs)
+
+    result = osl.bisect(tmp_path / "right.onnx", tmp_path / "theirs.npz", feeds=case.feeds)
+
+    assert result.verdict == "inconclusive"
+    assert any("'third'" in note and "behind the last match" in note for note in result.notes)
+
+
+def test_a_masked_fault_is_still_a_fault(tmp_path, runtime):
+    right = parsed(
+        """net (float[4,8] x) => (float[4,8] y) {
+            a = Add (x, w)
+            b = Abs (a)
+            c = Softmax (b)
+            y = Identity (c)
+        }""",
+        w=np.zeros(8, np.float32),
+    )
+    case = Case(tmp_path, right, runtime)
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    wrong.graph.node[0].CopyFrom(helper.make_node("Sub", ["w", "x"], ["a"], "sub"))
+
+    result = case.bisect(wrong)
+
+    assert result.verdict == "mismatch"
+    assert result.masked == ["a"]
+    assert [culprit.name for culprit in result.culprits] == ["sub"]
+    assert "outputs agree, 1 inner value does not: 'a'" in str(result)
+    assert case.bisect(right).verdict == "agrees"
