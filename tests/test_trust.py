@@ -7,11 +7,12 @@ import onnx
 import pytest
 import torch
 from onnx import ModelProto, helper, numpy_helper
+from test_verdicts import Case, altered, parsed, random
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from test_verdicts import Case, altered, parsed, random
+from onnxsurgeon_lite.errors import ReferenceSetError
 
 
 class Layer(torch.nn.Module):
@@ -138,3 +139,91 @@ def test_a_masked_fault_is_still_a_fault(tmp_path, runtime):
     assert [culprit.name for culprit in result.culprits] == ["sub"]
     assert "outputs agree, 1 inner value does not: 'a'" in str(result)
     assert case.bisect(right).verdict == "agrees"
+
+
+V1 = """net (float[4,16] pixels) => (float[4,16] y) {
+    add_1 = MatMul (pixels, w1)
+    add_2 = Tanh (add_1)
+    add_3 = MatMul (add_2, w2)
+    add_4 = Exp (add_3)
+    add_5 = MatMul (add_4, w3)
+    y = Identity (add_5)
+}"""
+V2 = """net (float[4,16] image) => (float[4,16] y) {
+    add_1 = MatMul (image, w1)
+    add_2 = Tanh (add_1)
+    add_3 = Relu (add_2)
+    add_4 = MatMul (add_3, w2)
+    add_5 = Exp (add_4)
+    add_6 = MatMul (add_5, w3)
+    y = Identity (add_6)
+}"""
+
+
+def weights() -> dict[str, np.ndarray]:
+    return {f"w{i}": random(16, 16, seed=i) / 8 for i in (1, 2, 3)}
+
+
+def test_another_model_s_values_are_matched_where_its_names_are_shifted(tmp_path):
+    positive = weights() | {"w1": np.abs(weights()["w1"])}
+    onnx.save(parsed(V1, **positive), tmp_path / "v1.onnx")
+    np.savez(tmp_path / "feeds.npz", image=np.abs(random(4, 16)))
+    for name, constants in (("right", positive), ("wrong", positive | {"w3": weights()["w3"].T})):
+        onnx.save(parsed(V2, **constants), tmp_path / f"{name}.onnx")
+
+    def bisected(name: str, **how):
+        given = {"against": tmp_path / "v1.onnx", "feeds": tmp_path / "feeds.npz"}
+        return osl.bisect(tmp_path / f"{name}.onnx", **given, **how)
+
+    right, wrong = bisected("right"), bisected("wrong", map="auto")
+
+    assert right.verdict == "agrees", right
+    assert [culprit.value for culprit in wrong.culprits] == ["add_6"]
+    assert any("only the model has Relu 'add_3'" in note for note in right.notes)
+
+
+def test_a_coinciding_name_of_another_shape_is_no_match(tmp_path):
+    right = parsed(
+        "net (float[4,16] x) => (float[4,16] y) { h = Tanh (x) add_4 = Exp (h) y = Neg (add_4) }"
+    )
+    theirs = parsed(
+        """net (float[4,16] x) => (float[4,16] y) {
+            add_4 = ReduceMax <keepdims = 0> (x)
+            h = Tanh (x)
+            e = Exp (h)
+            y = Neg (e)
+        }"""
+    )
+    onnx.save(right, tmp_path / "right.onnx")
+    onnx.save(theirs, tmp_path / "theirs.onnx")
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    wrong.graph.node[1].op_type = "Sigmoid"
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+
+    assert osl.bisect(tmp_path / "right.onnx", against=tmp_path / "theirs.onnx").verdict == "agrees"
+    result = osl.bisect(tmp_path / "wrong.onnx", against=tmp_path / "theirs.onnx")
+    assert result.verdict == "mismatch"
+    assert "@1" in result.culprits[0].region
+
+
+def test_inputs_of_two_exports_are_matched_and_a_map_is_taken(tmp_path):
+    onnx.save(parsed(V1, **weights()), tmp_path / "v1.onnx")
+    other = parsed(V1.replace("add_", "mul_").replace("pixels", "image"), **weights())
+    onnx.save(other, tmp_path / "other.onnx")
+    wrong = altered(other, w2=weights()["w2"].T)
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    osl.match(tmp_path / "v1.onnx", tmp_path / "other.onnx").save(tmp_path / "map.json")
+
+    for how in (None, "auto", tmp_path / "map.json"):
+        result = osl.bisect(tmp_path / "wrong.onnx", against=tmp_path / "v1.onnx", map=how)
+
+        assert [culprit.value for culprit in result.culprits] == ["mul_3"], how
+
+
+def test_a_wrong_reference_set_is_told_as_such(tmp_path):
+    onnx.save(parsed(V1, **weights()), tmp_path / "m.onnx")
+    np.savez(tmp_path / "refs.npz", pixels=np.ones((4, 16), np.int64), logits=random(2, 3))
+
+    with pytest.raises(ReferenceSetError, match="belongs to another model"):
+        osl.bisect(tmp_path / "m.onnx", tmp_path / "refs.npz")

@@ -1,6 +1,6 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike, fspath
@@ -19,7 +19,7 @@ from onnxsurgeon_lite.api.call import (
 )
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def bisect(
         force: Write into a folder that is not empty.
 
     Returns:
-        `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings and values; `print` shows it all.
+        `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
 
     Raises:
         UsageError: There is nothing, or more than one thing, to compare with.
@@ -108,7 +108,7 @@ def bisect(
         from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.graph.index import GraphIndex
-        from onnxsurgeon_lite.matching.values import aligned
+        from onnxsurgeon_lite.matching.values import aligned, aligned_models
         from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime.session import Runtime
 
@@ -133,11 +133,11 @@ def bisect(
             resume,
         )
         tell = call.progress
+        mapping = None if map is None else fspath(map)
         if reference is not None:
-            mapping = None if map is None else fspath(map)
             samples = [
                 (aligned(stored, index, given, runtime, mapping, tell), given)
-                for stored, given in _samples(index, reference, feeds)
+                for stored, given in _samples(index, reference, feeds, call.notes)
             ]
             result = bisection.bisect_samples(ours, samples, runtime, optimized, search, tell)
         else:
@@ -148,6 +148,7 @@ def bisect(
                 theirs = with_settings(usual, a) if a or b else runtime.options
                 other = index if against is None else GraphIndex.of(loaded(against))
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
+                stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
                     ours, stored, given, runtime, optimized, search, tell, changed
@@ -198,6 +199,7 @@ def _samples(
     index: "GraphIndex",
     reference: "Tensors | Sequence[Tensors]",
     feeds: "Tensors | Sequence[Tensors] | None",
+    said: list[str],
 ) -> "list[tuple[ReferenceSet, Feeds]]":
     """Return each sample's references and feeds."""
     from onnxsurgeon_lite.matching.values import feeds_in_order
@@ -214,13 +216,31 @@ def _samples(
         if count > 1:
             stored = replace(stored, notes=())  # all are taken
         if feeds is not None:
-            given = read_feeds(index, _of_sample(feeds, number), number)
+            given = read_feeds(index, _of_sample(feeds, number), number, said)
         elif any(entry.is_input for entry in stored.entries.values()):
-            given = feeds_in_order(index, stored)
+            given = _own_feeds(index, stored, feeds_in_order, said)
         else:
-            given = feeds_from(index, stored)
+            given = _own_feeds(index, stored, feeds_from, said)
         samples.append((stored, given))
     return samples
+
+
+def _own_feeds(
+    index: "GraphIndex",
+    stored: "ReferenceSet",
+    read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
+    said: list[str],
+) -> "Feeds":
+    """Return the feeds that the references hold; those of another model are told as such."""
+    try:
+        return read(index, stored, said)
+    except FeedsError as error:
+        if not any(name in stored for name in index.inputs):
+            raise
+        raise ReferenceSetError(
+            f"{stored.place!r} belongs to another model: {error.message}",
+            "give the references of this model, or its inputs with --feeds",
+        ) from error
 
 
 def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
@@ -295,7 +315,7 @@ def rank(
             keep = [risk.name or risk.id for risk in risks if risk.keep]
             return call.done(ranking.Float16Risks(risks, list(dict.fromkeys(keep))))
         if reference is not None:
-            stored, given = _samples(index, reference, feeds)[0]
+            stored, given = _samples(index, reference, feeds, call.notes)[0]
         else:
             given = call.feeds(index, feeds)
             other = GraphIndex.of(loaded(cast("ModelLike", against)))
@@ -348,7 +368,10 @@ def match(
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
         stored = open_references(tensors, required_inputs(index), list(index.outputs))
-        given = read_feeds(index, feeds) if feeds is not None else feeds_in_order(index, stored)
+        if feeds is not None:
+            given = read_feeds(index, feeds, said=call.notes)
+        else:
+            given = feeds_in_order(index, stored, call.notes)
         return call.done(match_references(stored, index, given, runtime, call.progress))
 
 

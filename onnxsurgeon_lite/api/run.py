@@ -220,7 +220,10 @@ def compare_sets(
         allowed = call.tolerance()
         index = GraphIndex.of(loaded(cast("ModelLike", actual)))
         stored = open_references(reference, required_inputs(index), list(index.outputs))
-        given = read_feeds(index, feeds) if feeds is not None else feeds_in_order(index, stored)
+        if feeds is not None:
+            given = read_feeds(index, feeds, said=call.notes)
+        else:
+            given = feeds_in_order(index, stored, call.notes)
         runtime = call.runtime(child)
         stored = aligned(stored, index, given, runtime, None if map is None else str(map))
         call.notes += stored.notes

@@ -40,25 +40,33 @@ def required_inputs(index: GraphIndex) -> list[str]:
     return [name for name in index.inputs if name not in index.initializers]
 
 
-def read_feeds(index: GraphIndex, path: Tensors, sample: int = 0) -> Feeds:
+def read_feeds(
+    index: GraphIndex, path: Tensors, sample: int = 0, said: list[str] | None = None
+) -> Feeds:
     """Read the feeds from a file or folder, and check them against the model.
+
+    Args:
+        said: receives a line for each feed that is cast.
 
     Raises:
         FeedsError: a feed is missing, has an unknown name, or another dtype or shape than declared.
         ReferenceSetError: the file cannot be read.
     """
     stored = open_references(path, required_inputs(index), list(index.outputs), sample)
-    return feeds_from(index, stored)
+    return feeds_from(index, stored, said)
 
 
 def given_or_made(
     index: GraphIndex, path: Tensors | None, recipe: Recipe
 ) -> tuple[Feeds, list[str]]:
     """Return the feeds at `path`, or generated ones with a line for each that says how."""
-    return (read_feeds(index, path), []) if path is not None else make_feeds(index, recipe)
+    if path is None:
+        return make_feeds(index, recipe)
+    said: list[str] = []
+    return read_feeds(index, path, said=said), said
 
 
-def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
+def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None = None) -> Feeds:
     """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]
     if missing:
@@ -67,9 +75,37 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
             f"{stored.place!r} has no tensor for input {', '.join(map(repr, missing))}",
             f"it has {have}; give the feeds with --feeds" if have else "it is empty",
         )
-    feeds = {name: stored.read(name) for name in index.inputs if name in stored}
-    check_feeds(index, feeds)
-    return feeds
+    return as_declared(index, {n: stored.read(n) for n in index.inputs if n in stored}, said)
+
+
+def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) -> Feeds:
+    """Cast float feeds to the float dtypes that the model declares, and check them.
+
+    Raises:
+        FeedsError: a feed still does not fit.
+    """
+    cast = {name: _declared(index.inputs.get(name), value) for name, value in feeds.items()}
+    for name, value in cast.items():
+        given = feeds[name]
+        if said is not None and isinstance(value, np.ndarray) and isinstance(given, np.ndarray):
+            said += [_cast_line(name, given, value)] if value is not given else []
+    check_feeds(index, cast)
+    return cast
+
+
+def _declared(declared: ValueInfoProto | None, value: Array | list[Array]) -> Array | list[Array]:
+    elem_type = declared.type.tensor_type.elem_type if declared is not None else 0
+    if not elem_type or not isinstance(value, np.ndarray) or not dtypes.is_float(value.dtype):
+        return value
+    dtype = dtypes.numpy_dtype(elem_type)
+    with np.errstate(all="ignore"):
+        return value.astype(dtype) if dtypes.is_float(dtype) and dtype != value.dtype else value
+
+
+def _cast_line(name: str, given: Array, value: Array) -> str:
+    lost = int((np.isfinite(given) & ~np.isfinite(value)).sum())
+    overflow = f"; {lost} elements overflow" if lost else ""
+    return f"feed {name!r} is {given.dtype}: cast to {value.dtype}, as the model declares{overflow}"
 
 
 def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:

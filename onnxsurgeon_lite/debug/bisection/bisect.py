@@ -161,7 +161,7 @@ class _Bisection:
         return self.result
 
     def _settle(self) -> None:
-        """Turn `agrees` into `inconclusive` where the outputs, or what lies behind the last match, were not compared."""
+        """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
         left = self.judge.references.left_over
         if left:
             shown = ", ".join(map(repr, left[:_NAMED]))

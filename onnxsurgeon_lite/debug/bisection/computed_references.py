@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
+from onnxsurgeon_lite.matching.values import feeds_of_other
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -29,15 +29,14 @@ def computed_references(
     """Compute references with a model, lazily, as a reference set.
 
     Args:
-        feeds: float feeds are cast to the dtypes that the model declares.
+        feeds: by name, else in order; float feeds are cast to the dtypes that the model declares.
         runtime: with optimization off.
         optimized: with optimization on; the values are then those of the optimized graph.
 
     Raises:
         FeedsError: the feeds do not fit the model.
     """
-    given = {name: _declared(index, name, value) for name, value in feeds.items()}
-    check_feeds(index, given)
+    given = feeds_of_other(index, feeds)
     if optimized is None:
         yield _Computed.of(index, given, runtime)
         return
@@ -125,20 +124,6 @@ class ChangedInitializers(Container[str]):
             return a.tobytes() != b.tobytes()
         coarse = min(a.dtype, b.dtype, key=lambda dtype: dtype.itemsize)
         return not np.array_equal(a.astype(coarse), b.astype(coarse))
-
-
-def _declared(index: GraphIndex, name: str, value: Stored) -> Stored:
-    """Cast a float feed to the declared dtype."""
-    declared = index.inputs.get(name)
-    if declared is None or not isinstance(value, np.ndarray):
-        return value
-    elem_type = declared.type.tensor_type.elem_type
-    floats = ("float" in dtypes.dtype_name(elem_type), value.dtype.kind == "f" or _narrow(value))
-    return value.astype(dtypes.numpy_dtype(elem_type)) if all(floats) else value
-
-
-def _narrow(value: dtypes.Array) -> bool:
-    return value.dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)
 
 
 def _size(index: GraphIndex, name: str) -> int:

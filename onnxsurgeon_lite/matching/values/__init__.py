@@ -1,15 +1,22 @@
 """Match values of two models, or of references and a model, independent of their names."""
 
 from onnxsurgeon_lite.matching.values.board import Pair
-from onnxsurgeon_lite.matching.values.mapping import feeds_in_order, load_map, save_map
+from onnxsurgeon_lite.matching.values.mapping import (
+    feeds_in_order,
+    feeds_of_other,
+    load_map,
+    save_map,
+)
 from onnxsurgeon_lite.matching.values.node_pairs import same_nodes
 from onnxsurgeon_lite.matching.values.pairing import lost_note
-from onnxsurgeon_lite.matching.values.references import aligned, needs_alignment
+from onnxsurgeon_lite.matching.values.references import aligned, aligned_models, needs_alignment
 
 __all__ = [
     "Pair",
     "aligned",
+    "aligned_models",
     "feeds_in_order",
+    "feeds_of_other",
     "load_map",
     "lost_note",
     "needs_alignment",

@@ -1,18 +1,18 @@
 """Save and load matchings as editable files, and rename references with them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from onnxsurgeon_lite.atomic import Staging
-from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
-from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, feeds_from, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -92,6 +92,7 @@ def renamed(
         UnknownNameError: a pair names a missing value.
     """
     entries: dict[str, Entry] = {}
+    sources: dict[str, str] = {}
     for pair in pairs:
         if pair.blocked:  # the model stores this value in another layout
             continue
@@ -100,11 +101,25 @@ def renamed(
         index.require(pair.b)
         same = [name for name in _reshaped(index, pair.b) if name in shapes]
         for name in (pair.b, *same):
+            sources[name] = pair.a
             entry = references.entries[pair.a]
             layout = _Rearranged(entry, pair.axes, shapes.get(name))
             own = replace(entry, read=layout.read, shape=shapes.get(name), is_input=False)
             entries[name] = own if name == pair.b else entries.get(name, own)
-    return ReferenceSet(references.place, entries, references.notes)
+
+    def prefetch(names: Sequence[str]) -> None:
+        references.prefetch(list(dict.fromkeys(sources[name] for name in names)))
+
+    def inside(name: str) -> Mapping[str, Entry]:
+        return bodies(sources[name]) if bodies is not None and name in sources else {}
+
+    bodies = references.bodies
+    return replace(
+        references,
+        entries=entries,
+        prefetch=prefetch,
+        bodies=None if bodies is None else inside,
+    )
 
 
 def _reshaped(index: GraphIndex, name: str) -> list[str]:
@@ -127,8 +142,30 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
     return found
 
 
-def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
+def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
+    """Map feeds to another model: by name if all names fit, else in order; floats are cast to what it declares.
+
+    Raises:
+        FeedsError: the number of inputs differs, or a feed does not fit.
+    """
+    required = required_inputs(index)
+    if all(name in feeds for name in required):
+        return as_declared(index, {n: feeds[n] for n in index.inputs if n in feeds})
+    if len(required) != len(feeds):
+        raise FeedsError(
+            f"the models take {len(feeds)} and {len(required)} inputs",
+            "cut them to the same inputs with onnxdbg extract",
+        )
+    return as_declared(index, dict(zip(required, feeds.values(), strict=True)))
+
+
+def feeds_in_order(
+    index: GraphIndex, references: ReferenceSet, said: list[str] | None = None
+) -> Feeds:
     """Read feeds from a set by name, else in order of its recorded inputs.
+
+    Args:
+        said: receives a line for each feed that is cast.
 
     Raises:
         FeedsError: an input has no tensor, or its tensor does not fit.
@@ -138,11 +175,9 @@ def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
     left = [name for name in given if name not in required]
     unnamed = [name for name in required if name not in references]
     if not unnamed or len(left) != len(unnamed):
-        return feeds_from(index, references)
+        return feeds_from(index, references, said)
     names = {name: name for name in required} | dict(zip(unnamed, left, strict=True))
-    feeds = {name: references.read(names[name]) for name in required}
-    check_feeds(index, feeds)
-    return feeds
+    return as_declared(index, {name: references.read(names[name]) for name in required}, said)
 
 
 def static_shapes(index: GraphIndex) -> dict[str, tuple[int, ...]]:

@@ -4,17 +4,26 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from onnx import TypeProto
+
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
-from onnxsurgeon_lite.matching.values.mapping import load_map, renamed, static_shapes
+from onnxsurgeon_lite.matching.values.mapping import (
+    feeds_of_other,
+    load_map,
+    renamed,
+    static_shapes,
+)
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 Progress = Callable[[str], None]
+_SHOWN = 5  # values in one note
 
 
 def aligned(
@@ -87,22 +96,125 @@ def _left_over(matching: Matching, references: ReferenceSet) -> list[str]:
     return [name for name in behind if name not in matching.lost_names]
 
 
+def aligned_models(
+    references: ReferenceSet,
+    other: GraphIndex,
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    how: str | None = None,
+    progress: Progress = lambda _: None,
+) -> ReferenceSet:
+    """Return the values that another model computes under the model's names; arguments and errors as of `aligned`."""
+    if how == "names" or (how is None and names_settle(index, other)):
+        return _of_equal_shape(references, index, other)
+    if how is not None and how != "auto":
+        given = [pair for pair in load_map(Path(how)) if pair.a not in other.inputs]
+        return renamed(references, given, index, static_shapes(index))
+    ours = side_of_model(index, feeds, runtime, progress)
+    theirs = side_of_model(other, feeds_of_other(other, feeds), runtime, progress)
+    matching = match(theirs, ours)
+    pairs = [pair for pair in matching.pairs if pair.a in references and pair.b in index.producer]
+    if not pairs:
+        raise ReferenceSetError(
+            f"no value of {references.place!r} matches a value of the model",
+            "are these two exports of one network? onnxdbg match shows what they share",
+        )
+    shapes = {name: fact.shape for name, fact in ours.facts.items() if fact.shape is not None}
+    notes = [f"{len(pairs)} values of {references.place!r} match values of the model"]
+    for where, side, names in (
+        ("the model", ours, matching.only_b),
+        (repr(references.place), theirs, matching.only_a),
+    ):
+        alone = [side.facts[name] for name in names if side.facts[name].inputs]
+        shown = [f"{f.op} {f.name!r}" + (f" in {f.scope}" if f.scope else "") for f in alone]
+        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+        notes += [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+    fitted = renamed(references, pairs, index, shapes)
+    return replace(fitted, notes=(*references.notes, *notes))
+
+
+def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
+    """Return whether equal names mean equal values in two models: their nodes are of one operator and wired alike.
+
+    Nodes with one input that only one side has, such as casts and quantizers, are looked through. One node may be
+    another: it may be the fault.
+    """
+    common = [name for name in index.producer if name in other.producer]
+    inner = [name for name in common if name not in index.outputs]
+    if 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
+        return False
+    pairs = [(_call(index, other, name), _call(other, index, name)) for name in common]
+    return sum(ours != theirs for ours, theirs in pairs) <= 1
+
+
+def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
+    """Return the operator of a value, and what it reads as far as the other model has it too."""
+    found = [index.nodes[index.producer[name]].op_type]
+    for read in index.reads[index.producer[name]]:
+        while read in index.producer and read not in other.producer:
+            before = [n for n in index.reads[index.producer[read]] if n not in index.initializers]
+            if len(before) != 1:
+                break
+            read = before[0]
+        if read in index.producer and read in other.producer:
+            found.append(read)
+    return found
+
+
+def _of_equal_shape(references: ReferenceSet, index: GraphIndex, other: GraphIndex) -> ReferenceSet:
+    """Return the references without values of equal names but other shapes or kinds of dtype."""
+    index.learn_types(index.producer)
+    other.learn_types(other.producer)
+    alike = {
+        name: entry
+        for name, entry in references.entries.items()
+        if name not in index.producer or _alike(index.types.get(name), other.types.get(name))
+    }
+    return replace(references, entries=alike)
+
+
+def _alike(one: TypeProto | None, other: TypeProto | None) -> bool:
+    """Return whether two types may be of one value; an unknown part fits everything."""
+    if one is None or other is None:
+        return True
+    a, b = one.tensor_type, other.tensor_type
+    if a.elem_type and b.elem_type and a.elem_type != b.elem_type:
+        kinds = (is_float(numpy_dtype(kind.elem_type)) for kind in (a, b))
+        if not all(kinds):
+            return False
+    if not (a.HasField("shape") and b.HasField("shape")):
+        return True
+    dims = [[d.dim_value for d in kind.shape.dim] for kind in (a, b)]
+    return len(dims[0]) == len(dims[1]) and all(
+        not x or not y or x == y for x, y in zip(*dims, strict=True)
+    )
+
+
 def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:
     return how != "names" and (how is not None or has_other_names(references, index))
 
 
 def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
-    """Return whether the names of a set belong to another model.
+    """Return whether the names of a set belong to another model: most inner ones are no values of this shape.
 
-    Outputs of PyTorch modules have module paths as names; a model may have some of these by chance.
+    Outputs of PyTorch modules have module paths as names; a model may have some of these by chance. Two exports of
+    one network have the names of inputs and outputs in common.
     """
     names = [name for name, entry in references.entries.items() if not entry.is_input]
     computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
         return False  # only values in bodies: their names are ids of this model
-    common = [name for name in computed if name in index.producer]
-    from_torch = any(references.entries[name].class_name for name in computed)
-    return not common or (from_torch and 2 * len(common) < len(computed))
+    values = [name for name in computed if name not in index.inputs]
+    inner = [name for name in values if name not in index.outputs] or values
+    common = [name for name in inner if name in index.producer]
+    shapes = static_shapes(index)
+    fitting = [n for n in common if _has_shape(references.entries[n], shapes.get(n))]
+    return 2 * len(fitting) < len(inner) or not inner
+
+
+def _has_shape(entry: Entry, shape: tuple[int, ...] | None) -> bool:
+    return shape is None or entry.shape is None or entry.shape == shape
 
 
 def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
-from onnxsurgeon_lite.matching.values.mapping import save_map
+from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
-from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, required_inputs
+from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -85,24 +84,6 @@ def match_references(
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
     named = with_modules(references, model)
     return _result(side_of_references(named, model.outputs), side)
-
-
-def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
-    """Map feeds to another model: by name if all names fit, else in order."""
-    required = required_inputs(index)
-    if len(required) != len(feeds):
-        raise FeedsError(
-            f"the models take {len(feeds)} and {len(required)} inputs",
-            "cut them to the same inputs with onnxdbg extract",
-        )
-    named = all(name in feeds for name in required)
-    given = (
-        {n: feeds[n] for n in required}
-        if named
-        else dict(zip(required, feeds.values(), strict=True))
-    )
-    check_feeds(index, given)
-    return given
 
 
 def _result(a: Side, b: Side) -> MatchResult:
