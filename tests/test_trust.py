@@ -227,3 +227,85 @@ def test_a_wrong_reference_set_is_told_as_such(tmp_path):
 
     with pytest.raises(ReferenceSetError, match="belongs to another model"):
         osl.bisect(tmp_path / "m.onnx", tmp_path / "refs.npz")
+
+
+def half_model(keep_io: bool, scale: float = 1.0) -> tuple[ModelProto, ModelProto]:
+    """A float32 model, and its copy in float16, with inputs and outputs of either dtype."""
+    body = """h = MatMul (in, w1) a = Add (h, b) square = Mul (a, a) m = MatMul (square, w2)
+        p = Softmax (m) out = MatMul (p, w3)"""
+    names = {"float": ("x", "y"), "float16": ("x16", "y16") if keep_io else ("x", "y")}
+    constants = {f"w{i}": random(16, 16, seed=i) * scale for i in (1, 2, 3)} | {"b": random(16)}
+    models = []
+    for dtype, (first, last) in names.items():
+        lines = body.replace("(in,", f"({first},").replace("out =", f"{last} =")
+        if dtype == "float16" and keep_io:
+            lines = f"x16 = Cast <to = 10> (x) {lines} y = Cast <to = 1> (y16)"
+        io = "float" if keep_io else dtype
+        numpy_type = np.float16 if dtype == "float16" else np.float32
+        cast = {name: value.astype(numpy_type) for name, value in constants.items()}
+        text = f"net ({io}[4,16] x) => ({io}[4,16] y) {{ {lines} }}"
+        models.append(parsed(text, **cast))
+    return models[0], models[1]
+
+
+@pytest.mark.parametrize("keep_io", [True, False])
+def test_a_half_precision_model_agrees_with_float32_references(keep_io, tmp_path, runtime):
+    wide, half = half_model(keep_io)
+    Case(tmp_path, wide, runtime)
+    onnx.save(half, tmp_path / "half.onnx")
+
+    result = osl.bisect(tmp_path / "half.onnx", tmp_path / "refs", feeds=None)
+
+    assert result.verdict == "agrees", result
+    said = [note for note in result.told if "cast to float16" in note]
+    assert bool(said) is not keep_io
+
+
+@pytest.mark.parametrize("keep_io", [True, False])
+def test_a_fault_in_half_precision_is_named_and_not_the_output_cast(keep_io, tmp_path, runtime):
+    wide, half = half_model(keep_io)
+    Case(tmp_path, wide, runtime)
+    wrong = altered(half, w2=-numpy_helper.to_array(half.graph.initializer[1]))
+    onnx.save(wrong, tmp_path / "half.onnx")
+
+    result = osl.bisect(tmp_path / "half.onnx", tmp_path / "refs")
+
+    assert [culprit.value for culprit in result.culprits] == ["m"]
+
+
+def test_an_overflow_is_called_so_with_the_largest_magnitude_and_the_node(tmp_path, runtime):
+    wide, half = half_model(keep_io=False, scale=40.0)
+    case = Case(tmp_path, wide, runtime)
+    onnx.save(half, tmp_path / "half.onnx")
+
+    result = osl.bisect(tmp_path / "half.onnx", tmp_path / "refs", look="node")
+    risky = osl.bisect(tmp_path / "right.onnx", find="overflow:float16", feeds=case.feeds)
+
+    first = min(result.culprits, key=lambda culprit: int(culprit.id[1:]))
+    assert (first.value, first.findings[0].verdict) == ("square", "overflow")
+    largest = np.abs(case.values["square"]).max()
+    assert f"{largest:.6g} > 65504" in first.findings[0].because
+    assert risky.culprits[0].findings[0].verdict == "overflow"
+    assert f"{largest:.6g} > 65504" in risky.culprits[0].findings[0].because
+
+
+def test_rank_of_a_half_precision_model_measures_every_node(tmp_path, runtime):
+    wide, half = half_model(keep_io=True)
+    Case(tmp_path, wide, runtime)
+    onnx.save(half, tmp_path / "half.onnx")
+
+    ranking = osl.rank(tmp_path / "half.onnx", reference=tmp_path / "refs")
+
+    assert min(node.own_db for node in ranking.nodes) > 40
+
+
+def test_what_rounds_to_a_subnormal_does_not_vanish(tmp_path):
+    onnx.save(parsed("net (float[2] x) => (float[2] y) { y = Neg (x) }"), tmp_path / "m.onnx")
+
+    def vanishing(*numbers: float) -> list[int]:
+        feeds = {"x": np.float32(numbers)}
+        risks = osl.rank(tmp_path / "m.onnx", fp16_risk=True, feeds=feeds)
+        return [node.vanishing for node in risks.nodes]
+
+    assert vanishing(4.5e-8, 3.0e-8) == []
+    assert vanishing(2.0**-25, 1.0) == [1]

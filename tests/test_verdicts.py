@@ -281,7 +281,7 @@ def test_an_overflow_that_only_looking_makes_is_an_observer_effect(tmp_path, run
 
     assert unoptimized.verdict == "agrees"
     assert node.culprits[0].value == "square"
-    assert verdicts(node.culprits[0])[0] == "non-finite"
+    assert verdicts(node.culprits[0])[0] == "overflow"
     assert [finding.verdict for finding in node.findings] == ["observer effect"]
 
 

@@ -17,7 +17,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_LARGEST, _SMALLEST = 65504.0, 2.0**-24  # of float16; the second is subnormal
+_LARGEST = 65504.0  # of float16
+_VANISHING = 2.0**-25  # rounds to even: to zero
 _CLAMP = 1e-7  # converters raise smaller constants to this
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
@@ -89,6 +90,8 @@ def rank(
     total = {}
     for name, actual in observer.sweep(measured, progress):
         total[name] = _sqnr(actual, expected.read(name))
+        if isinstance(actual, np.ndarray):
+            expected.dtypes[name] = actual.dtype
     found = []
     for number, name in enumerate(measured):
         progress(f"{number} of {len(measured)} nodes run alone")
@@ -108,6 +111,7 @@ class Expected:
     references: ReferenceSet
     known: Mapping[str, str]
     feeds: Feeds
+    dtypes: dict[str, np.dtype[np.generic]] = field(default_factory=dict)
 
     def read(self, name: str) -> Stored:
         """Return the reference of a value."""
@@ -124,11 +128,19 @@ class Expected:
         positions = sorted(index.ancestors([name], stop=borders))
         reads = {read for position in positions for read in index.reads[position]}
         inputs: dict[str, RunValue] = {n: self.feeds[n] for n in reads & self.feeds.keys()}
-        inputs |= {n: self.read(n) for n in reads & borders if n not in self.feeds}
+        inputs |= {n: self._as_computed(n) for n in reads & borders if n not in self.feeds}
         try:
             return observer.alone(positions, inputs, [name])[name]
         except RuntimeFailure:
             return None  # the references have another dtype
+
+    def _as_computed(self, name: str) -> RunValue:
+        """Return the reference in the dtype that the model computes."""
+        stored = self.read(name)
+        if not isinstance(stored, np.ndarray) or name not in self.dtypes:
+            return stored
+        with np.errstate(all="ignore"):
+            return stored.astype(self.dtypes[name], copy=False)
 
 
 def quantized_origins(index: GraphIndex) -> dict[str, str]:
@@ -220,7 +232,7 @@ def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
     magnitudes = np.abs(value.astype(np.float64))
     over = int((magnitudes > _LARGEST).sum())
     present = magnitudes > 0
-    vanishing = int((present & (magnitudes < _SMALLEST)).sum())
+    vanishing = int((present & (magnitudes <= _VANISHING)).sum())
     clamped = tuple(read for read in index.reads[position] if _is_clamped(index, read))
     keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
     finite = magnitudes[np.isfinite(magnitudes)]

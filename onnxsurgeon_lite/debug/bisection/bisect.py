@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
@@ -38,7 +37,6 @@ _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
-_HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _NAMED = 5  # names in one note
 _RANKED = 8  # origins whose healing effect is measured
 
@@ -88,10 +86,9 @@ def bisect(
         RuntimeFailure: the runtime cannot run the model.
     """
     search = search or Search()
-    judge = AgainstReferences(references, search.tolerance)
-    job = _Bisection(
-        GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed
-    )
+    index = GraphIndex.of(model)
+    judge = AgainstReferences(references, search.tolerance, coarse_values(index))
+    job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     try:
         return job.run()
     except KeyboardInterrupt as interrupt:
@@ -299,9 +296,9 @@ class _Bisection:
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
         kind = self.index.type_of(culprit.value)
-        half = kind is not None and kind.tensor_type.elem_type in _HALF
+        half = kind is not None and kind.tensor_type.elem_type in HALF
         leading = [finding.verdict for finding in culprit.findings[:1]]
-        return culprit.own or (leading == ["non-finite"] and not half)
+        return culprit.own or (leading in (["non-finite"], ["overflow"]) and not half)
 
     def _masked(self, walk: Walk) -> list[str]:
         """Return the inner values that mismatch their stored references."""
@@ -406,7 +403,7 @@ class _Bisection:
         """Return whether the culprits err alone, however observed; fused half-precision nodes may compute wider."""
         types = (value.tensor_type.elem_type for value in self.index.types.values())
         casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
-        wide = _HALF.isdisjoint([*types, *casts])
+        wide = {*HALF}.isdisjoint([*types, *casts])
         return wide and bool(culprits) and all(culprit.own for culprit in culprits)
 
     def _count(self, walk: Walk) -> None:

@@ -59,7 +59,7 @@ class Diagnosis:
             self.result.tensors[name] = reference, actual.get(name)
             report = ValueReport(name, "output" if name in culprit.outputs else "input")
             if reference is not None:
-                report.comparison = self.judge.compared(actual.get(name), reference)
+                report.comparison = self.judge.compared(name, actual.get(name), reference)
             culprit.values.append(report)
         return culprit
 
@@ -93,7 +93,7 @@ class Diagnosis:
             nodes=nodes,
             actual=actual,
             reference=expected,
-            tolerance=self.judge.tolerance,
+            tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
             constants=self._constants(nodes),
             changed=[name for n in nodes for name in n.input if name in self.changed],
@@ -130,7 +130,7 @@ class Diagnosis:
         for report in culprit.values:
             stored = self.reference(report.name)
             if report.role == "output" and stored is not None:
-                report.introduced = self.judge.compared(local[report.name], stored)
+                report.introduced = self.judge.compared(report.name, local[report.name], stored)
         return local[culprit.value], not same(local[culprit.value], again[culprit.value])
 
     def _in_float64(

@@ -8,7 +8,13 @@ from onnxsurgeon_lite.debug.bisection.bisect import ENTERED, Search
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.judge import Finds
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
+from onnxsurgeon_lite.debug.bisection.result import (
+    BisectResult,
+    Culprit,
+    Finding,
+    ValueReport,
+    Verdict,
+)
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.verdicts import operands
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
@@ -70,8 +76,9 @@ def _culprits(
         if isinstance(array, np.ndarray):
             at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
             made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
-            because = f"{array[at]:.6g} at {list(at)}, computed from {made}"
-            culprit.findings = [Finding("non-finite", because)]
+            verdict: Verdict = "overflow" if np.isfinite(judge.largest) else "non-finite"
+            because = f"{judge.because(array)}, computed from {made}"
+            culprit.findings = [Finding(verdict, because)]
         culprit.values = [ValueReport(name, "input") for name in culprit.inputs]
         culprit.values.append(ValueReport(culprit.value, "output"))
         yield culprit

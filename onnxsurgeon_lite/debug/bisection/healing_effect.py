@@ -43,7 +43,7 @@ def effect_of(
     left = sum(
         output_error(comparison)
         for name, value in after.items()
-        if (comparison := judge.compared(value, judge.references.read(name)))
+        if (comparison := judge.compared(name, value, judge.references.read(name)))
     )
     if not np.isfinite(before):
         return float(np.isfinite(left))

@@ -1,20 +1,29 @@
 """Predicates of a search: a value is good when it agrees with its reference, or is free of NaN, Inf or overflow."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors.comparison import (
+    Comparison,
+    Tolerance,
+    agrees,
+    compare,
+    default_tolerance,
+)
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
+HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn": 448.0}
 
 
 class Judge(Protocol):
@@ -38,11 +47,13 @@ class AgainstReferences:
     """A value is good when it lies within the tolerance of its reference.
 
     Attributes:
+        coarse: values that half precision went into -> its dtype: they are as precise as that.
         outputs: values to compare in full when they are first judged, with their comparisons.
     """
 
     references: ReferenceSet
     tolerance: Tolerance | None = None
+    coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
     _reading: Lock = field(default_factory=Lock, repr=False)
 
@@ -66,14 +77,44 @@ class AgainstReferences:
         with self._reading:
             reference = self.references.read(name)
         if name in self.outputs and self.outputs[name] is None:
-            comparison = self.outputs[name] = self.compared(actual, reference)
+            comparison = self.outputs[name] = self.compared(name, actual, reference)
             return comparison is None or comparison.match
-        return all(agrees(a, r, self.tolerance) for a, r in _pairs(actual, reference))
+        allowed = self.allowed(name, actual)
+        return all(agrees(a, r, allowed) for a, r in _pairs(actual, reference))
 
-    def compared(self, actual: RunValue, reference: Stored) -> Comparison | None:
+    def allowed(self, name: str, actual: RunValue) -> Tolerance | None:
+        """Return the tolerance of a value; None takes that of its dtypes."""
+        coarse = self.coarse.get(name)
+        if self.tolerance is not None or coarse is None or not isinstance(actual, np.ndarray):
+            return self.tolerance
+        return default_tolerance(actual.dtype, coarse) if is_float(actual.dtype) else None
+
+    def compared(self, name: str, actual: RunValue, reference: Stored) -> Comparison | None:
         """Compare with all metrics; for sequences return a mismatching element's, None for two empty ones."""
-        comparisons = (compare(a, r, self.tolerance) for a, r in _pairs(actual, reference))
+        allowed = self.allowed(name, actual)
+        comparisons = (compare(a, r, allowed) for a, r in _pairs(actual, reference))
         return min(comparisons, key=lambda c: c.match, default=None)
+
+
+def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
+    """Map the values that half precision goes into to its dtype, also behind a cast to float32."""
+    found = {
+        name: numpy_dtype(tensor.data_type)
+        for name, tensor in index.initializers.items()
+        if isinstance(tensor, TensorProto) and tensor.data_type in HALF
+    }
+    for name, declared in index.inputs.items():
+        if declared.type.tensor_type.elem_type in HALF:
+            found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
+    for position in index.order:
+        node = index.nodes[position]
+        to = [
+            a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
+        ]
+        read = [found[name] for name in index.reads[position] if name in found]
+        for dtype in [*map(numpy_dtype, to), *read][:1]:
+            found.update(dict.fromkeys(node.output, dtype))
+    return found
 
 
 @dataclass(frozen=True)
@@ -84,6 +125,16 @@ class Finds:
     inf: bool = False
     largest: float = float("inf")
 
+    def because(self, array: Array) -> str:
+        """Say what was found in a value: `68644 > 65504`, or its first NaN or Inf."""
+        at = np.unravel_index(
+            int(np.abs(np.where(self.hits(array), array, 0)).argmax()), array.shape
+        )
+        if self.nan or self.inf:
+            at = tuple(np.argwhere(self.hits(array))[0])
+        more = f" > {self.largest:.6g}" if np.isfinite(self.largest) else ""
+        return f"{array[at]:.6g}{more} at {list(map(int, at))}"
+
     @classmethod
     def of(cls, kind: str) -> "Finds":
         """Parse `nan`, `inf` or `overflow:float16`.
@@ -92,13 +143,13 @@ class Finds:
             UsageError: the kind is unknown.
         """
         what, _, dtype = kind.partition(":")
-        if what == "overflow" and dtype in _LARGEST:
-            return cls(largest=_LARGEST[dtype])
+        if what == "overflow" and dtype in LARGEST:
+            return cls(largest=LARGEST[dtype])
         if kind in ("nan", "inf"):
             return cls(nan=kind == "nan", inf=kind == "inf")
         raise UsageError(
             f"--find {kind!r} is unknown",
-            f"write nan, inf or overflow:DTYPE, with DTYPE one of {', '.join(_LARGEST)}",
+            f"write nan, inf or overflow:DTYPE, with DTYPE one of {', '.join(LARGEST)}",
         )
 
     def can_judge(self, name: str) -> bool:

@@ -23,6 +23,7 @@ Verdict = Literal[
     "random",
     "optimizer",
     "observer effect",
+    "overflow",
     "non-finite",
     "shape or layout",
     "tie",

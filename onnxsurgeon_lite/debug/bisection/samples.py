@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Samples
 from onnxsurgeon_lite.debug.bisection.walk import Progress
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -58,9 +58,9 @@ def _error(
 ) -> float:
     """Return the summed output error, 0 when the outputs agree."""
     index = GraphIndex.of(model)
-    judge = AgainstReferences(references, search.tolerance)
+    judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     names = [name for name in index.outputs if judge.can_judge(name)]
     names = names or [name for name in index.producer if judge.can_judge(name)][-1:]
     found = run(index, feeds, runtime, names)
-    compared = (judge.compared(value, references.read(name)) for name, value in found.items())
+    compared = (judge.compared(name, value, references.read(name)) for name, value in found.items())
     return sum(output_error(c) for c in compared if c is not None and not c.match)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
+from onnxsurgeon_lite.debug.bisection.judge import LARGEST
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
@@ -73,6 +74,20 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 def _random(e: Evidence) -> str:
     return "two runs of the node on the same inputs differ" if e.varies else ""
+
+
+def _overflow(e: Evidence) -> str:
+    """Detect infinities where the reference is finite, and beyond what the dtype holds."""
+    largest = LARGEST.get(e.actual.dtype.name)
+    if largest is None or e.actual.shape != e.reference.shape or e.reference.dtype.kind in "OUSb":
+        return ""
+    magnitudes = np.abs(_wide(e.reference))
+    over = np.isinf(_wide(e.actual)) & np.isfinite(magnitudes) & (magnitudes > largest)
+    if not over.any():
+        return ""
+    at = np.unravel_index(int(np.where(over, magnitudes, 0).argmax()), over.shape)
+    where = f"the largest at {list(map(int, at))}"
+    return f"{magnitudes[at]:.6g} > {largest:.6g} in {int(over.sum())} of {over.size} elements, {where}"
 
 
 def _non_finite(e: Evidence) -> str:
@@ -292,6 +307,7 @@ def _wide(array: Array) -> Wide:
 
 _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
     "random": _random,
+    "overflow": _overflow,
     "non-finite": _non_finite,
     "shape or layout": _layout,
     "tie": _tie,
