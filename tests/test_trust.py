@@ -309,3 +309,59 @@ def test_what_rounds_to_a_subnormal_does_not_vanish(tmp_path):
 
     assert vanishing(4.5e-8, 3.0e-8) == []
     assert vanishing(2.0**-25, 1.0) == [1]
+
+
+def test_a_replaced_operator_leads_with_wrong_node(tmp_path, runtime):
+    right = parsed(
+        "net (float[4,8] x) => (float[4,8] y) { a = Mul (x, w) y = Tanh (a) }", w=random(8)
+    )
+    wrong = ModelProto()
+    wrong.CopyFrom(right)
+    wrong.graph.node[0].op_type = "Add"
+
+    culprit = Case(tmp_path, right, runtime).bisect(wrong).culprits[0]
+
+    assert culprit.findings[0].verdict == "wrong node"
+    assert "Mul gives the reference, Add does not" in culprit.findings[0].because
+
+
+def test_a_wrong_constant_is_named_with_what_it_is_off_by(tmp_path, runtime):
+    right = parsed(
+        """net (float[16,8] x) => (float[16,8] y) {
+            a = MatMul (x, w)
+            h = Add (a, b)
+            y = Tanh (h)
+        }""",
+        w=random(8, 8, seed=1),
+        b=random(8, seed=2),
+    )
+    case = Case(tmp_path, right, runtime)
+    scale, shift = np.ones(8, np.float32), np.zeros(8, np.float32)
+    scale[3:6], shift[:] = 0.99, -0.1
+
+    def verdict(**constants):
+        culprit = case.bisect(altered(right, **constants)).culprits[0]
+        return culprit.findings[0].verdict, culprit.findings[0].because
+
+    scaled, shifted = verdict(w=random(8, 8, seed=1) * scale), verdict(b=random(8, seed=2) + shift)
+
+    assert scaled == (
+        "wrong constant",
+        "'w' is wrong: its effect is x0.99 in channels 3-5 of axis 1",
+    )
+    assert shifted == ("wrong constant", "'b' is wrong: its effect is -0.1")
+
+
+def test_of_two_faults_in_a_row_the_first_is_not_told_to_have_no_effect(tmp_path, runtime):
+    right = parsed(
+        "net (float[4,8] x) => (float[4,8] y) { a = Mul (x, w) b = Add (a, v) y = Softmax (b) }",
+        w=random(8, seed=1),
+        v=random(8, seed=2),
+    )
+    wrong = altered(right, w=-random(8, seed=1), v=random(8, seed=2) * 30)
+
+    result = Case(tmp_path, right, runtime).bisect(wrong)
+
+    assert {culprit.value for culprit in result.culprits} == {"a", "b"}
+    assert "(0% of the error)" not in str(result)
+    assert "evidence: " in str(result)

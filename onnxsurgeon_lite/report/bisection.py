@@ -122,7 +122,8 @@ def _samples(samples: Samples) -> str:
 
 def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[str]:
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
-    yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings)
+    yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
+    yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
     compared = _compared(culprit)
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]

@@ -38,6 +38,7 @@ _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _NAMED = 5  # names in one note
+_LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
 
 
@@ -292,6 +293,8 @@ class _Bisection:
         if faults:
             self.result.verdict = "mismatch"
             self.result.masked = wrong
+            for culprit in faults:
+                culprit.healed = None  # the outputs have no error
 
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
@@ -429,8 +432,17 @@ class _Bisection:
         if len(origins) == 1:
             origins[0].healed = 1.0
         for culprit in origins[:_RANKED] if len(origins) > 1 else ():
-            culprit.healed = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
+            share = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
+            culprit.healed = share if share >= _LEAST or not self._hidden(culprit) else None
         self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
+
+    def _hidden(self, culprit: Culprit) -> bool:
+        """Return whether healing a culprit alone says nothing: another errs downstream of it, or no healing holds."""
+        stored, actual = self.result.tensors[culprit.value]
+        if stored is not None and _overflows(cast_like(actual, stored), stored):
+            return True
+        below = self.walk.space.below(culprit.outputs) if self.walk is not None else set[str]()
+        return any(other.value in below for other in self.result.culprits if other is not culprit)
 
     def _search_optimized(self, unobserved: Unobserved) -> None:
         """Search the optimized graph; try each culprit unoptimized, and find the optimizer that makes it wrong."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, SparseTensorProto, helper
+from onnx import NodeProto, SparseTensorProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
@@ -18,7 +18,8 @@ from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.comparison import agrees
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, RunValue)
@@ -26,6 +27,31 @@ _Value = TypeVar("_Value", Stored, RunValue)
 _LACKING = 8  # reported names
 
 _SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
+_KINDS = (
+    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
+    (
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "Gelu",
+        "Erf",
+        "Exp",
+        "Log",
+        "Sqrt",
+        "Neg",
+        "Abs",
+        "Identity",
+        "Sin",
+        "Cos",
+    ),
+    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
+    ("MaxPool", "AveragePool"),
+    ("Softmax", "LogSoftmax"),
+    ("Floor", "Ceil", "Round"),
+    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
+    ("And", "Or", "Xor"),
+)
+"""Operators that one may stand in place of another."""
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
@@ -96,7 +122,9 @@ class Diagnosis:
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
             constants=self._constants(nodes),
+            read=self._constant,
             changed=[name for n in nodes for name in n.input if name in self.changed],
+            replaced=self._replacement(culprit, referenced, expected, local),
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
             quantum=_quantum(self.space, nodes[-1]),
@@ -106,6 +134,32 @@ class Diagnosis:
             now = {name: value for name, (_, value) in inputs.items()}
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
+
+    def _replacement(
+        self,
+        culprit: Culprit,
+        referenced: Mapping[str, RunValue],
+        expected: Array,
+        local: RunValue,
+    ) -> str:
+        """Return an operator of the node's kind that gives the reference on the same inputs, '' if none does."""
+        kind = next((ops for ops in _KINDS if culprit.op_type in ops), ())
+        if len(culprit.region) > 1 or not isinstance(local, np.ndarray):
+            return ""
+        allowed = self.judge.allowed(culprit.value, local)
+        if agrees(local, expected, allowed):
+            return ""
+        types = {name: type_of(v) for name, v in referenced.items() if v is not None}
+        part = self.observer.part(self._positions(culprit), types, [culprit.value])
+        for op_type in kind:
+            part.graph.node[-1].op_type = op_type
+            try:
+                found = self.observer.run_part(part, referenced, [culprit.value])[culprit.value]
+            except RuntimeFailure:
+                continue  # it has other attributes or dtypes
+            if isinstance(found, np.ndarray) and agrees(found, expected, allowed):
+                return op_type
+        return ""
 
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""
@@ -155,11 +209,16 @@ class Diagnosis:
                 evaluate, referenced, evidence.exact_local, evidence.actual
             )
 
+    def _constant(self, name: str) -> Array:
+        tensor = self.space.index.initializers[name]
+        assert isinstance(tensor, TensorProto)
+        return self.space.index.model.array(tensor)
+
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
         found = {}
         for name in (name for node in nodes for name in node.input):
             constant = self.space.index.initializers.get(name)
-            if isinstance(constant, SparseTensorProto) or constant is not None:
+            if isinstance(constant, TensorProto):
                 found[name] = tuple(constant.dims)
         return found
 

@@ -85,9 +85,10 @@ class Culprit:
         scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
         attributes: the node's attributes as text.
         values: the compared inputs and outputs.
-        findings: the reasons, the leading verdict first.
+        findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
-        healed: the share of the outputs' error that disappears when only this value is replaced by its reference.
+        healed: the share of the outputs' error that disappears when only this value is replaced by its reference;
+            None if that says nothing, as another culprit errs downstream of it.
         covers: original node ids, if the region belongs to the optimized graph.
         nodes: id -> operator and name, of `covers` if there are some, else of `region`.
         lacking: references between `inputs` and `value` without a value in the model: a node may be missing.

@@ -22,6 +22,16 @@ _NOISE = 4.0  # errors within this many times the expected rounding are rounding
 _CHANNEL = 4  # any scale and offset fit channels with fewer elements
 _TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression"}
 _MOST_AXES = 5
+_RUNS = 6  # runs of channels in a sentence
+
+# operator -> the input that multiplies, or shifts, the result
+_SCALES = dict.fromkeys(
+    ("MatMul", "Gemm", "Conv", "ConvTranspose", "LayerNormalization", "BatchNormalization"), 1
+)
+_SHIFTS = dict.fromkeys(
+    ("Gemm", "Conv", "ConvTranspose", "LayerNormalization", "BatchNormalization"), 2
+)
+_EITHER = ("Add", "Sub", "Mul", "Div", "Constant", "Identity")
 
 
 @dataclass
@@ -32,12 +42,13 @@ class Evidence:
         nodes: the nodes of the region; the last one produces the value.
         actual, reference: the value.
         inputs: inputs of the region: name -> (actual, reference or None).
-        constants: shapes of the initializers in the region, by name.
+        constants: shapes of the initializers in the region, by name. read: reads one of them.
         changed: initializers that differ from those of the other model.
         local: the value computed from reference inputs, if all have one.
         varies: True when a second run gave another result.
         exact_local, exact: the value in float64, computed from reference and from actual inputs.
         rounding: the elementwise change of the result when the reference inputs are rounded.
+        replaced: an operator that gives the reference where the node's own does not.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
         quantum: the size of one quantization step.
     """
@@ -48,12 +59,14 @@ class Evidence:
     tolerance: Tolerance | None
     inputs: Mapping[str, tuple[RunValue, RunValue]]
     constants: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    read: Callable[[str], Array] = lambda _: np.empty(0)
     changed: Sequence[str] = ()
     local: Array | None = None
     varies: bool = False
     exact_local: Array | None = None
     exact: Array | None = None
     rounding: Wide | None = None
+    replaced: str = ""
     selected: tuple[Array, Array] | None = None
     quantum: float | None = None
 
@@ -176,31 +189,86 @@ def _rounding(e: Evidence) -> str:
 def _kernel(e: Evidence) -> str:
     """Detect a result that agrees with the reference in float64 but not in the runtime."""
     wrong = e.actual if e.local is None else e.local
-    if e.exact is None or not e.agree(e.exact, e.reference) or e.agree(wrong, e.reference):
+    if (
+        e.exact is None
+        or _overflow(e)
+        or not e.agree(e.exact, e.reference)
+        or e.agree(wrong, e.reference)
+    ):
         return ""
     return "on the same inputs float64 gives the reference, the runtime does not"
 
 
 def _wrong_constant(e: Evidence) -> str:
-    if not _own_error(e):
+    if not _own_error(e) or e.replaced:
         return ""
     if e.changed:
         return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from the other model's"
     if not e.constants or e.local is None or e.local.dtype.kind not in "fV":
         return ""
     sizes = {size for shape in e.constants.values() for size in (*shape, int(np.prod(shape)))} | {1}
-    names = ", ".join(map(repr, list(e.constants)[:3]))
-    return next(
-        (
-            f"{how}; a wrong constant ({names}) has this effect"
-            for how in _per_channel(e, e.local, sizes)
-        ),
-        "",
-    )
+    return next(filter(None, (_amount(e, fit) for fit in _per_channel(e, e.local, sizes))), "")
 
 
-def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[str]:
-    """Yield descriptions of a scale and offset per channel that turn the local result into the reference."""
+@dataclass(frozen=True)
+class Fit:
+    """The factor and the shift of a result against its reference, for each channel of an axis; None for no axis."""
+
+    axis: int | None
+    factor: Wide
+    shift: Wide
+
+
+def _amount(e: Evidence, fit: Fit) -> str:
+    """Describe which constant is wrong, and by how much; '' if no constant has this effect."""
+    scaled, shifted = ~np.isclose(fit.factor, 1, rtol=1e-5), ~np.isclose(fit.shift, 0, atol=1e-9)
+    passed_on = [name for name in e.constants if _passes_on(e, name, fit)]
+    if passed_on:  # a right bias behind a wrong weight
+        shifted &= False
+    slots = [slot for slot, off in ((_SCALES, scaled), (_SHIFTS, shifted)) if off.any()]
+    names = [
+        node.input[slot[node.op_type]]
+        for slot in slots
+        for node in e.nodes
+        if slot.get(node.op_type, len(node.input)) < len(node.input)
+    ]
+    either = [name for n in e.nodes if n.op_type in _EITHER for name in n.input]
+    names = [name for name in dict.fromkeys([*names, *either]) if name in e.constants]
+    names = [name for name in names if name not in passed_on]
+    if not names:
+        return ""
+    how = [_range(fit.factor[scaled], "x{:.4g}")] if scaled.any() else []
+    how += [_range(fit.shift[shifted], "{:+.4g}")] if shifted.any() else []
+    off = np.flatnonzero(scaled | shifted)
+    every = fit.axis is None or len(off) == len(fit.factor)
+    where = "" if every else f" in channels {_runs(off)} of axis {fit.axis}"
+    return f"{' or '.join(map(repr, names[:3]))} is wrong: its effect is {' and '.join(how)}{where}"
+
+
+def _passes_on(e: Evidence, name: str, fit: Fit) -> bool:
+    """Return whether the shift is that of a constant that is added behind the factor: `(1 - factor) * constant`."""
+    if e.constants[name] not in ((), (1,), fit.factor.shape) or np.allclose(
+        fit.shift, 0, atol=1e-9
+    ):
+        return False
+    expected = (1 - fit.factor) * _wide(e.read(name))
+    return bool(np.allclose(fit.shift, expected, rtol=0.02, atol=0.02 * np.abs(fit.shift).max()))
+
+
+def _range(numbers: Wide, form: str) -> str:
+    low, high = (form.format(float(number)) for number in (numbers.min(), numbers.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def _runs(numbers: NDArray[np.intp]) -> str:
+    """Join numbers as `0, 3-5`; of many runs the first ones."""
+    cuts = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    runs = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in cuts]
+    return ", ".join(runs[:_RUNS]) + (", ..." if len(runs) > _RUNS else "")
+
+
+def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[Fit]:
+    """Yield the scale and offset per channel that turn the local result into the reference."""
     local, reference = _wide(result), _wide(e.reference)
     if local.shape != reference.shape or not np.isfinite(local).all():
         return
@@ -212,11 +280,9 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[str]:
             a.reshape(1, -1) if axis is None else np.moveaxis(a, axis, 0).reshape(channels, -1)
             for a in (local, reference)
         )
-        where = "" if axis is None else f" along axis {axis}"
-        for what, scale, offset in _fits(x, y):
-            if agrees(x * scale + offset, y, e.tolerance or _tight(e)):
-                changed = ~np.isclose(scale, 1, rtol=1e-6) | ~np.isclose(offset, 0, atol=1e-12)
-                yield f"the reference is {what} of the result{where}, in {int(changed.sum())} of {channels} channels"
+        for scale, offset in _fits(x, y):
+            if scale.all() and agrees(x * scale + offset, y, e.tolerance or _tight(e)):
+                yield Fit(axis, (1 / scale).reshape(-1), (-offset / scale).reshape(-1))
 
 
 def _tight(e: Evidence) -> Tolerance:
@@ -225,23 +291,28 @@ def _tight(e: Evidence) -> Tolerance:
     return Tolerance(allowed.atol / 4, allowed.rtol / 4, allowed.scaled)
 
 
-def _fits(x: Wide, y: Wide) -> Iterator[tuple[str, Wide, Wide]]:
+def _fits(x: Wide, y: Wide) -> Iterator[tuple[Wide, Wide]]:
+    """Yield (scale, offset): a multiple, a shift, both."""
     ones, zeros = np.ones((len(x), 1)), np.zeros((len(x), 1))
     power = (x * x).sum(1, keepdims=True)
     scale = np.divide((x * y).sum(1, keepdims=True), power, out=ones.copy(), where=power > 0)
-    yield "a multiple", scale, zeros
-    yield "a shift", ones, (y - x).mean(1, keepdims=True)
+    yield scale, zeros
+    yield ones, (y - x).mean(1, keepdims=True)
     mean_x, mean_y = x.mean(1, keepdims=True), y.mean(1, keepdims=True)
     spread = ((x - mean_x) ** 2).sum(1, keepdims=True)
     slope = ((x - mean_x) * (y - mean_y)).sum(1, keepdims=True)
     scale = np.divide(slope, spread, out=ones.copy(), where=spread > 0)
-    yield "a multiple and a shift", scale, mean_y - scale * mean_x
+    yield scale, mean_y - scale * mean_x
 
 
 def _wrong_node(e: Evidence) -> str:
     """Detect a node that is wrong on reference inputs."""
     if not _own_error(e):
         return ""
+    if e.replaced:
+        return (
+            f"on reference inputs {e.replaced} gives the reference, {e.nodes[-1].op_type} does not"
+        )
     if e.exact_local is None:
         return (
             "on reference inputs the result differs from the reference (float64 was not evaluated)"
