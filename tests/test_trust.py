@@ -1,5 +1,7 @@
 """What is said is true: references of a user's own hooks, masked faults, nothing compared."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeTimeout, UsageError
 
 
 class Layer(torch.nn.Module):
@@ -365,3 +367,55 @@ def test_of_two_faults_in_a_row_the_first_is_not_told_to_have_no_effect(tmp_path
     assert {culprit.value for culprit in result.culprits} == {"a", "b"}
     assert "(0% of the error)" not in str(result)
     assert "evidence: " in str(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "node", "number"),
+    [("nan", "Log", -1.0), ("inf", "Exp", 1000.0), ("overflow:float16", "Mul", 400.0)],
+)
+def test_what_is_found_without_references_is_reproduced_before_it_is_announced(
+    kind, node, number, tmp_path
+):
+    inputs = "(a, a)" if node == "Mul" else "(a)"
+    text = (
+        f"net (float[4] x) => (float[4] y) {{ a = Identity (x) b = {node} {inputs} y = Neg (b) }}"
+    )
+    onnx.save(parsed(text), tmp_path / "m.onnx")
+    feeds = {"x": np.full(4, number, np.float32)}
+
+    result = osl.bisect(tmp_path / "m.onnx", find=kind, feeds=feeds, output=tmp_path / "out")
+
+    assert [culprit.value for culprit in result.culprits] == ["b"]
+    assert result.reproduce == ["python", str(tmp_path / "out" / "repro.py")]
+    done = subprocess.run([sys.executable, *result.reproduce[1:]], check=False, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"MISMATCH\n")
+
+
+def test_an_optimizer_that_does_not_exist_is_refused_with_the_list(tmp_path):
+    onnx.save(parsed(V1, **weights()), tmp_path / "m.onnx")
+
+    with pytest.raises(UsageError, match="no such optimizer") as refused:
+        osl.bisect(tmp_path / "m.onnx", a="opt=all", b="disabled=NoSuch")
+    assert "ConstantFolding" in refused.value.hint
+    assert "ConvBNFusion" in refused.value.hint
+    allowed = osl.bisect(tmp_path / "m.onnx", a="opt=all", b="opt=all,disabled=ConstantFolding")
+    assert allowed.verdict == "agrees"
+
+
+def test_a_run_that_takes_too_long_names_its_node(tmp_path):
+    endless = parsed(
+        """net (float[4] x) => (float[4] y) {
+            a = Neg (x)
+            n = Constant <value_int = 4611686018427387904> ()
+            go = Constant <value = bool {1}> ()
+            b = Loop (n, go, a) <body = turn (int64 i, bool c, float[4] s) => (bool c2, float[4] s2) {
+                c2 = Identity (c)
+                s2 = Cos (s)
+            }>
+            y = Tanh (b)
+        }"""
+    )
+    onnx.save(endless, tmp_path / "m.onnx")
+
+    with pytest.raises(RuntimeTimeout, match=r"it was in Loop.*@3"):
+        osl.run(tmp_path / "m.onnx", timeout=2)

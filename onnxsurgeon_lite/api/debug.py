@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights import WeightsResult
-    from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
@@ -146,6 +146,7 @@ def bisect(
                 result = bisection.find(ours, find, given, runtime, search, tell)
             else:
                 theirs = with_settings(usual, a) if a or b else runtime.options
+                _require_optimizers(index, theirs, searched, call)
                 other = index if against is None else GraphIndex.of(loaded(against))
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
                 stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
@@ -154,11 +155,22 @@ def bisect(
                     ours, stored, given, runtime, optimized, search, tell, changed
                 )
     if result.culprits and output is not None:
-        made = bisection.write_reproducer(ours, result, Path(output), not quick)
-        result.reproducer, result.reproduce = made.folder, made.words
-        if strip_weights:
-            result.notes.append(bisection.strip_weights(made, result))
+        _write_reproducer(ours, result, Path(output), strip_weights)
     return call.done(result)
+
+
+def _write_reproducer(
+    model: "Model", result: "BisectResult", folder: Path, strip_weights: bool
+) -> None:
+    """Write the reproducer and run it: only a command that shows the failure is announced."""
+    from onnxsurgeon_lite.debug import bisection
+
+    made = bisection.write_reproducer(model, result, folder)
+    result.reproducer, result.reproduce = made.folder, made.words
+    if not made.words:
+        result.notes.append("run alone, the culprit does not show the failure")
+    if strip_weights:
+        result.notes.append(bisection.strip_weights(made, result))
 
 
 def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeOptions":
@@ -188,6 +200,26 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
                     "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
                 )
     return how
+
+
+def _require_optimizers(
+    index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
+) -> None:
+    """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
+    if not (a.disabled or b.disabled):
+        return
+    from onnxsurgeon_lite.runtime.optimized import known_optimizers
+    from onnxsurgeon_lite.runtime.session import Runtime
+
+    options = replace(a, opt="all", disabled=())
+    with Runtime(options, call.child()) as runtime:
+        known = known_optimizers(index, runtime)
+    for name in (*a.disabled, *b.disabled):
+        if name not in known:
+            raise UsageError(
+                f"disabled={name}: the runtime has no such optimizer",
+                f"it has {', '.join(known)}",
+            )
 
 
 def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import RuntimeTimeout, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.recording import Recording
+    from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.run import RunResult
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
     Module = Callable[..., object] | tuple[object, ...]
@@ -59,13 +62,39 @@ def run(
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        values = running.run(index, given, call.runtime(child), selected.names)
+        runtime = call.runtime(child)
+        try:
+            values = running.run(index, given, runtime, selected.names)
+        except RuntimeTimeout as error:
+            raise _with_node(error, index, given, runtime, selected.names) from error
         call.notes += (
             f"{name!r} was not computed: its body did not run then"
             for name, value in values.items()
             if value is None and BodyName.of(name)
         )
         return call.done(running.RunResult(values, call.made))
+
+
+def _with_node(
+    error: RuntimeTimeout,
+    index: "GraphIndex",
+    feeds: "Feeds",
+    runtime: "Runtime",
+    names: "Sequence[str]",
+) -> RuntimeTimeout:
+    """Return the error with the node that does not end."""
+    from dataclasses import replace
+
+    from onnxsurgeon_lite.debug.bisection.crash import crashing_node
+    from onnxsurgeon_lite.graph.text import node_title
+
+    runtime.options = replace(runtime.options, opt="none")
+    wanted = [name for name in names or index.outputs if name in index.producer]
+    position = crashing_node(index, feeds, runtime, wanted or list(index.outputs), {})
+    if position is None:
+        return error
+    node = f"{node_title(index.nodes[position])} (@{position})"
+    return RuntimeTimeout(f"{error.message}: it was in {node}", error.hint)
 
 
 @spelled

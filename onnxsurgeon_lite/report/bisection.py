@@ -29,7 +29,8 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         say(shown(line))
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}")
-        out(f"  reproduce: {command(*result.reproduce)}")
+        if result.reproduce:
+            out(f"  reproduce: {command(*result.reproduce)}")
 
 
 def bisection_lines(

@@ -17,6 +17,25 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime
 
+_RULES = (  # onnxruntime's rule_based_graph_transformer runs these
+    *(
+        "CastChainElimination",
+        "CastElimination",
+        "ClipQuantRewrite",
+        "ConvAddFusion",
+        "ConvBNFusion",
+    ),
+    *("ConvMulFusion", "DivMulFusion", "EliminateDropout", "EliminateIdentity", "EliminateSlice"),
+    *(
+        "ExpandElimination",
+        "FuseReluClip",
+        "GemmSumFusion",
+        "GemmTransposeFusion",
+        "LabelEncoderFusion",
+    ),
+    *("MatMul_BatchNormalization_Fusion", "NoopElimination", "NotWhereFusion", "Pad_Fusion"),
+    *("PreShapeNodeElimination", "ReluQuantRewrite", "UnsqueezeElimination"),
+)
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
 
@@ -34,6 +53,13 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
         model = load(path)
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
+
+
+def known_optimizers(index: GraphIndex, runtime: Runtime) -> list[str]:
+    """Return the optimizers that the runtime tries on a model, and the rules that it applies without naming them."""
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+        runtime.open(index.model, optimized=Path(folder) / "optimized.onnx")
+    return sorted({*runtime.optimizers(only_changing=False), *_RULES})
 
 
 def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:

@@ -31,6 +31,7 @@ _UNKNOWN_OP = re.compile(
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (?P<op>[^(]+)\(\d+\) node with name '(?P<name>.*)'"
 )
+_TRIED = re.compile(r"GraphTransformer (\S+) modified: ")
 _CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
@@ -140,9 +141,10 @@ class Runtime:
                 f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
             )
 
-    def optimizers(self) -> list[str]:
-        """Return the graph optimizers that changed the model, as the runtime's log names them."""
-        return list(dict.fromkeys(_CHANGED.findall(self._child.log())))
+    def optimizers(self, only_changing: bool = True) -> list[str]:
+        """Return the graph optimizers that changed the model, or all that ran, as the runtime's log names them."""
+        pattern = _CHANGED if only_changing else _TRIED
+        return list(dict.fromkeys(pattern.findall(self._child.log())))
 
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
         """Store a value in the child."""

@@ -49,7 +49,7 @@ def find(
     walk = Walk(
         space, observer, judge, search.look or "unoptimized", search.memory, progress=progress
     )
-    result = BisectResult("agrees", look=search.look or "unoptimized")
+    result = BisectResult("agrees", look=search.look or "unoptimized", kind=kind)
     for origins in walk.every(lambda found: found):
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))

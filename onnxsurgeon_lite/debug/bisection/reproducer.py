@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.debug.bisection.judge import LARGEST
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
@@ -44,11 +45,14 @@ options = ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
 expected = read("output")
-actual = dict(zip(expected, session.run(list(expected) or None, read("input"))))
-same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
+names = list(expected) or [output.name for output in session.get_outputs()]
+actual = dict(zip(names, session.run(names, read("input"))))
+same = {same}
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
+_SAME = "[a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]"
+_FREE = {"nan": "np.isnan(a)", "inf": "np.isinf(a)"}  # of what a search without references finds
 _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
 
@@ -58,7 +62,7 @@ class Reproducer:
     """A written reproducer.
 
     Attributes:
-        words: the command that reproduces the mismatch.
+        words: the command that was run and reproduced it; empty if none does.
         shows: True when `repro.py` was run and reproduced it.
     """
 
@@ -70,7 +74,7 @@ class Reproducer:
 def write_reproducer(
     model: Model, result: BisectResult, folder: Path, verify: bool = True
 ) -> Reproducer:
-    """Write the folder of the first (innermost) culprit; with `verify`, run its `repro.py`.
+    """Write the folder of the first (innermost) culprit; with `verify`, run what reproduces it.
 
     Inputs are the references if they have the model's dtype and the culprit fails on them, else this run's values.
     """
@@ -95,11 +99,13 @@ def write_reproducer(
     write_test_data(folder / "test_data_set_0", given, outputs, actuals)
     write_text(folder / "repro.py", _script(result, culprit, outputs))
     shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
-    script = ["python", str(folder / "repro.py")]
+    words = ["python", str(folder / "repro.py")]
     plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
     if result.look != "optimized":
         plain += ["--opt", "none"]
-    made = Reproducer(folder, script if shows else plain, shows)
+    if not shows:
+        words = plain if not verify or _mismatches(plain) else []
+    made = Reproducer(folder, words, shows)
     write_text(folder / "report.md", _report(result, culprit, made, place))
     return made
 
@@ -163,6 +169,10 @@ def _expected(
 
 
 def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
+    if result.kind:
+        over = f"np.abs(a) > {LARGEST.get(result.kind.partition(':')[2])}"
+        same = f"[not ({_FREE.get(result.kind, over)}).any() for a in actual.values()]"
+        return _SCRIPT.format(level="ORT_DISABLE_ALL", same=same)
     level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
@@ -170,7 +180,24 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
     wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))
-    return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
+    same = _SAME.format(rtol=allowed.rtol, atol=allowed.absolute(scale))
+    return _SCRIPT.format(level=level, same=same)
+
+
+def _mismatches(words: Sequence[str]) -> bool:
+    """Return whether a command of this package, run in a process of its own, tells a mismatch."""
+    command = [sys.executable, "-m", "onnxsurgeon_lite", *words[1:]]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 1
 
 
 def _shows(folder: Path, crash: bool) -> bool:
@@ -227,6 +254,8 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
             cells += [] if own is None else [texts(own)[0]]
         cells += [""] * (4 + len(METRICS) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
+    if not made.words:
+        return "\n".join([*lines, "", "Run alone, it does not show the failure.", ""])
     does = "reproduces it" if made.shows else "compares it"
     in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
     lines += ["", f"`{in_folder}`, run in this folder, {does}.", ""]

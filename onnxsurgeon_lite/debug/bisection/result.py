@@ -166,6 +166,7 @@ class BisectResult(Shown):
         reproducer: the written folder. reproduce: the command that shows the mismatch with it.
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
+        kind: what a search without references looked for, as `overflow:float16`.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
     """
 
@@ -187,6 +188,7 @@ class BisectResult(Shown):
     inner: "BisectResult | None" = None
     body: Model | None = None
     place: str = ""
+    kind: str = ""
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
