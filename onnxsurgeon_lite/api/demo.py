@@ -45,7 +45,11 @@ _SESSION = (
 
 
 def demo() -> None:
-    """Make a model and a faulty copy in a temporary folder, and run the commands a user would."""
+    """Make a model and a faulty copy in a temporary folder, and run the commands a user would.
+
+    Example:
+        >>> osl.demo()  # doctest: +SKIP
+    """
     with tempfile.TemporaryDirectory(prefix="onnxdbg-demo-") as folder:
         save_model(_model(), Path(folder) / "model.onnx")
         save_model(_faulty(), Path(folder) / "faulty.onnx")

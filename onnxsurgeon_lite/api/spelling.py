@@ -14,6 +14,13 @@ R = TypeVar("R")
 
 _MEANING = {
     "model": "A path, a file's bytes, a `ModelProto` or a `Model`.",
+    "nodes": "Names, ids (`@3`), globs, `op:Conv[2]`.",
+    "op_type": "The operator.",
+    "attributes": "Name -> number, text or list.",
+    "domain": "The operator's domain.",
+    "node_name": "Name of the new node.",
+    "to": "The nodes that read the value; all by default.",
+    "second": "An export of the same network at other sizes: constants that differ are derived from it.",
     "source": "A path, a file's bytes, a `ModelProto` or a `Model`.",
     "feeds": "Input name -> array of the declared dtype and shape, or a path; made by default.",
     "map": "How references are matched with values: `auto`, `names`, or a file of `match`.",

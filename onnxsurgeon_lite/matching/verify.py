@@ -27,6 +27,10 @@ class EditResult(PassResult):
         ran: how the feeds of the runs were made.
         proof: what running both models proved, a line each; for new sizes.
         verified: how the outputs compare, where that was asked for.
+
+    Example:
+        >>> osl.set_op("whole_model.onnx", "Add_7", "Sub", verify=True).match
+        False
     """
 
     verb: str = ""

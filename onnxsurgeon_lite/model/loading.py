@@ -25,6 +25,10 @@ def load(path: str | PathLike[str]) -> Model:
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.
+
+    Example:
+        >>> osl.load("whole_model.onnx").path.name
+        'whole_model.onnx'
     """
     path = Path(path)
     try:

@@ -64,6 +64,10 @@ def save(
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
+
+    Example:
+        >>> print(osl.save(osl.load("external.onnx"), "inside.onnx", external=False))
+        wrote 'inside.onnx'
     """
     path = Path(path)
     if model.proto.ByteSize() <= MAX_PROTOBUF:

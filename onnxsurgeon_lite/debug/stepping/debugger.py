@@ -41,6 +41,11 @@ class Debugger:
     Attributes:
         breakpoints: to be iterated.
         names: what conditions can use, besides what they are told of a node and numpy.
+
+    Example:
+        >>> with osl.Debugger("whole_model.onnx", seed=1) as dbg:
+        ...     _ = dbg.break_("Add_7")
+        ...     print(dbg.run())
     """
 
     def __init__(

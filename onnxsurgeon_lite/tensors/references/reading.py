@@ -61,6 +61,10 @@ def open_references(
 
     Raises:
         ReferenceSetError: there is nothing readable at the path.
+
+    Example:
+        >>> len(osl.open_references("references/whole_model.npz"))
+        12
     """
     if isinstance(path, ReferenceSet):
         return path

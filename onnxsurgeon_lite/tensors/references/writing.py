@@ -116,6 +116,12 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
 
     Raises:
         ReferenceSetError: the format cannot hold one of them; nothing is written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> osl.save_tensors(Path("ones.npz"), {"x": np.ones(3, np.float32)})
+        >>> osl.open_references("ones.npz").read("x").shape
+        (3,)
     """
     path = Path(path)
     if path.suffix not in (".npz", ".safetensors"):
