@@ -41,6 +41,7 @@ class SurgeonError(Exception):
         ...     osl.rename("whole_model.onnx", {"h23": "features"})
         ... except osl.SurgeonError as error:
         ...     print(error)
+        graph 'whole_model' has no value 'h23' (it has 32)
     """
 
     told: tuple[str, ...] = ()

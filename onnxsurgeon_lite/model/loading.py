@@ -22,6 +22,9 @@ ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | 
 def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
+    Args:
+        path: the model's file.
+
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.

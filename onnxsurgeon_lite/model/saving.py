@@ -52,6 +52,8 @@ def save(
     from; load it again afterwards.
 
     Args:
+        model: the model.
+        path: the file to write.
         external: None keeps the layout of the source (its data files are copied under their own names), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
             False embeds all data, whatever the size.

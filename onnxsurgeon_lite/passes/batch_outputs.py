@@ -42,7 +42,7 @@ class BatchOutputs:
     Example:
         >>> images = osl.name_outputs("detector.onnx", ["boxes", "labels", "scores"])
         >>> [value.name for value in osl.batch_outputs(images.model, 100).model.proto.graph.output]
-        []
+        ['boxes', 'labels', 'scores', 'num_detections']
     """
 
     most: int

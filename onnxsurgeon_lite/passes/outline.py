@@ -26,7 +26,7 @@ class Outline:
 
     Example:
         >>> osl.outline("whole_model_dynamo.onnx", "convs1").changes
-        ("outlined 3 nodes as function local::convs1",)
+        ('outlined 3 nodes as function local::convs1',)
     """
 
     scope: str

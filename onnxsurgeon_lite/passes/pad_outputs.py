@@ -36,8 +36,8 @@ class PadOutputs:
         count: the name of the output with the number of detections, `int64 [1]`.
 
     Example:
-        >>> osl.pad_outputs("detector.onnx", 100).changes
-        ()
+        >>> osl.pad_outputs("detector.onnx", 100, "boxes").changes
+        ("padded output 'boxes' to 100", "'num_detections' counts 'boxes'")
     """
 
     most: int

@@ -28,7 +28,7 @@ class Remove:
 
     Example:
         >>> osl.remove("whole_model.onnx", "Add_7", bridge="25").changes
-        ()
+        ("removed node Add 'Add_7' (@7)", "'25' replaces '28'")
     """
 
     nodes: tuple[str, ...]

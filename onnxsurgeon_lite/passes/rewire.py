@@ -28,7 +28,7 @@ class Rewire:
 
     Example:
         >>> osl.rewire("whole_model.onnx", "25", "27").changes
-        ()
+        ("Add 'Add_7' (@7) reads '27' instead of '25'",)
     """
 
     old: str

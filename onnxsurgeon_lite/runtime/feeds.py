@@ -127,6 +127,10 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
 def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     """Return (a feed for every input without a default, a line for each that says how it was generated).
 
+    Args:
+        index: the model.
+        recipe: how to generate them.
+
     Raises:
         FeedsError: the model lacks a fill's input or a dimension, or an input cannot be generated.
 

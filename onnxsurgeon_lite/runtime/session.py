@@ -81,6 +81,7 @@ class Runtime:
     Example:
         >>> with osl.Runtime(osl.RuntimeOptions(opt="none")) as runtime:
         ...     sorted(runtime.about())
+        ['providers', 'version']
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:

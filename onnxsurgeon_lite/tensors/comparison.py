@@ -183,6 +183,11 @@ def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -
 def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
     """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note.
 
+    Args:
+        actual: any array.
+        reference: the array to compare with.
+        tolerance: None for the dtype's own.
+
     Example:
         >>> found = osl.compare(np.float32([1, 2]), np.float32([1, 2.5]))
         >>> found.match, found.max_abs

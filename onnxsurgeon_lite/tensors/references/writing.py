@@ -114,6 +114,10 @@ def _stored_bytes(value: Array) -> bytes | memoryview:
 def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
     """Store tensors as `.npz` or `.safetensors` if the path says so, otherwise as our own folder.
 
+    Args:
+        path: where to write.
+        tensors: name -> array, or a list of arrays.
+
     Raises:
         ReferenceSetError: the format cannot hold one of them; nothing is written.
 
