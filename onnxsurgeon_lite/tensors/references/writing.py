@@ -116,7 +116,7 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
 
     Args:
         path: where to write.
-        tensors: name -> array, or a list of arrays.
+        values: name -> array, or a list of arrays.
 
     Raises:
         ReferenceSetError: the format cannot hold one of them; nothing is written.
