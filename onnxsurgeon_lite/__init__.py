@@ -14,19 +14,19 @@ import ast
 from importlib import import_module
 from pathlib import Path
 
-from onnxsurgeon_lite import shown
+from onnxsurgeon_lite import passes, shown
+
+_STARS = {"passes": passes.__all__, "api.verbs": [v.replace("-", "_") for v in passes.VERBS]}
 
 
 def _places() -> dict[str, str]:
-    """Public name -> the module that has it."""
+    """Return public name -> the module that has it."""
     found: dict[str, str] = {}
     for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body:
-        if isinstance(line, ast.ImportFrom):
-            module = f"{__name__}.{line.module}"
+        if isinstance(line, ast.ImportFrom) and line.module is not None:
             names = [alias.name for alias in line.names]
-            found |= dict.fromkeys(
-                import_module(module).__all__ if names == ["*"] else names, module
-            )
+            names = _STARS[line.module] if names == ["*"] else names
+            found |= dict.fromkeys(names, f"{__name__}.{line.module}")
     return found
 
 

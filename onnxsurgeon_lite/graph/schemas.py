@@ -13,6 +13,11 @@ from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
 
+RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+})  # fmt: skip
+"""Operators that draw random numbers."""
+
 
 def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     """Return the schema of a node's operator in the model's opset; None for unknown functions and domains.
@@ -76,12 +81,11 @@ def check_node(
 
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
     if not low <= count <= high:
-        expected = (
-            str(low) if low == high else f"{low} or more" if high > 99 else f"{low} to {high}"
-        )
+        most = "or more" if high > 99 else f"to {high}"
+        expected = str(low) if low == high else f"{low} {most}"
         raise EditError(
             f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
-            "choose an operator of the same form",
+            "choose an operator with the same inputs and outputs",
         )
 
 

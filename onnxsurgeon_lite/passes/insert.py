@@ -7,13 +7,14 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery.edits import described, fresh, rename_uses, settle, value_names
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -59,7 +60,8 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
-        inputs = [one_value(index, name, notes) if name else "" for name in self.inputs] or [value]
+        wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
+        inputs = [one_value(index, name, notes) if name else "" for name in wanted] or [value]
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",

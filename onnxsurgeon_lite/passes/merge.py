@@ -12,7 +12,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
-from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.names import command, split
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (
@@ -27,14 +27,7 @@ from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 
 _DOMAIN = ("", "ai.onnx")
-_REPEATED = (
-    "node",
-    "input",
-    "output",
-    "initializer",
-    "sparse_initializer",
-    "value_info",
-)
+_REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
 
 
 def merge(
@@ -60,13 +53,13 @@ def merge(
     notes: list[str] = []
     first, second = one_opset(first, second, notes)
     before, other = GraphIndex.of(first), GraphIndex.of(second)
+    share = split(share, other.inputs)
     _check(before, other, links, share)
     incoming = {name: value for value, name in links} | {name: name for name in share}
     result, guest = first.copy(), second.copy()
     make_room(result, guest, incoming, prefix, notes)
     rename_functions(result.proto, guest.proto, notes)
-    for key, file in distinct_places(result, guest):
-        result.files[key] = file
+    result.files.update(distinct_places(result, guest))
     add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
     add_model(result.proto, guest.proto)
     GraphIndex.of(result).require_sound()
@@ -232,9 +225,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 
 
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
-    kept = [value for value in graph.output if value.name not in linked]
-    del graph.output[:]
-    graph.output.extend(kept)
+    drop(graph.output, lambda value: value.name in linked)
     annotated = {annotation.tensor_name for annotation in graph.quantization_annotation}
     graph.quantization_annotation.extend(
         a for a in guest.quantization_annotation if a.tensor_name not in annotated

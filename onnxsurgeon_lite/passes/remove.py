@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.select import select_nodes
+from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
@@ -44,7 +44,8 @@ class Remove:
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
-        positions = list(dict.fromkeys(p for name in self.nodes for p in select_nodes(index, name)))
+        wanted = split_names(index, self.nodes)
+        positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
         gone = {name for p in positions for name in index.nodes[p].output if name}
         readers = index.readers(gone)
         index.learn_types(gone.union(*(index.nodes[p].input for p in positions)) - {""})
@@ -136,4 +137,4 @@ def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[st
     if not idle:
         return []
     shown = ", ".join(map(repr, idle[:6]))
-    return [f"nothing reads {shown} now; to remove unused values: onnxdbg edit clean"]
+    return [f"nothing reads {shown} any more: onnxdbg edit clean removes what is not used"]

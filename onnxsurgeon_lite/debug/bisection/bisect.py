@@ -10,13 +10,13 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
-from onnxsurgeon_lite.debug.bisection.effect import effect_of
+from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
@@ -150,6 +150,8 @@ class _Bisection:
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
+        if self.result.verdict == "mismatch":
+            self.result.notes += self.judge.references.doubts
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
         for culprit in self.result.culprits[:ENTERED]:
@@ -281,7 +283,7 @@ class _Bisection:
 
     def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
         """Return the outputs that mismatch unoptimized, or node by node for the look `node`."""
-        looked_at = unobserved.unoptimized_outputs
+        looked_at = unobserved.unoptimized
         if self.search.look == "node":
             self.observer.by_node = True
             looked_at = self.observer.fetch(list(looked_at))
@@ -289,13 +291,12 @@ class _Bisection:
 
     def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:
         """Return the outputs that mismatch with optimization on."""
-        outputs = unobserved.optimized_outputs
+        outputs = unobserved.optimized
         if outputs is None:
             return []
         if not unoptimized_wrong:
-            self.judge.outputs = dict.fromkeys(
-                self.targets
-            )  # the report shows the optimized outputs then
+            # the report then shows the optimized outputs
+            self.judge.outputs = dict.fromkeys(self.targets)
         wrong = self._mismatching(outputs)
         if unoptimized_wrong and not wrong:
             self.result.notes.append("the outputs agree with optimization on")
@@ -332,7 +333,8 @@ class _Bisection:
         with Float64(walk.observer) as float64:
             for number, wave in enumerate(waves):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
-                found = [culprit for culprit in found if culprit.id not in seen]
+                firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
+                found = [c for c in reversed(firsts.values()) if c.id not in seen]
                 for culprit in found:
                     seen.add(culprit.id)
                     diagnosis.explain(culprit, float64)
@@ -424,20 +426,16 @@ class _Bisection:
         node = diagnosis.culprit(found.bad, found.region)
         with Float64(observer) as float64:
             diagnosis.explain(node, float64)
-        node.covers, node.healed = culprit.covers, culprit.healed
+        node.covers, node.nodes, node.healed = culprit.covers, culprit.nodes, culprit.healed
         self._count(walk)
         observer.forget(list(observer.kept))
         return node
 
     def _blame(
-        self,
-        culprit: Culprit,
-        original: Observer,
-        optimized: Runtime,
-        inputs: Mapping[str, RunValue],
+        self, culprit: Culprit, original: Observer, runtime: Runtime, inputs: Mapping[str, RunValue]
     ) -> None:
         """Add the optimizers without which the culprit's value agrees to its finding."""
-        found = blame(original, optimized, self.judge, culprit, inputs, self.feeds)
+        found = blame(original, runtime, self.judge, culprit, inputs, self.feeds)
         without = f"; without {', '.join(found)} it agrees" if found else ""
         culprit.findings = [
             replace(f, because=f.because + without) if f.verdict == "optimizer" else f

@@ -68,6 +68,7 @@ class BodyRun:
             value=self.outside(culprit.value),
             outputs=list(map(self.outside, culprit.outputs)),
             region=[f"{self.path}/{node}" for node in culprit.region],
+            nodes={f"{self.path}/{node}": title for node, title in culprit.nodes.items()},
             inputs=list(map(self.outside, culprit.inputs)),
             values=[replace(value, name=self.outside(value.name)) for value in culprit.values],
             inside=list(map(self.seen_from_outside, culprit.inside)),
@@ -87,7 +88,6 @@ class BodySearch:
 
     @cached_property
     def bodies(self) -> list[str]:
-        """The names of its bodies."""
         return bodies(self.observer.index, int(self.culprit.id[1:]))
 
     def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
@@ -101,10 +101,8 @@ class BodySearch:
         culprit = self.culprit
         stored = judge.references.inside(culprit.id, culprit.value)
         if not stored:
-            return (
-                None,
-                f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner",
-            )
+            why = f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner"
+            return None, why
         references = {f"@0/{name}": entry for name, entry in stored.items()}
         known_here = replace(judge.references, entries=references)
         judge = replace(judge, references=known_here, outputs={})
@@ -135,10 +133,7 @@ class BodySearch:
 
         names, obstacles = exposable(self._alone)
         if not names:
-            return (
-                None,
-                f"not searched inside: {'; '.join(obstacles[:1]) or 'the body has no nodes'}",
-            )
+            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'it has no nodes'}"
         nothing = "no node produces it from inputs without it"
         return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
 

@@ -39,7 +39,6 @@ class State:
     follows: bool = False
 
     def sizes(self) -> list[Size | None] | None:
-        """Return the sizes of the axes."""
         return None if self.axes is None else list(self.shape or ())
 
     @cached_property
@@ -177,9 +176,7 @@ class Inference:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 results = ReferenceEvaluator(part).run(None, {})
-        except (
-            Exception
-        ):  # the evaluator raises anything numpy does; unknown numbers are acceptable
+        except Exception:  # whatever numpy raises; unknown numbers are acceptable
             return None
         arrays = [np.asarray(result) for result in results]
         few = all(a.size <= MOST_ELEMENTS and a.dtype.kind in "iufb" for a in arrays)

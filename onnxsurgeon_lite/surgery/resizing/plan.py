@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
+from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 
@@ -11,9 +12,7 @@ Entry = int | Size
 """An element of a shape: a number (0 and -1 as in Reshape), or a size that the model must compute."""
 
 
-_BEFORE = (
-    2  # trials with other sizes than requested: the model's own, and one that shows dependencies
-)
+_BEFORE = 2  # trials before the requested sizes: the own sizes, and one that shows dependencies
 
 
 def after(size: Size) -> Size:
@@ -65,13 +64,10 @@ class Scope:
         return None
 
     def place(self, position: int) -> str:
-        """Return a node's id."""
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
     def describe(self, position: int) -> str:
-        """Return a node's text for messages."""
-        node, place = self.graph.node[position], self.place(position)
-        return f"{node.op_type} {node.name!r} ({place})" if node.name else f"{node.op_type} {place}"
+        return described(self.graph.node[position], self.place(position))
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class Plan:
     stretches: list[Stretch] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def settled(self, size: Size) -> Entry:
+    def fixed(self, size: Size) -> Entry:
         """Return a size as a number after the change, or the size itself if it stays symbolic."""
         return size if varies(after(size)) else size[-1]
 
@@ -128,9 +124,9 @@ class Plan:
 
     def text(self, size: Size) -> str:
         """Return a size's text for messages: `17`, `N`, `4*N`, `?`."""
-        settled = self.settled(size)
-        if isinstance(settled, int):
-            return str(settled)
+        fixed = self.fixed(size)
+        if isinstance(fixed, int):
+            return str(fixed)
         for symbol in self.symbols:
             times = ratio(size, symbol.sizes) if varies(symbol.sizes) else None
             if times is not None:
