@@ -38,7 +38,7 @@ class Freeze:
     Example:
         >>> opened = osl.promote("whole_model.onnx", "convs1.0.bias").model
         >>> osl.freeze(opened, {"convs1.0.bias": [0.1, 0.2, 0.3]}).changes
-        ("input 'convs1.0.bias' became a constant",)
+        ("input 'convs1.0.bias' is a constant now",)
     """
 
     values: tuple[tuple[str, Numbers | None], ...]

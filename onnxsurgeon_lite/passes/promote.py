@@ -32,7 +32,7 @@ class Promote:
 
     Example:
         >>> osl.promote("whole_model.onnx", "convs1.0.bias").changes
-        ("initializer 'convs1.0.bias' became an input",)
+        ("initializer 'convs1.0.bias' is an input now",)
     """
 
     values: tuple[str, ...]
