@@ -66,7 +66,8 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     if many:
         yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
     for culprit in result.culprits:
-        share = f" ({100 * (culprit.healed or 0):.0f}% of the error)" if many else ""
+        known = many and culprit.healed is not None
+        share = f" ({culprit.healed:.0%} of the error)" if known else ""
         yield f"{'  ' * many}{_headline(culprit)}{share}"
         yield from _inner_headlines(culprit, "  " * (many + 1))
 
