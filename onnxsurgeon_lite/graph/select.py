@@ -154,9 +154,7 @@ def _inner_values(
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
     own = [name for name in names if name not in inner.captured]
     if not own:
-        raise UsageError(
-            f"{argument!r} is captured from outside", f"use its name there: {names[0]!r}"
-        )
+        raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
     return [at(f"{inside.path}/{name}", iterations) for name in own]
 
 
