@@ -1,10 +1,17 @@
 """The commands of a session: word -> what it does with the rest of its line."""
 
+import ast
+import builtins
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from pprint import pformat
 
+from onnxsurgeon_lite.debug.stepping import Readings
+from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
@@ -17,13 +24,13 @@ _TIMES = re.compile(r"0*[1-9]\d*|")
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
+    """A command of the prompt.
 
     Attributes:
         usage: what follows the word.
         help: a line.
-        run: what it does; a result is shown.
-        completes: what its line is completed with: `value`, `node`, `file` or nothing.
+        run: does it; a result is shown.
+        completes: what completes its line: `value`, `node`, `file`, `verb` or nothing.
     """
 
     usage: str
@@ -32,14 +39,24 @@ class Command:
     completes: str = ""
 
 
+def words(session: Session) -> Collection[str]:
+    """The words that begin a command: those of the prompt, then the verbs of `onnxdbg`."""
+    return {**COMMANDS, **ALIASES, **session.verbs.names}
+
+
+def command_named(word: str) -> Command | None:
+    """The prompt's own command of a word or its short form."""
+    return COMMANDS.get(ALIASES.get(word, word))
+
+
 def do(session: Session, word: str, rest: str) -> None:
-    """Run a command and show what it gives.
+    """Run a command and show its result.
 
     Raises:
-        SurgeonError: it cannot be done, or there is no such command.
-        SyntaxError: a condition or value is no Python.
+        SurgeonError: the command cannot be done, or does not exist.
+        SyntaxError: a condition or value is not Python.
     """
-    command = _known(word)
+    command = _known(session, word)
     if rest and not command.usage:
         raise UsageError(f"{word} takes nothing after it, and was given {rest!r}", f"write {word}")
     try:
@@ -50,35 +67,52 @@ def do(session: Session, word: str, rest: str) -> None:
         session.show(result)
 
 
-def _known(word: str) -> Command:
-    if word not in COMMANDS:
-        raise UnknownNameError(word, "the session", COMMANDS, kind="command")
-    return COMMANDS[word]
+def _known(session: Session, word: str) -> Command:
+    command = command_named(word)
+    if command is None and word in session.verbs.names:
+        return Command("...", session.verbs.names[word], lambda s, rest: _verb(s, f"{word} {rest}"))
+    if command is None:
+        raise UnknownNameError(word, "the session", words(session), kind="command")
+    return command
 
 
-def _break(session: Session, rest: str) -> object:
+def _verb(session: Session, line: str) -> None:
+    """Run a verb of `onnxdbg` on the session's model."""
+    try:
+        given = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"cannot read {line!r}: {error}", "close the quotes") from error
+    session.mismatch |= session.verbs.run(given)
+
+
+def _break(session: Session, rest: str, temporary: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
-    selector, condition_word, condition = f" {rest} ".partition(" if ")
-    selector = _needed(selector.strip(), "break NODE if isnan(out)")
+    named, condition_word, condition = f" {rest} ".partition(" if ")
+    named = _needed(named.strip(), "break NODE if isnan(out)")
     if condition_word and not condition.strip():
         raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
-    point = session.dbg.break_(selector, condition.strip() or None)
-    plain.out(str(point))
+    index = session.dbg.index
+    one = named in index or named in index.named
+    for selector in [named] if one else re.split(r",?\s+", named):
+        plain.out(str(session.dbg.break_(selector, condition.strip() or None, temporary)))
     return None
 
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    if not all(number.isdecimal() for number in numbers):
-        raise UsageError(f"{rest!r} is no breakpoint's number", "write delete 1, or delete for all")
+    for number in numbers:
+        if not number.isdecimal():
+            raise UsageError(
+                f"no breakpoint has the number {number!r}", "write delete 1, or delete for all"
+            )
     session.dbg.delete(*map(int, numbers))
 
 
 def _repeated(move: Callable[[Session], object]) -> Callable[[Session, str], object]:
     def repeat(session: Session, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
-            raise UsageError(f"{rest!r} is no number of times", "write next 20, or next")
+            raise UsageError(f"{rest!r} is not a number of times", "write a number, such as 20")
         stop: object = None
         for _ in range(int(rest or 1)):
             stop = move(session)
@@ -91,14 +125,53 @@ def _until(session: Session, rest: str) -> object:
     return session.dbg.until(rest or None)
 
 
-def _watch(session: Session, rest: str) -> object:
+def _list(session: Session, rest: str) -> object:
+    """List around the position, then what follows; from there again once it moved."""
+    frame = session.dbg.chosen
+    place = (id(frame), frame.place)
+    goes_on = not rest and session.listed[0] == place
+    around = None if rest in ("", ".") else rest
+    listing = session.dbg.list_(around, session.listed[1] if goes_on else None)
+    session.listed = place, listing.end
+    return listing
+
+
+def _display(session: Session, rest: str) -> None:
     watched = session.dbg.watch(rest) if rest else session.dbg.watched
-    plain.out(f"watching {', '.join(map(repr, watched))}" if watched else "watching nothing")
-    return None
+    plain.out(f"display {', '.join(map(repr, watched))}" if watched else "display nothing")
+
+
+def _undisplay(session: Session, rest: str) -> None:
+    for name in [rest] if rest else list(session.dbg.watched):
+        session.dbg.unwatch(name)
 
 
 def _print(session: Session, rest: str) -> object:
-    return session.dbg.read(_needed(rest, "print VALUE"))
+    text = _needed(rest, "print VALUE")
+    frames = session.dbg.frames
+    known = {**vars(builtins), **session.namespace}
+    used = _expression(text) if not any(text in frame.index for frame in frames) else None
+    held = [name for name in used or () if any(name in frame.index for frame in frames)]
+    if used is None or not all(name in held or name in known for name in used):
+        return session.dbg.read(text)
+    return eval(text, {**session.namespace, **{name: session.dbg[name] for name in held}})
+
+
+def _expression(text: str) -> list[str] | None:
+    """The names that a Python expression uses, None for other text, numbers and lists of them."""
+    try:
+        tree = ast.parse(text, "<input>", "eval")
+    except (SyntaxError, ValueError):
+        return None
+    return None if isinstance(tree.body, (ast.Constant, ast.Tuple)) else free_names(tree)
+
+
+def _pretty(session: Session, rest: str) -> None:
+    result = _print(session, rest)
+    if isinstance(result, Readings):
+        session.show(result)
+    else:
+        plain.out(pformat(result))
 
 
 def _compare(session: Session, rest: str) -> object:
@@ -123,8 +196,9 @@ def _heal(session: Session, rest: str) -> object:
 
 def _seed(session: Session, rest: str) -> None:
     if not rest.isdecimal():
-        raise UsageError(f"{rest!r} is no seed", "write seed 0")
+        raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
+    session.given["seed"] = int(rest)
 
 
 def _undo(session: Session, _: str) -> None:
@@ -135,11 +209,14 @@ def _redo(session: Session, _: str) -> None:
     plain.out(f"done again: {session.model.redo()}")
 
 
-def _diff(session: Session, _: str) -> None:
+def _diff(session: Session, rest: str) -> None:
     from onnxsurgeon_lite.matching import diff
     from onnxsurgeon_lite.report import differences
 
-    differences.show_diff(diff.diff(session.source, session.model.current, None))
+    if rest:
+        _verb(session, f"diff {rest}")
+    else:
+        differences.show_diff(diff.diff(session.source, session.model.current, None))
 
 
 def _history(session: Session, _: str) -> None:
@@ -154,7 +231,7 @@ def _save(session: Session, rest: str) -> None:
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
         raise OutputExistsError(
-            f"{str(target)!r} is what the session reads", "save under another name"
+            f"the session reads {str(target)!r}", "save the model under another name"
         )
     written = save(session.model.current, target)
     session.target = target
@@ -176,10 +253,22 @@ def _export(session: Session, rest: str) -> None:
 
 
 def _help(session: Session, rest: str) -> None:
-    for word, command in {rest: _known(rest)}.items() if rest else COMMANDS.items():
-        plain.out(f"{word + ' ' + command.usage:<26} {command.help}")
+    from onnxsurgeon_lite.repl import helping
+
+    first = rest.partition(" ")[0]
     if not rest:
-        plain.out("anything else is Python; ! in front makes it that: model, graph, dbg, np")
+        helping.show_all(GROUPS, ALIASES, session.verbs.names)
+    elif rest.partition(".")[0] in helping.OBJECTS:
+        helping.show_object(session.namespace, rest)
+    elif (command := command_named(rest)) is not None:
+        helping.show_command(ALIASES.get(rest, rest), command, ALIASES)
+    else:
+        _known(session, first)
+        _verb(session, f"{rest} --help")
+
+
+def _quit(session: Session, _: str) -> None:
+    session.leave()
 
 
 def _needed(rest: str, usage: str) -> str:
@@ -195,33 +284,66 @@ def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
     return found["name"], eval(found["value"], session.namespace)
 
 
-COMMANDS: dict[str, Command] = {
-    "break": Command("[NODE [if COND]]", "stop after nodes; all breakpoints", _break, "node"),
-    "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
-    "run": Command("", "from the start to a breakpoint", lambda s, _: s.dbg.run()),
-    "continue": Command("", "on to the next breakpoint", lambda s, _: s.dbg.continue_()),
-    "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
-    "step": Command(
-        "[TIMES]",
-        "the same, into bodies and functions of the model",
-        _repeated(lambda s: s.dbg.step()),
-    ),
-    "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
-    "until": Command("[NODE]", "on to a node; past a loop", _until, "node"),
-    "where": Command("", "the frames, and the source line", lambda s, _: s.dbg.where()),
-    "watch": Command("[VALUE]", "show a value at every stop", _watch, "value"),
-    "print": Command("VALUE", "statistics and numbers of a value", _print, "value"),
-    "compare": Command("VALUE", "a value against its reference", _compare, "value"),
-    "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
-    "heal": Command("VALUE", "go on with the reference", _heal, "value"),
-    "restart": Command("", "forget what was run and set", lambda s, _: s.dbg.restart()),
-    "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
-    "seed": Command("NUMBER", "make the inputs not given", _seed),
-    "undo": Command("", "take the last edit back", _undo),
-    "redo": Command("", "do it again", _redo),
-    "diff": Command("", "what the edits changed", _diff),
-    "history": Command("", "the edits", _history),
-    "save": Command("FILE.onnx", "write the model", _save, "file"),
-    "export": Command("FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"),
-    "help": Command("[COMMAND]", "this", _help),
+GROUPS: dict[str, dict[str, Command]] = {
+    "Run": {
+        "break": Command("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
+        "tbreak": Command(
+            "NODE... [if COND]", "stop there once", partial(_break, temporary=True), "node"
+        ),
+        "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
+        "run": Command("", "from the start to a breakpoint", lambda s, _: s.dbg.run()),
+        "continue": Command("", "on to the next breakpoint", lambda s, _: s.dbg.continue_()),
+        "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
+        "step": Command(
+            "[TIMES]",
+            "the same, into bodies and functions of the model",
+            _repeated(lambda s: s.dbg.step()),
+        ),
+        "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
+        "until": Command("[NODE]", "on to a node; past a loop", _until, "node"),
+        "restart": Command("", "forget what was run and set", lambda s, _: s.dbg.restart()),
+        "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
+        "seed": Command("NUMBER", "make the inputs that are not given", _seed),
+        "quit": Command("", "leave", _quit),
+    },
+    "Look": {
+        "print": Command("VALUE|EXPRESSION", "a value's numbers; or Python", _print, "value"),
+        "pp": Command("VALUE|EXPRESSION", "the same, over several lines", _pretty, "value"),
+        "display": Command("[VALUE]", "show a value at every stop", _display, "value"),
+        "undisplay": Command("[VALUE]", "show it no longer", _undisplay, "value"),
+        "compare": Command("VALUE", "a value against its reference", _compare, "value"),
+        "where": Command("", "the frames, and the source line", lambda s, _: s.dbg.where()),
+        "up": Command(
+            "[TIMES]", "resolve names in the frame around", _repeated(lambda s: s.dbg.up())
+        ),
+        "down": Command(
+            "[TIMES]", "resolve names in the frame inside", _repeated(lambda s: s.dbg.down())
+        ),
+        "list": Command("[NODE]", "the nodes around; again: those that follow", _list, "node"),
+        "ll": Command("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
+        "onnxdbg": Command(
+            "COMMAND ...", "a command of onnxdbg, on this model: onnxdbg run", _verb, "verb"
+        ),
+        "help": Command("[COMMAND|OBJECT]", "this", _help, "help"),
+    },
+    "Edit": {
+        "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
+        "heal": Command("VALUE", "go on with the reference", _heal, "value"),
+        "undo": Command("", "take the last edit back", _undo),
+        "redo": Command("", "do it again", _redo),
+        "history": Command("", "the edits", _history),
+        "diff": Command("[FILE]", "what the edits changed; what differs in a file", _diff, "verb"),
+        "save": Command("FILE.onnx", "write the model", _save, "file"),
+        "export": Command(
+            "FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"
+        ),
+    },
 }
+COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}
+ALIASES = {
+    **{"b": "break", "cl": "delete", "clear": "delete", "c": "continue", "cont": "continue"},
+    **{"n": "next", "s": "step", "r": "out", "unt": "until", "q": "quit", "exit": "quit"},
+    **{"p": "print", "watch": "display", "w": "where", "bt": "where", "u": "up", "d": "down"},
+    **{"l": "list", "h": "help"},
+}
+"""Short forms as pdb has them, and other words for the same."""

@@ -1,11 +1,13 @@
 """One session: a model, its debugger, what was edited, and the names that Python sees."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -17,14 +19,49 @@ from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.debugging import text_of
 
 
+class Verbs(Protocol):
+    """The commands of `onnxdbg`, on a session's model.
+
+    Attributes:
+        names: verb -> a line of help.
+    """
+
+    names: Mapping[str, str]
+
+    def run(self, given: Sequence[str]) -> bool:
+        """Run a command line; return whether it found a mismatch."""
+
+    def complete(self, given: Sequence[str], typed: str) -> list[str] | None:
+        """The words that a word can go on to, None for files."""
+
+
+class NoVerbs:
+    """The verbs of a session that was opened without the command."""
+
+    names: Mapping[str, str] = {}
+
+    def run(self, given: Sequence[str]) -> bool:
+        """Refuse."""
+        raise UsageError(f"the session has no command {' '.join(given)!r}", "use Python")
+
+    def complete(self, given: Sequence[str], typed: str) -> list[str] | None:
+        """Nothing."""
+        return []
+
+
 class Session:
     """What commands work on.
 
     Attributes:
         namespace: the names that Python sees: `model`, `graph`, `dbg`, `np`, and what the user defines.
+        verbs: the commands of `onnxdbg`.
+        given: option -> what the session was opened with, the default of each verb.
         show: shows a result.
-        mismatch: whether a comparison that was asked for found one.
+        leave: ends the session.
+        left: the session was left.
+        mismatch: a comparison that was asked for found one.
         target: where the model was saved last.
+        listed: (position, place after the nodes that `list` showed last).
     """
 
     def __init__(self, model: Model, dbg: Debugger) -> None:
@@ -33,9 +70,14 @@ class Session:
         self.model = EditedModel(History(model), self.follow)
         self.namespace: dict[str, object] = {"model": self.model, "dbg": dbg, "np": np}
         dbg.names = self.namespace
+        self.verbs: Verbs = NoVerbs()
+        self.given: dict[str, object] = {}
         self.show: Callable[[object], None] = print_result
+        self.leave: Callable[[], None] = self._leave
+        self.left = False
         self.mismatch = False
         self.target: Path | None = None
+        self.listed: tuple[object, int] = None, 0
         self._told: list[str] = []
         self._look()
 
@@ -51,6 +93,9 @@ class Session:
         if self.dbg.made != self._told:
             self._told = self.dbg.made
             plain.show_notes(f"made {line}" for line in self._told)
+
+    def _leave(self) -> None:
+        self.left = True
 
     def _look(self) -> None:
         index: GraphIndex = self.dbg.index

@@ -8,6 +8,8 @@ from onnxsurgeon_lite.debug.stepping import (
     Breakpoint,
     Breakpoints,
     Level,
+    Line,
+    Listing,
     Reading,
     Readings,
     Stack,
@@ -34,6 +36,8 @@ def text_of(result: object) -> str | None:
             return "\n".join(map(reading_text, result))
         case Stack():
             return level_text(result)
+        case Listing():
+            return shown_lines(list(map(line_text, result)) or ["no more nodes"])
         case Breakpoints():
             return breakpoints_text(list(result))
         case PassResult():
@@ -73,8 +77,16 @@ def level_text(levels: Sequence[Level]) -> str:
         how = "after" if depth == len(levels) else "in"
         node = f", {how} {level.node}" if level.node else ""
         scope = f"  [{level.origin}]" if level.origin else ""
-        lines.append(f"{level.graph or 'main graph'}: {place}{node}{scope}")
+        mark = "> " if level.chosen else ""
+        lines.append(f"{mark}{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
+
+
+def line_text(line: Line) -> str:
+    """A node with the marks of pdb: `B` has a breakpoint, `->` is where it stopped."""
+    marks = f"{'B' if line.stops else ' '}{'->' if line.here else '  '}"
+    scope = f"  [{line.origin}]" if line.origin else ""
+    return f"{marks} {line.node}: {', '.join(line.reads)} -> {', '.join(line.makes)}{scope}"
 
 
 def breakpoints_text(points: Sequence[Breakpoint]) -> str:

@@ -28,6 +28,8 @@ class Breakpoint:
     """Stop after these nodes.
 
     Attributes:
+        number: 0 is that of `until`.
+        temporary: it goes when it is hit.
         hits: how often it stopped.
     """
 
@@ -42,7 +44,8 @@ class Breakpoint:
     def __str__(self) -> str:
         """`breakpoint 2: 'op:Conv' if isnan(out)`."""
         condition = f" if {self.text}" if self.text else ""
-        called = "until" if self.temporary else f"breakpoint {self.number}:"
+        kind = "temporary breakpoint" if self.temporary else "breakpoint"
+        called = f"{kind} {self.number}:" if self.number else "until"
         return f"{called} {self.selector!r}{condition}"
 
     def holds(self, facts: Callable[[], Facts]) -> bool:
@@ -76,7 +79,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
     tree = ast.parse(text.strip(), "<condition>", "eval")
     code: CodeType = compile(tree, "<condition>", "eval")
     known = {**vars(builtins), **vars(np), "np": np}
-    for name in _free(tree):
+    for name in free_names(tree):
         if not (name in known or name in names or name in FACTS):
             near = get_close_matches(name, [*FACTS, *names, *known])
             hint = f"closest names: {', '.join(map(repr, near))}" if near else _USABLE
@@ -91,7 +94,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
     return condition
 
 
-def _free(tree: ast.AST) -> list[str]:
+def free_names(tree: ast.AST) -> list[str]:
     """The names that an expression uses and does not define itself."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
@@ -124,25 +127,26 @@ class Breakpoints:
         condition: Condition | None = None,
         text: str = "",
         temporary: bool = False,
+        number: int | None = None,
     ) -> Breakpoint:
-        """A breakpoint more.
+        """Add a breakpoint; its number is the next one unless it is given.
 
         Raises:
             UnknownNameError, UsageError: there is no such node.
         """
         marks = self.scopes.find(selector)
-        self._last += not temporary
-        number = 0 if temporary else self._last
+        self._last += number is None
+        number = self._last if number is None else number
         point = Breakpoint(number, selector, condition, text, temporary, marks)
         self._points[number] = point
         self._mark()
         return point
 
     def delete(self, number: int) -> None:
-        """One less.
+        """Remove a breakpoint.
 
         Raises:
-            UnknownNameError: there is none of that number.
+            UnknownNameError: no breakpoint has that number.
         """
         if number not in self._points:
             known = map(str, self._points)

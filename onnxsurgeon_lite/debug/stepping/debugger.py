@@ -1,6 +1,6 @@
 """A model under a debugger: break, run, step, look, change a value, go on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +16,19 @@ from onnxsurgeon_lite.debug.stepping.fitting import fitting
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.debug.stepping.looking import Looker
 from onnxsurgeon_lite.debug.stepping.places import Scopes
-from onnxsurgeon_lite.debug.stepping.results import Level, Readings, Stack, Stop
+from onnxsurgeon_lite.debug.stepping.results import (
+    Level,
+    Line,
+    Listing,
+    Readings,
+    Stack,
+    Stop,
+)
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import required
+from onnxsurgeon_lite.graph.select import required, select_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -30,6 +38,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 BUDGET = 1 << 28  # bytes
+AROUND = 5  # nodes on either side of the one that is listed
 
 
 class Debugger:
@@ -86,6 +95,22 @@ class Debugger:
         return self._execution.frames[-1]
 
     @property
+    def frames(self) -> list[Frame]:
+        """The frames that names are resolved in, the main graph first."""
+        return self._execution.seen
+
+    @property
+    def chosen(self) -> Frame:
+        """The last of them."""
+        return self.frames[-1]
+
+    def _position(self, frame: Frame) -> int | None:
+        """The node of a frame that was computed last, or runs the next frame."""
+        frames = self._execution.frames
+        inner = next((f for f in frames if f.outer is frame), None)
+        return inner.call if inner is not None else _last(frame)
+
+    @property
     def index(self) -> GraphIndex:
         """The main graph."""
         return self._execution.index
@@ -127,33 +152,81 @@ class Debugger:
 
     def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
-        frames = self._execution.frames
+        frames, chosen = self._execution.frames, self.chosen
         levels = Stack()
-        for frame, inner in zip(frames, [*frames[1:], None], strict=True):
-            position = inner.call if inner is not None else _last(frame)
+        for frame in frames:
+            position = self._position(frame)
             node = "" if position is None else frame.describe(position)
             origin = "" if position is None else str(frame.index.origins[position])
             graph = at(frame.path, frame.numbers)
-            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes)))
+            marked = frame is chosen is not frames[-1]
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes), marked))
         return levels
 
-    def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
-        """Stop after the nodes that a selector means, where the condition holds.
+    def up(self) -> Stack:
+        """Resolve names in the frame around, until it goes on.
+
+        Raises:
+            UsageError: this is the main graph.
+        """
+        return self._choose(self._execution.ups + 1, "names are resolved in the main graph already")
+
+    def down(self) -> Stack:
+        """Resolve names in the frame inside again.
+
+        Raises:
+            UsageError: this is the innermost frame.
+        """
+        return self._choose(self._execution.ups - 1, "this is the innermost frame")
+
+    def _choose(self, ups: int, otherwise: str) -> Stack:
+        if not 0 <= ups < len(self._execution.frames):
+            raise UsageError(otherwise, "where shows the frames")
+        self._execution.ups = ups
+        return self.where()
+
+    def list_(
+        self, around: str | None = None, start: int | None = None, whole: bool = False
+    ) -> Listing:
+        """List the nodes around the last one that was computed, in the frame that names are resolved in.
+
+        Args:
+            around: another node. start: the place of the first node. whole: list them all.
+
+        Raises:
+            UnknownNameError, AmbiguousNameError: the frame has no such node, or several.
+        """
+        frame, here = self.chosen, self._position(self.chosen)
+        index, centre = frame.index, here if around is None else select_node(frame.index, around)
+        if start is None:
+            start = 0 if centre is None else max(0, index.places[centre] - AROUND)
+        listing = Listing()
+        listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
+        for position in index.order[0 if whole else start : listing.end]:
+            made = [name for name in index.nodes[position].output if name]
+            node, origin = frame.describe(position), str(index.origins[position])
+            stops = bool(self.breakpoints.at(frame, position))
+            listing.append(Line(node, index.reads[position], made, origin, position == here, stops))
+        return listing
+
+    def break_(
+        self, selector: str, condition: str | Condition | None = None, temporary: bool = False
+    ) -> Breakpoint:
+        """Stop after the nodes that a selector means, where the condition holds; if temporary, once.
 
         Raises:
             UnknownNameError, UsageError: there is no such node, or the condition uses a name that is not known.
             SyntaxError: the condition is no Python expression.
         """
-        if isinstance(condition, str):
-            told = expression(condition, self.names)
-            return self.breakpoints.add(required(selector), told, condition)
-        return self.breakpoints.add(required(selector), condition)
+        text = condition if isinstance(condition, str) else ""
+        holds = expression(condition, self.names) if isinstance(condition, str) else condition
+        return self.breakpoints.add(required(selector), holds, text, temporary)
 
     def delete(self, *numbers: int) -> None:
         """Remove breakpoints; all of them where none is named.
 
         Raises:
-            UnknownNameError: it has none of that number.
+            UnknownNameError: no breakpoint has that number.
         """
         for number in numbers or [point.number for point in self.breakpoints]:
             self.breakpoints.delete(number)
@@ -165,29 +238,25 @@ class Debugger:
 
     def continue_(self) -> Stop:
         """On to the next breakpoint, or to the end."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.go())
+        return self._move(self._stepper.go)
 
     def next(self) -> Stop:
         """Compute the next node; bodies that it runs are run at once."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.next())
+        return self._move(self._stepper.next)
 
     def step(self) -> Stop:
         """As `next`, but into the body of an If, Loop or Scan, and into functions."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.step())
+        return self._move(self._stepper.step)
 
     def out(self) -> Stop:
         """Run the body to its end, all iterations of it, and stop after the node that runs it."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.go(len(self._execution.frames)))
+        return self._move(lambda: self._stepper.go(len(self._execution.frames)))
 
     def until(self, selector: str | None = None) -> Stop:
         """On to a node, or (without one) as `next`, but from the end of an iteration to the end of all."""
         if selector is None:
             return self.out() if self.frame.ended else self.next()
-        point = self.breakpoints.add(selector, temporary=True)
+        point = self.breakpoints.add(selector, number=0)
         try:
             return self.continue_()
         finally:
@@ -224,9 +293,19 @@ class Debugger:
         return Readings(replace(reading, value=None) for reading in readings)
 
     def watch(self, name: str) -> list[str]:
-        """Show a value at every stop; watching it again ends that."""
+        """Show a value at every stop."""
         self._looker.watch(name)
         return self.watched
+
+    def unwatch(self, name: str) -> None:
+        """Show a watched value no longer.
+
+        Raises:
+            UnknownNameError: it is not watched.
+        """
+        if name not in self.watched:
+            raise UnknownNameError(name, "the debugger", self.watched, kind="watched value")
+        self.watched.remove(name)
 
     def set(self, name: str, value: object) -> Readings:
         """Go on with other numbers for a value; a single number fills its shape.
@@ -272,6 +351,11 @@ class Debugger:
             self._execution.set(frame, name, value)
         return self._looker.readings(frame, values)
 
+    def _move(self, go: Callable[[], Halt]) -> Stop:
+        self._execution.ups = 0
+        with self._execution.at_work():
+            return self._stopped(go())
+
     def _stopped(self, halt: Halt) -> Stop:
         frame, watched = self.frame, self._looker.at_stop()
         if halt.reason == "end":
@@ -281,13 +365,15 @@ class Debugger:
         position = frame.index.order[frame.place - 1]
         for point in halt.hits:
             point.hits += 1
+            if point.temporary:
+                self.breakpoints.delete(point.number)
         return Stop(
             halt.reason,
             frame.describe(position),
             str(frame.index.origins[position]),
             self._looker.readings(frame, frame.fetch(frame.made(position))),
             watched,
-            [point.number for point in halt.hits if not point.temporary],
+            [point.number for point in halt.hits if point.number],
         )
 
 

@@ -24,6 +24,7 @@ class Execution:
 
     Attributes:
         frames: the main graph first, the body that is being run last.
+        ups: how many frames lie inside the one that names are resolved in.
         feeds: what was given. recipe: how the other inputs are made; None: they are missing.
         made: how inputs were made, a line each.
     """
@@ -35,8 +36,14 @@ class Execution:
         self.feeds: Feeds = {}
         self.made: list[str] = []
         self.frames = [Frame(index, machine)]
+        self.ups = 0
         self._set: Feeds = {}
         self._fed: Feeds = {}  # what the runtime was given, empty before it was
+
+    @property
+    def seen(self) -> list[Frame]:
+        """The frames that names are resolved in, the last one first of all."""
+        return self.frames[: max(1, len(self.frames) - self.ups)]
 
     def load(self, index: GraphIndex) -> None:
         """Go on with another model, from its start."""
@@ -71,14 +78,14 @@ class Execution:
             return found
         if BodyName.of(name):
             raise UnknownNameError(name, "what is being run", [])
-        for frame in reversed(self.frames[1:]):
+        for frame in reversed(self.seen[1:]):
             with contextlib.suppress(UnknownNameError):
                 return _home(frame, select_values(frame.index, [name]).names)
         return self.frames[0], select_values(self.index, [name]).names
 
     def running(self, name: str) -> tuple[Frame, list[str]] | None:
         """As `find`, of a value's own or full name; None where the body that it names is not being run."""
-        for frame in reversed(self.frames):
+        for frame in reversed(self.seen):
             if name in frame.index:
                 return _home(frame, [name])
         for frame in reversed(self.frames[1:]):

@@ -61,6 +61,7 @@ class Level:
         graph: the frame's path; '' is the main graph.
         node: what was computed last, or runs the next frame.
         passed, nodes: how far it is.
+        chosen: names are resolved in it, although another frame is being run.
     """
 
     graph: str
@@ -68,10 +69,34 @@ class Level:
     origin: str
     passed: int
     nodes: int
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A node as `list` shows it.
+
+    Attributes:
+        here: it was computed last, or runs the next frame.
+        stops: it has a breakpoint.
+    """
+
+    node: str
+    reads: Sequence[str]
+    makes: Sequence[str]
+    origin: str
+    here: bool
+    stops: bool
 
 
 class Readings(list[Reading]):
     """Values that were looked at together."""
+
+
+class Listing(list[Line]):
+    """Nodes of a frame in the order in which they are computed; `end` is the place after the last."""
+
+    end = 0
 
 
 class Stack(list[Level]):
