@@ -1,4 +1,4 @@
-"""Names as people write and read them: lists on a command line, safe display, shell quoting."""
+"""Names as people write and read them: lists and `key=value` on a command line, safe display, shell quoting."""
 
 import fnmatch
 import re
@@ -71,6 +71,24 @@ def _split_one(argument: str) -> list[str]:
         else:
             part += character
     return [*parts, part + ("\\" if escaped else "")]
+
+
+_KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)
+
+
+def key_value(text: str) -> tuple[str, str | None]:
+    r"""The key and the value of `key=value`, split at the first `=`; the value is None where there is no `=`.
+
+    `\=` is an equals sign inside the key and `\\` a backslash; the value stands as it is.
+    """
+    found = _KEY.fullmatch(text)
+    assert found is not None  # any text has a key
+    return re.sub(r"\\([\\=])", r"\1", found[1]), found[2]
+
+
+def key_text(key: str) -> str:
+    """A key as it is written before `=`."""
+    return re.sub(r"([\\=])", r"\\\1", key)
 
 
 def starting(ordered: Sequence[str], begins: str) -> Iterator[str]:

@@ -428,7 +428,11 @@ def test_every_pass_of_the_package_is_listed():
     found = set()
     for module in pkgutil.iter_modules(passes.__path__, f"{passes.__name__}."):
         classes = inspect.getmembers(importlib.import_module(module.name), inspect.isclass)
-        found |= {c for _, c in classes if c.__module__ == module.name and "apply" in vars(c)}
+        found |= {
+            c
+            for _, c in classes
+            if c.__module__ == module.name and {"apply", "name"} <= vars(c).keys()
+        }
 
     assert found - {passes.Pass, passes.Pipeline} == set(PASSES.values())
 

@@ -375,8 +375,8 @@ def test_more_data_than_the_memory_allowed_is_moved(tmp_path):
     os.truncate(tmp_path / "w.bin", 1 << 28)
     code = (
         "import sys\n"
-        "from onnxsurgeon_lite import load, storage\n"
-        "from onnxsurgeon_lite.storage import *\n"
+        "from onnxsurgeon_lite import load\n"
+        "from onnxsurgeon_lite.model.storage import *\n"
         "model = load(sys.argv[1])\n"
         "move(model, 'new.bin'); collect(load(sys.argv[1])); list(list_data(load(sys.argv[1])))\n"
         "print(next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM')))\n"

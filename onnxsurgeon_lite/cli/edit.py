@@ -7,6 +7,7 @@ import typer
 
 from onnxsurgeon_lite.cli import completion, options, shape
 from onnxsurgeon_lite.cli.edit_shared import command
+from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
@@ -239,8 +240,8 @@ def freeze(
     from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
-    pairs = [text.rpartition("=") if "=" in text else (text, "", "") for text in values]
-    frozen = tuple((name, read_numbers(n) if equals else None) for name, equals, n in pairs)
+    pairs = map(key_value, values)
+    frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
     return Freeze(frozen, fold, options.byte_size(limit))
 
 

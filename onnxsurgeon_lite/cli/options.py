@@ -9,6 +9,7 @@ import typer
 
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
@@ -226,21 +227,21 @@ def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
     """(name, value) of every `NAME=VALUE`."""
     found = []
     for text in texts or ():
-        name, equals, value = text.rpartition("=")
-        if not equals:
+        name, value = key_value(text)
+        if value is None:
             raise UsageError(f"{option} {text!r} has no '='", f"write {option} NAME=...")
         found.append((name, value))
     return found
 
 
 def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue], ...]":
-    """(name, what is written) of every `NAME=VALUE`; a value may hold an equals sign."""
+    """(name, what is written) of every `NAME=VALUE`."""
     from onnxsurgeon_lite.surgery.constants import parse
 
     found = []
     for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
+        name, value = key_value(text)
+        if value is None or not name:
             raise UsageError(
                 f"attribute {text!r} has no '='", f"write {text}=VALUE, such as pads=[1,1,1,1]"
             )
@@ -251,6 +252,7 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
 def _size_of(name: str, size: str) -> int:
     if not size.isdecimal():
         raise UsageError(
-            f"the size {size!r} of dimension {name!r} is no number", f"write --dim {name}=1"
+            f"the size {size!r} of dimension {name!r} is no number",
+            f"write --dim {key_text(name)}=1",
         )
     return int(size)

@@ -21,42 +21,36 @@ _LISTED = 40  # nodes below each other
 class Value:
     """A value of the main graph."""
 
-    index: GraphIndex
+    graph: "Graph"
     name: str
 
     @property
     def type(self) -> str:
         """Its type, as `float [1, 3]`."""
-        index = self.index
-        if self.name not in index.types and not index.learning:
-            index.learn_types(index.producer)  # at once: one by one would take long
-        kind = index.types.get(self.name)
-        if kind is None:
-            return "type not inferred yet" if index.learning else "unknown type"
-        return type_text(kind)
+        return self.graph.type_text(self.name)
 
     @property
     def kind(self) -> str:
         """`produced`, `input` or `initializer`."""
-        if self.name in self.index.producer:
+        if self.name in self.graph.index.producer:
             return "produced"
-        return "initializer" if self.name in self.index.initializers else "input"
+        return "initializer" if self.name in self.graph.index.initializers else "input"
 
     @property
     def is_output(self) -> bool:
         """Whether it is an output of the graph."""
-        return self.name in self.index.outputs
+        return self.name in self.graph.index.outputs
 
     @property
     def producer(self) -> "Node | None":
         """The node that makes it."""
-        position = self.index.producer.get(self.name)
-        return None if position is None else Node(self.index, position)
+        position = self.graph.index.producer.get(self.name)
+        return None if position is None else Node(self.graph, position)
 
     @property
     def consumers(self) -> "Nodes":
         """The nodes that read it."""
-        return Nodes(self.index, self.index.consumers.get(self.name, ()))
+        return Nodes(self.graph, self.graph.index.consumers.get(self.name, ()))
 
     @property
     def scope(self) -> str:
@@ -65,8 +59,8 @@ class Value:
 
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
-        positions = self.index.consumers.get(self.name, [])
-        users = ", ".join(map(self.index.describe, positions[:_SHOWN]))
+        positions = self.graph.index.consumers.get(self.name, [])
+        users = ", ".join(map(self.graph.index.describe, positions[:_SHOWN]))
         more = f" and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
         ends = ", ".join(filter(None, (users + more, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
@@ -76,7 +70,7 @@ class Value:
 class Node:
     """A node of the main graph."""
 
-    index: GraphIndex
+    graph: "Graph"
     position: int
 
     @property
@@ -87,38 +81,38 @@ class Node:
     @property
     def name(self) -> str:
         """As the file has it; '' where it has none."""
-        return str(self.index.nodes[self.position].name)
+        return str(self.graph.index.nodes[self.position].name)
 
     @property
     def op_type(self) -> str:
         """The operator."""
-        return str(self.index.nodes[self.position].op_type)
+        return str(self.graph.index.nodes[self.position].op_type)
 
     @property
     def title(self) -> str:
         """`Conv 'name' (@12)`."""
-        return self.index.describe(self.position)
+        return self.graph.index.describe(self.position)
 
     @property
     def attributes(self) -> dict[str, str]:
         """Name -> text."""
-        return attribute_texts(self.index.nodes[self.position])
+        return attribute_texts(self.graph.index.nodes[self.position])
 
     @property
     def inputs(self) -> list[Value]:
         """What it reads, and what its bodies capture."""
-        return [Value(self.index, name) for name in self.index.reads[self.position]]
+        return [Value(self.graph, name) for name in self.graph.index.reads[self.position]]
 
     @property
     def outputs(self) -> list[Value]:
         """What it makes."""
-        made = self.index.nodes[self.position].output
-        return [Value(self.index, name) for name in made if name]
+        made = self.graph.index.nodes[self.position].output
+        return [Value(self.graph, name) for name in made if name]
 
     @property
     def scope(self) -> str:
         """Where in the source program it comes from: `convs3.1 (Conv2d), model.py:17`."""
-        return str(self.index.origins[self.position])
+        return str(self.graph.index.origins[self.position])
 
     def __repr__(self) -> str:
         reads, made = (", ".join(v.name for v in side) for side in (self.inputs, self.outputs))
@@ -129,7 +123,7 @@ class Node:
 class Nodes(Sequence[Node]):
     """Nodes of the main graph: a line each, of many those at the beginning."""
 
-    def __init__(self, graph: GraphIndex, positions: Sequence[int]) -> None:
+    def __init__(self, graph: "Graph", positions: Sequence[int]) -> None:
         self._graph = graph
         self.positions = positions
 
@@ -169,9 +163,9 @@ class Graph:
         """
         index, exact = self.index, required(name).removeprefix("name:")
         if exact in index:
-            return Value(index, exact)
+            return Value(self, exact)
         try:
-            return Node(index, select_node(index, name))
+            return Node(self, select_node(index, name))
         except UnknownNameError as error:
             raise unknown(index, name, error) from error
 
@@ -180,6 +174,13 @@ class Graph:
         inputs = ", ".join(name for name in index.inputs if name not in index.initializers)
         ends = f"{inputs} -> {', '.join(index.outputs)}"
         return shown(f"graph {index.graph.name!r}: {len(self):,} nodes, {ends}")
+
+    def type_text(self, name: str) -> str:
+        """A value's type as text."""
+        if name not in self.index.types:
+            self.index.learn_types(self.index.producer)  # at once: one by one would take long
+        kind = self.index.types.get(name)
+        return "unknown type" if kind is None else type_text(kind)
 
     def _ipython_key_completions_(self) -> list[str]:
         return [*self.index.values()]
@@ -201,11 +202,11 @@ class Graph:
         if name != "*":
             chosen.append(_merged(index.named[each] for each in fitting(index.node_names, name)))
         if not chosen:
-            return Nodes(index, range(len(index.nodes)))
+            return Nodes(self, range(len(index.nodes)))
         fewest, *others = sorted(chosen, key=len)
         for other in others:
             fewest = [position for position in fewest if _has(other, position)]
-        return Nodes(index, fewest)
+        return Nodes(self, fewest)
 
     def around(self, name: str, radius: int = 1) -> Nodes:
         """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
@@ -217,7 +218,7 @@ class Graph:
             values -= index.initializers.keys()
             edge = {p for n in values for p in self._neighbours(n)} - near
             near |= edge
-        return Nodes(index, sorted(near, key=index.places.__getitem__))
+        return Nodes(self, sorted(near, key=index.places.__getitem__))
 
     def path(self, start: str, end: str) -> Nodes:
         """The nodes of a shortest way from one value or node to another, along the edges.
@@ -236,7 +237,7 @@ class Graph:
                 while position is not None:
                     way.append(position)
                     position = came_from[position]
-                return Nodes(index, way[::-1])
+                return Nodes(self, way[::-1])
             made = index.nodes[position or 0].output
             for user in (user for name in made if name for user in index.consumers.get(name, ())):
                 if user not in came_from:

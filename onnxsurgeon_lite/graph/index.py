@@ -59,7 +59,6 @@ class GraphIndex:
         producer: value -> the node it comes from.
         inputs, outputs: the graph's declarations by name.
         initializers: by name, sparse ones included.
-        learning: whether another thread is about to learn every type: whoever only looks need not wait for it.
     """
 
     model: Model
@@ -69,7 +68,6 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
-    learning: bool = False
     _without_type: set[str] = field(default_factory=set)
 
     @classmethod

@@ -43,8 +43,13 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
 
 
-def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeProto]:
+def check_node(
+    index: GraphIndex, node: NodeProto, what: str, unsettled: set[str] | None = None
+) -> dict[str, TypeProto]:
     """The types that a node's outputs get, as far as they are known; the node may be new to the index's graph.
+
+    Args:
+        unsettled: where it is given, takes the outputs of a node whose types do not fit, instead of an error.
 
     Raises:
         UnknownNameError, EditError: its operator, inputs, attributes or their types do not fit; `what` says which node.
@@ -63,9 +68,9 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
             return {}
         return _inferred(index, schema, node, types, what)
     except EditError:
-        if index.model.unsettled is None:
+        if unsettled is None:
             raise
-        index.model.unsettled.update(filter(None, node.output))
+        unsettled.update(filter(None, node.output))
         return {}
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes import Pass, Pipeline, Rebatch, SetShape
+from onnxsurgeon_lite.passes.pipeline import apply_step
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, make_feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.resizing import Plan, ShapeRequest, Symbol, follow, symbols_for
@@ -32,16 +33,20 @@ class _Case:
 
 
 def prove_step(
-    step: Pass, original: Model, changed: Model, runtime: Runtime, recipe: Recipe
+    step: Pass,
+    original: Model,
+    changed: Model,
+    runtime: Runtime,
+    recipe: Recipe,
+    unsettled: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Prove what `set-shape` or `rebatch`, or such steps of a pipeline, made of a model; see `prove`."""
     if isinstance(step, Pipeline):
         lines = []
-        original = replace(original, unsettled=set())  # as the pipeline applied them
         for part in step.passes:
-            after = part.apply(original).model
-            lines += prove_step(part, original, after, runtime, recipe)
-            original = after
+            result = apply_step(part, original, unsettled)
+            lines += prove_step(part, original, result.model, runtime, recipe, unsettled)
+            original, unsettled = result.model, result.unsettled
         return lines
     if isinstance(step, Rebatch):
         shapes = step.shapes(GraphIndex.of(original))

@@ -26,14 +26,12 @@ class Model:
         files: the files that hold tensors, by key (their absolute path).
         path: where the model was loaded from, None when it was made in memory.
         loaded: fingerprint of the structure as it was loaded; another one now means that it was edited.
-        unsettled: between the steps of a pipeline, whose end is judged, the values whose types need not fit yet.
     """
 
     proto: ModelProto
     files: dict[str, DataFile] = field(default_factory=dict)
     path: Path | None = None
     loaded: bytes = b""
-    unsettled: set[str] | None = None
 
     def copy(self) -> "Model":
         """An independent copy of the structure; the weights are where they were."""
@@ -43,7 +41,7 @@ class Model:
 
     def with_proto(self, proto: ModelProto) -> "Model":
         """Another structure over the same files."""
-        return Model(proto, dict(self.files), self.path, self.loaded, self.unsettled)
+        return Model(proto, dict(self.files), self.path, self.loaded)
 
     def encoded(self) -> bytes:
         """The structure, places of weights included, as one and the same bytes whenever it says the same."""

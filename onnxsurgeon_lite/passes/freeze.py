@@ -1,5 +1,6 @@
 """Inputs as constants."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
 from onnxsurgeon_lite.passes.promote import type_of
@@ -33,8 +35,9 @@ class Freeze:
     fold: bool = False
     limit: int = 1 << 20
     name: ClassVar[str] = "freeze"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Freeze.
 
         Raises:
@@ -43,6 +46,7 @@ class Freeze:
             RuntimeFailure: the runtime cannot compute what is to be folded.
         """
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         result = model.copy()
         changes = []
@@ -63,13 +67,13 @@ class Freeze:
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
-            notes += retype(model, after, frozen)
+            notes += retype(model, after, frozen, waiting)
         tighten(result, loosened)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded
             notes += more
-        return PassResult.of(model, result, changes, notes)
+        return PassResult.of(model, result, changes, notes, waiting)
 
 
 def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | None) -> None:
@@ -84,9 +88,10 @@ def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | Non
     elif default is not None:
         tensor.CopyFrom(graph.initializer[default])
     else:
+        key = key_text(value)
         raise EditError(
             f"input {value!r} has no default to freeze it to",
-            f"give its value: {value}=0.5, {value}=[1,2] or {value}=FILE.npy",
+            f"give its value: {key}=0.5, {key}=[1,2] or {key}=FILE.npy",
         )
     if default is not None and (numbers is not None or (origin and origin.kind == "NodeProto")):
         del graph.initializer[default]

@@ -1,5 +1,6 @@
 """A new node on an edge."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,8 +40,9 @@ class Insert:
     output: str | None = None
     node_name: str = ""
     name: ClassVar[str] = "insert"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Insert.
 
         Raises:
@@ -48,6 +50,7 @@ class Insert:
             EditError: the operator does not take these inputs or attributes; the value cannot be had before; a cycle.
         """
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
         inputs = [one_value(index, name, notes) if name else "" for name in self.inputs] or [value]
@@ -80,10 +83,10 @@ class Insert:
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
-        notes += self._follow_types(index, settle(index, result), value, new)
+        notes += self._follow_types(index, settle(index, result), value, new, waiting)
         where = "before" if self.before else "after"
         change = f"inserted {described(node, f'@{place}')} {where} {value!r}, new value {new!r}"
-        return PassResult.of(model, result, [change], notes)
+        return PassResult.of(model, result, [change], notes, waiting)
 
     def _before(self, result: Model, index: GraphIndex, value: str, new: str) -> None:
         position = index.producer.get(value)
@@ -97,7 +100,12 @@ class Insert:
         outputs[list(outputs).index(value)] = new
 
     def _follow_types(
-        self, index: GraphIndex, after: GraphIndex, value: str, new: str
+        self,
+        index: GraphIndex,
+        after: GraphIndex,
+        value: str,
+        new: str,
+        unsettled: set[str] | None,
     ) -> list[str]:
         """What reads the new node was declared for the old value's type."""
         made = value if self.before else new
@@ -105,8 +113,8 @@ class Insert:
         read = {new: value} if self.before else {}
         known = {name: index.type_of(read.get(name, name)) for name in node.input if name}
         after.types.update((name, kind) for name, kind in known.items() if kind is not None)
-        types = check_node(after, node, f"the new {self.op_type}")
+        types = check_node(after, node, f"the new {self.op_type}", unsettled)
         after.types.update(types)
         for user in after.readers([made])[made]:
-            check_node(after, after.nodes[user], after.describe(user))
-        return follow(index, after, types, {made: value})
+            check_node(after, after.nodes[user], after.describe(user), unsettled)
+        return follow(index, after, types, {made: value}, unsettled)

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import ShapeError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -132,7 +133,7 @@ def _fill_tensor(kind: TypeProto, fill: float, name: str) -> Array:
         raise UsageError(
             f"output {name!r} is {dtypes.dtype_name(kind.tensor_type.elem_type)}, "
             f"which does not hold {fill:g}",
-            f"give it a fill of its own: --fill {name}=0",
+            f"give it a fill of its own: --fill {key_text(name)}=0",
         )
     return scalar
 

@@ -1,5 +1,6 @@
 """Another node, or another model, in the place of a region."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,8 +44,9 @@ class Replace:
     node_name: str = ""
     model: Model | str | None = None
     name: ClassVar[str] = "replace"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Replace.
 
         Raises:
@@ -57,6 +59,7 @@ class Replace:
                 "a region is replaced by an operator or by a model", "give one of the two"
             )
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         inputs, outputs = (select_values(index, names) for names in (self.inputs, self.outputs))
         notes = [*inputs.notes, *outputs.notes]
         region = close(index, inputs.names, outputs.names).nodes
@@ -68,14 +71,15 @@ class Replace:
             after = settle(index, result)
             for name in outputs.names:
                 types |= check_node(
-                    after, after.nodes[after.producer[name]], f"the new {self.op_type}"
+                    after, after.nodes[after.producer[name]], f"the new {self.op_type}", waiting
                 )
         else:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)
             after = settle(index, result)
-        notes += follow(index, after, types)
+        notes += follow(index, after, types, unsettled=waiting)
         what = self.op_type or "the model's graph"
-        return PassResult.of(model, result, [f"replaced {len(region)} nodes by {what}"], notes)
+        change = f"replaced {len(region)} nodes by {what}"
+        return PassResult.of(model, result, [change], notes, waiting)
 
     def _add_node(self, result: Model, place: int, inputs: list[str], outputs: list[str]) -> None:
         node = NodeProto(

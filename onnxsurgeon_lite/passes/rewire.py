@@ -1,5 +1,6 @@
 """Readers of one value connected to another."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,8 +30,9 @@ class Rewire:
     to: tuple[str, ...] = ()
     slot: int | None = None
     name: ClassVar[str] = "rewire"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Rewire.
 
         Raises:
@@ -38,6 +40,7 @@ class Rewire:
             EditError: a node does not read the old value, or does not take the new one; the edit would make a cycle.
         """
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         old, new = one_value(index, self.old, notes), one_value(index, self.new, notes)
         chosen = readers(index, old, self.to)
@@ -60,9 +63,9 @@ class Rewire:
         for position in chosen:
             made = next(filter(None, index.nodes[position].output))
             node = after.nodes[after.producer[made]]
-            types.update(check_node(after, node, index.describe(position)))
-        notes += follow(index, after, types)
+            types.update(check_node(after, node, index.describe(position), waiting))
+        notes += follow(index, after, types, unsettled=waiting)
         changes = [
             f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
         ]
-        return PassResult.of(model, result, changes, notes)
+        return PassResult.of(model, result, changes, notes, waiting)

@@ -1,6 +1,6 @@
 """Other attributes of nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -32,8 +32,9 @@ class SetAttr:
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     remove: tuple[str, ...] = ()
     name: ClassVar[str] = "set-attr"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Set and remove.
 
         Raises:
@@ -41,6 +42,7 @@ class SetAttr:
             EditError: the operator has no such attribute, needs one that is removed, or wants another type.
         """
         before = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         result = model.copy()
         index = GraphIndex.of(result)
         changes: list[str] = []
@@ -52,8 +54,9 @@ class SetAttr:
                 changes.append(f"{what}: attribute {name!r} removed")
             for name, value in self.attributes:
                 changes += _set(index, node, name, value, what)
-            types.update(check_node(index, node, what))
-        return PassResult.of(model, result, changes, follow(before, index, types))
+            types.update(check_node(index, node, what, waiting))
+        notes = follow(before, index, types, unsettled=waiting)
+        return PassResult.of(model, result, changes, notes, waiting)
 
 
 def make_attribute(

@@ -1,5 +1,6 @@
 """Other numbers in a constant."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,8 +32,9 @@ class SetConstant:
     numbers: Numbers
     to: tuple[str, ...] = ()
     name: ClassVar[str] = "set-constant"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Set the numbers.
 
         Raises:
@@ -41,12 +43,14 @@ class SetConstant:
                 not take their shape; the shapes that they give do not fit further on.
         """
         index = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
         old = constant_tensor(index, value)
         new = make_tensor(value, self.numbers, old.data_type, old)
         if new == old:
-            return PassResult(model, changed=False, notes=tuple(notes))
+            left = frozenset(unsettled or ())
+            return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
         result = model.copy()
         users = readers(index, value, ())
         chosen = readers(index, value, self.to)
@@ -68,12 +72,12 @@ class SetConstant:
         if new.dims != old.dims:
             after = GraphIndex.of(result)
             for place in chosen:
-                check_node(after, after.nodes[place], index.describe(place))
-            notes += retype(model, after, _results(index, chosen))
+                check_node(after, after.nodes[place], index.describe(place), waiting)
+            notes += retype(model, after, _results(index, chosen), waiting)
         elif decides_shapes(index, {value: old}):
-            notes += _follow(index, GraphIndex.of(result), chosen)
+            notes += _follow(index, GraphIndex.of(result), chosen, waiting)
         change = f"{what}: set to {_shown(new)}, from {_shown(old)}"
-        return PassResult.of(model, result, [change], notes)
+        return PassResult.of(model, result, [change], notes, waiting)
 
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
@@ -106,14 +110,16 @@ def _results(index: GraphIndex, positions: list[int]) -> list[str]:
     return [name for place in positions for name in index.nodes[place].output if name]
 
 
-def _follow(before: GraphIndex, after: GraphIndex, readers: list[int]) -> list[str]:
+def _follow(
+    before: GraphIndex, after: GraphIndex, readers: list[int], unsettled: set[str] | None
+) -> list[str]:
     """Declare anew what has another shape since a constant has other numbers."""
     results = _results(before, readers)
     stale = downstream(before, results)
     changed = _changed(before, after, stale, set(results), 1 + max(readers))
     if len(changed) < len(results):  # the numbers may go further, and decide shapes there
         changed = _changed(before, after, stale, stale)
-    return retype(before.model, after, changed) if changed else []
+    return retype(before.model, after, changed, unsettled) if changed else []
 
 
 def _changed(

@@ -32,11 +32,13 @@ def follow(
     after: GraphIndex,
     types: Mapping[str, TypeProto],
     stands_for: Mapping[str, str] | None = None,
+    unsettled: set[str] | None = None,
 ) -> list[str]:
     """After an edit that gave values these types: correct what is declared of them and of what depends on them.
 
     Args:
         stands_for: new value -> the value whose place it took.
+        unsettled: see `retype`.
 
     Returns:
         A note for each output whose declaration changed.
@@ -48,30 +50,35 @@ def follow(
     before.learn_types(place for place in places.values() if place in before)
     known = before.types
     changed = [n for n, kind in types.items() if places[n] in known and kind != known[places[n]]]
-    return retype(before.model, after, changed) if changed else []
+    return retype(before.model, after, changed, unsettled) if changed else []
 
 
-def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]:
+def retype(
+    before: Model, after: GraphIndex, values: Iterable[str], unsettled: set[str] | None = None
+) -> list[str]:
     """Declare anew, as inferred, the types of some values and of all that depends on them.
 
     Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
-    What does not fit is left as it was between the steps of a pipeline, until a step makes it fit.
+
+    Args:
+        unsettled: between the steps of a pipeline, the values whose types do not fit so far. They are looked at again;
+            what does not fit is left as it was and stands here then, instead of an error.
 
     Raises:
         EditError: what depends on them does not take the new types.
     """
     result = after.model
-    changed = {*values, *(result.unsettled or ())}
+    changed = {*values, *(unsettled or ())}
     stale = downstream(after, changed) - after.inputs.keys()
     try:
-        inferred = _fitting(before, result, stale)
+        inferred = _fitting(None if unsettled else before, result, stale)
     except EditError:
-        if result.unsettled is None:
+        if unsettled is None:
             raise
-        result.unsettled |= changed
+        unsettled |= changed
         return []
-    if result.unsettled:
-        result.unsettled.clear()
+    if unsettled:
+        unsettled.clear()
     graph = result.proto.graph
     unknown = []
     for place, info in enumerate(graph.value_info):
@@ -91,12 +98,12 @@ def retype(before: Model, after: GraphIndex, values: Iterable[str]) -> list[str]
     return notes
 
 
-def _fitting(before: Model, result: Model, values: Set[str]) -> dict[str, TypeProto]:
+def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str, TypeProto]:
     """The types of values, of a model in which all types fit together if they did before."""
     try:
         return infer(result, values, strict=True)
     except _FAILURES as error:
-        if not result.unsettled and not _fits(before, values):
+        if before is not None and not _fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
