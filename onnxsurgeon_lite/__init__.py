@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def load_ipython_extension(shell: object) -> None:
     """`%load_ext onnxsurgeon_lite`, then `%onnxdbg MODEL --reference REFS`."""
+    from onnxsurgeon_lite.cli.prompt import PromptVerbs
     from onnxsurgeon_lite.repl.extension import load
 
-    load(shell)
+    load(shell, PromptVerbs)

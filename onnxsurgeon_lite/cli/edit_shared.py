@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,12 +15,16 @@ from onnxsurgeon_lite.runtime.child import Child
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
-    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.passes import Pass, PassResult
     from onnxsurgeon_lite.runtime.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import Runtime
 
 
 _PROVED = ("set-shape", "rebatch")
+_WRITING = ("output", "in_place", "force", "copy_data")
+
+Keep = Callable[["Pass", "PassResult"], object]
+"""Takes a result in place of a file."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,11 @@ class Shared:
 
 
 def command(
-    make: Callable[..., "Pass"], of_a_file: bool = False, proved: bool = False, listed: bool = False
+    make: Callable[..., "Pass"],
+    of_a_file: bool = False,
+    proved: bool = False,
+    listed: bool = False,
+    keep: Keep | None = None,
 ) -> Callable[..., None]:
     """A command that applies the pass which `make` gives: its own parameters, and those of every edit.
 
@@ -66,10 +74,12 @@ def command(
         of_a_file: its own file is the first argument, the model the second.
         proved: the runtime is needed in any case.
         listed: its steps may be such that are proved.
+        keep: takes the result; nothing is written then.
     """
     make_shared: Callable[..., Shared] = Shared
     own = inspect.signature(make).parameters
     foreign = {*own} if proved or listed else {*own, "unproved"}
+    foreign |= {*_WRITING} if keep else set()
     shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
     model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
 
@@ -77,7 +87,7 @@ def command(
         how = make_shared(**{name: given[name] for name in shared})
         with Child() if proved or how.verify else contextlib.nullcontext() as child:
             step = make(**{name: given[name] for name in own})
-            _edit(step, Path(str(given["model"])), how, child)
+            _edit(step, cast(Path, given["model"]), how, child, keep)
 
     named = [*own.values(), model] if of_a_file else [model, *own.values()]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*named, *shared.values())]
@@ -87,8 +97,10 @@ def command(
     return command
 
 
-def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> None:
-    """Load, apply, show the changes, prove and verify them where that is due, save."""
+def _edit(
+    step: "Pass", source: Path, shared: Shared, child: Child | None, keep: Keep | None
+) -> None:
+    """Load, apply, show the changes, prove and verify them where that is due, save or keep."""
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.matching.diff import edit_diff
     from onnxsurgeon_lite.model import load
@@ -97,7 +109,7 @@ def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> No
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
     target = source
-    if not shared.in_place and not shared.dry_run:
+    if not shared.in_place and not shared.dry_run and not keep:
         target = options.default_output(source, step.name, shared.output, shared.force)
     original = load(source)
     result = step.apply(original)
@@ -110,7 +122,9 @@ def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> No
         plain.show_notes(["the new sizes were not proved: neither model was run"])
     if result.changed and (shared.verify or (proved and not shared.unproved)):
         _run(step, original, result.model, child, shared)
-    if not shared.dry_run and (result.changed or not shared.in_place):
+    if keep and result.changed and not shared.dry_run:
+        keep(step, result)
+    if not keep and not shared.dry_run and (result.changed or not shared.in_place):
         _save(result.model, source, target, shared)
 
 

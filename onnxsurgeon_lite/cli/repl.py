@@ -8,6 +8,7 @@ import typer
 
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
+from onnxsurgeon_lite.cli.prompt import PromptVerbs
 from onnxsurgeon_lite.runtime.child import Child
 
 
@@ -35,6 +36,7 @@ def repl(
     ] = "256MB",
 ) -> None:
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
+    given = {name: value for name, value in locals().items() if value is not None}
     with Child() as child:
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
@@ -51,6 +53,8 @@ def repl(
             options.byte_size(memory),
             mapping,
         )
+        session.given = given
+        session.verbs = PromptVerbs(session)
         if commands is None and sys.stdin.isatty():
             from onnxsurgeon_lite.repl.shell import run_shell
 

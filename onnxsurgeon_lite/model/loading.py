@@ -1,6 +1,6 @@
 """From a path to a `Model`, reading the structure alone."""
 
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
@@ -15,6 +15,12 @@ from onnxsurgeon_lite.tensors import dtypes
 _ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
 
 
+class HeldPath(PosixPath):
+    """The path of a model that is in memory: `load` returns `model`."""
+
+    model: Model | None = None
+
+
 def load(path: str | Path) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
@@ -22,6 +28,8 @@ def load(path: str | Path) -> Model:
         ModelFileError: the file is missing, empty, a directory, truncated or no ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.
     """
+    if isinstance(path, HeldPath) and path.model is not None:
+        return path.model
     path = Path(path)
     try:
         source = DataFile.of(path.resolve(strict=True))

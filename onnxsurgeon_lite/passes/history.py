@@ -29,12 +29,16 @@ class History:
     def apply(self, step: Pass) -> PassResult:
         """Do an edit; what was undone cannot be done again then. One that changes nothing is not kept."""
         result = step.apply(self.current)
+        self.take(step, result)
+        return result
+
+    def take(self, step: Pass, result: PassResult) -> None:
+        """Have the result of an edit of the current model."""
         if result.changed:
             del self._states[len(self.steps) + 1 :]
             self.steps.append(step)
             self._states.append(result.model)
             self._undone.clear()
-        return result
 
     def undo(self) -> Pass:
         """Take the last edit back.

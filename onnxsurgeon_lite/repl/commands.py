@@ -147,7 +147,7 @@ def _undisplay(session: Session, rest: str) -> None:
 
 
 def _print(session: Session, rest: str) -> object:
-    text = _needed(rest, "print VALUE")
+    text = _values(session, rest, "print VALUE")
     frames = session.dbg.frames
     known = {**vars(builtins), **session.namespace}
     used = _expression(text) if not any(text in frame.index for frame in frames) else None
@@ -175,7 +175,7 @@ def _pretty(session: Session, rest: str) -> None:
 
 
 def _compare(session: Session, rest: str) -> object:
-    readings = session.dbg.compare(_needed(rest, "compare VALUE"))
+    readings = session.dbg.compare(_values(session, rest, "compare VALUE"))
     session.mismatch |= not all(reading.match for reading in readings)
     return readings
 
@@ -188,6 +188,7 @@ def _set(session: Session, rest: str) -> object:
 def _feed(session: Session, rest: str) -> None:
     name, value = _assigned(session, rest, "feed INPUT = ARRAY")
     session.dbg.feed(name, value)
+    session.fed = True
 
 
 def _heal(session: Session, rest: str) -> object:
@@ -277,6 +278,12 @@ def _needed(rest: str, usage: str) -> str:
     return rest
 
 
+def _values(session: Session, rest: str, usage: str) -> str:
+    """A list of values without the spaces behind its commas, which are no part of a name."""
+    _needed(rest, usage)
+    return rest if rest in session.dbg.index else re.sub(r",\s+", ",", rest)
+
+
 def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
     found = _ASSIGNED.fullmatch(rest)
     if found is None:
@@ -321,10 +328,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         ),
         "list": Command("[NODE]", "the nodes around; again: those that follow", _list, "node"),
         "ll": Command("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
-        "onnxdbg": Command(
-            "COMMAND ...", "a command of onnxdbg, on this model: onnxdbg run", _verb, "verb"
-        ),
-        "help": Command("[COMMAND|OBJECT]", "this", _help, "help"),
+        "onnxdbg": Command("COMMAND ...", "a command of onnxdbg: onnxdbg run", _verb, "verb"),
+        "help": Command("[WORD]", "this", _help, "help"),
     },
     "Edit": {
         "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
@@ -332,7 +337,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "undo": Command("", "take the last edit back", _undo),
         "redo": Command("", "do it again", _redo),
         "history": Command("", "the edits", _history),
-        "diff": Command("[FILE]", "what the edits changed; what differs in a file", _diff, "verb"),
+        "diff": Command("[FILE]", "what the edits changed; or what a file has else", _diff, "verb"),
         "save": Command("FILE.onnx", "write the model", _save, "file"),
         "export": Command(
             "FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import UnknownNameError
@@ -11,11 +12,11 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.repl.commands import Command
 
 OBJECTS = {
-    "graph": 'graph["22"], graph.find(op="Conv"), graph.around("22"), graph.path("22", "28")',
+    "graph": 'graph["22"], graph.find(op="Conv"), graph.path("22", "28")',
     "model": 'model.rename({"31": "out"}): every edit verb is a method',
     "dbg": 'dbg["25"]: the numbers of a value; every command is a method',
 }
-_WIDTH = 40
+_WIDTH, _LINE = 30, 79
 
 
 def show_all(
@@ -28,17 +29,17 @@ def show_all(
         plain.out(title)
         for word, command in commands.items():
             show_command(word, command, aliases)
-    others = {
-        verb: text for verb, text in verbs.items() if not any(verb in g for g in groups.values())
-    }
-    if others:
-        plain.out("Commands of onnxdbg, on this model")
-    for verb, text in others.items():
-        plain.out(f"  {verb:<{_WIDTH}} {text}")
-    plain.out("Python objects (anything else is Python; ! in front makes it that)")
-    for name, text in OBJECTS.items():
-        plain.out(f"  {name:<{_WIDTH}} {text}")
+        verbs = {verb: text for verb, text in verbs.items() if verb not in commands}
+    if verbs:
+        _show_lines("Commands of onnxdbg, on this model", verbs)
+    _show_lines("Python objects (anything else is Python; ! in front makes it that)", OBJECTS)
     plain.out("help WORD says more: help bisect, help edit rename, help graph, help graph.find")
+
+
+def _show_lines(title: str, lines: Mapping[str, str]) -> None:
+    plain.out(title)
+    for word, text in lines.items():
+        plain.out(shorten(text, _LINE, initial_indent=f"  {word:<9}", placeholder=" ..."))
 
 
 def show_command(word: str, command: "Command", aliases: Mapping[str, str]) -> None:
@@ -58,15 +59,17 @@ def show_object(namespace: Mapping[str, object], name: str) -> None:
     members = [each for each in dir(thing) if not each.startswith("_")]
     if member and member not in members:
         raise UnknownNameError(member, first, members, kind="method")
-    shown = (
-        inspect.getattr_static(type(thing), member, None) or getattr(thing, member)
-        if member
-        else type(thing)
-    )
-    usage = f"{name}{inspect.signature(shown)}\n" if callable(shown) and member else ""
-    plain.out(f"{usage}{inspect.getdoc(shown)}")
-    for each in () if member else members:
-        text = inspect.getdoc(
-            inspect.getattr_static(type(thing), each, None) or getattr(thing, each)
-        )
-        plain.out(f"  {first + '.' + each:<{_WIDTH}} {(text or '').partition(chr(10))[0]}")
+    if member:
+        method = _member(thing, member)
+        usage = inspect.signature(getattr(thing, member)) if callable(method) else ""
+        plain.out(f"{name}{usage}\n{inspect.getdoc(method)}")
+        return
+    plain.out(str(inspect.getdoc(type(thing))))
+    for each in members:
+        line = (inspect.getdoc(_member(thing, each)) or "").partition("\n")[0]
+        plain.out(f"  {first + '.' + each:<{_WIDTH}} {line}")
+
+
+def _member(thing: object, name: str) -> object:
+    """A method, or a property itself rather than its value."""
+    return inspect.getattr_static(type(thing), name, None) or getattr(thing, name)

@@ -28,10 +28,15 @@ class EditedModel:
 
     def apply(self, step: Pass) -> PassResult:
         """Do an edit."""
-        result = self.history.apply(step)
+        result = step.apply(self.current)
+        self.take(step, result)
+        return result
+
+    def take(self, step: Pass, result: PassResult) -> None:
+        """Go on with the result of an edit."""
+        self.history.take(step, result)
         if result.changed:
             self._follow()
-        return result
 
     def undo(self) -> Pass:
         """Take the last edit back."""

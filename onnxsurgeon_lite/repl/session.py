@@ -58,6 +58,7 @@ class Session:
         given: option -> what the session was opened with, the default of each verb.
         show: shows a result.
         leave: ends the session.
+        fed: `feed` gave inputs.
         left: the session was left.
         mismatch: a comparison that was asked for found one.
         target: where the model was saved last.
@@ -74,6 +75,7 @@ class Session:
         self.given: dict[str, object] = {}
         self.show: Callable[[object], None] = print_result
         self.leave: Callable[[], None] = self._leave
+        self.fed = False
         self.left = False
         self.mismatch = False
         self.target: Path | None = None

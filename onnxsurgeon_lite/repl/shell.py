@@ -40,6 +40,7 @@ def run_shell(session: Session) -> None:
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _PlacePrompt(shell, session)
     install(shell, session).begin(_PATIENCE)
+    session.leave = shell.ask_exit
     lines.out(f"{session.model!r}\nhelp lists the commands; quit leaves")
     shell.mainloop()
     shell.atexit_operations()
@@ -51,7 +52,7 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     names = {**session.namespace, _DO: _doer(session), _SESSION: session}
     shell.push(names, interactive=False)
     session.namespace = session.dbg.names = shell.user_ns
-    session.show, session.leave = _shower(shell), shell.ask_exit
+    session.show = _shower(shell)
     preparation = Preparation(lambda: (_current(shell).graph, _current(shell).names))
     if isinstance(before, Session):
         before.dbg.runtime.__exit__()

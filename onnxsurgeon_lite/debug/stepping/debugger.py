@@ -134,6 +134,12 @@ class Debugger:
         """How inputs were made, a line each."""
         return self._execution.made
 
+    @property
+    def feeds(self) -> Feeds:
+        """The inputs, given or made."""
+        with self._execution.at_work():
+            return dict(self._execution.fed)
+
     def load(self, model: Model) -> list[str]:
         """Go on with another model, from its start; returns the breakpoints that have no node in it.
 

@@ -38,7 +38,7 @@ class Execution:
         self.frames = [Frame(index, machine)]
         self.ups = 0
         self._set: Feeds = {}
-        self._fed: Feeds = {}  # what the runtime was given, empty before it was
+        self.fed: Feeds = {}  # what the runtime was given, empty before it was
 
     @property
     def seen(self) -> list[Frame]:
@@ -57,7 +57,7 @@ class Execution:
         for frame in self.frames:
             frame.forget()
         self.frames = [Frame(self.index, self.machine)]
-        self._set, self._fed = {}, {}
+        self._set, self.fed = {}, {}
 
     def to_start(self) -> None:
         """Back to the start of the main graph, with what was computed and set there."""
@@ -138,7 +138,7 @@ class Execution:
             frame.place = min(frame.place, frame.index.places[nodes[0]])
 
     def _start(self) -> None:
-        if self._fed or not (self.index.inputs or self._set):
+        if self.fed or not (self.index.inputs or self._set):
             return
         self.index.require_sound()
         missing = [name for name in required_inputs(self.index) if name not in self.feeds]
@@ -148,7 +148,7 @@ class Execution:
             main.put(name, value, self.index.inputs[name].type)
         for name, value in self._set.items():
             main.put(name, value, type_of(value))
-        self._fed = feeds
+        self.fed = feeds
 
     def _make(self, missing: list[str]) -> Feeds:
         if self.recipe is None:
@@ -174,7 +174,7 @@ class Execution:
 
             targets = [name for position in nodes for name in frame.made(position)]
             runtime = self.machine.runtime
-            guilty = crashing_node(self.index, self._fed, runtime, targets, dict(self._set))
+            guilty = crashing_node(self.index, self.fed, runtime, targets, dict(self._set))
             nodes = nodes if guilty is None else [guilty]
         first, last = frame.describe(nodes[0]), frame.describe(nodes[-1])
         if len(nodes) == 1:
@@ -192,7 +192,7 @@ class Execution:
         main.observer.kept.clear()
         main.done.clear()
         self.frames = [main]
-        self._fed = {}
+        self.fed = {}
 
 
 def _home(frame: Frame, names: list[str]) -> tuple[Frame, list[str]]:
