@@ -434,7 +434,7 @@ def test_what_a_format_cannot_hold_is_refused_by_name(folder):
 
 
 @pytest.mark.parametrize("opt", ["none", "basic", "extended", "all"])
-def test_every_level_of_optimisation_agrees_with_the_references(opt, folder):
+def test_every_level_of_optimization_agrees_with_the_references(opt, folder):
     done = invoke("compare", "whole_model.onnx", "refs.npz", "--opt", opt)
 
     assert "match" in done.stdout

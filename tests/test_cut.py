@@ -162,7 +162,7 @@ def test_a_function_that_calls_itself_is_named(tmp_path):
     )
     top = helper.make_node("again", ["x"], ["y"], domain="local")
 
-    with pytest.raises(GraphError, match="call themselves, directly or not: 'local::again'"):
+    with pytest.raises(GraphError, match="call themselves, directly or indirectly: 'local::again'"):
         Extract((), ("y",)).apply(broken(tmp_path, top, functions=[function]))
 
 

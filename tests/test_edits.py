@@ -189,7 +189,7 @@ def test_an_add_becomes_a_sub(whole, runtime):
         (Insert("22", "Cast"), "Cast needs attribute 'to'", "to=VALUE"),
         (Insert("22", "Relu", to=("Add_7",)), "does not read '22'", "Conv_2"),
         (Insert("input.1", "Relu", before=True), "no node can be put before", "--before"),
-        (Insert("22", "Cast", attributes=(("to", 10),)), "is tensor(float)", "Cast"),
+        (Insert("22", "Cast", attributes=(("to", 10),)), "has type tensor(float)", "Cast"),
         (Rewire("24", "28"), "cycle of 2 nodes", ""),
         (Rewire("24", "convs1.0.bias", to=("Conv_4",)), "the types do not fit", "inspect"),
         (Promote(("23",)), "'23' is no constant: it is made by Conv", "initializer"),

@@ -50,7 +50,7 @@ def found(text: str, *constants: onnx.TensorProto) -> list[str]:
         ),
         (
             "g (float[2] x) => (float[2] y) { [n] a = Relu(x) [n] y = Neg(a) }",
-            "duplicate name: 'n' is the name of nodes @0, @1",
+            "duplicate name: nodes @0, @1 have the same name 'n'",
         ),
     ],
 )

@@ -31,8 +31,8 @@ def runtime(request):
 
 
 @pytest.fixture(scope="module")
-def as_written():
-    """Without the optimiser, which crashes on some graphs with bodies three deep, as they are."""
+def unoptimized():
+    """Without the optimizer, which crashes on some graphs with bodies three deep, as they are."""
     with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
         yield runtime
 
@@ -265,7 +265,7 @@ def test_captured_and_shadowed_names_mean_what_they_do_inside(runtime, loaded):
     same(found, expected | {"a": np.maximum(X, 0)})
     with pytest.raises(UsageError, match="'@2/body/a' is captured") as caught:
         fetched(runtime, model, {}, "@2/body/a")
-    assert caught.value.hint == "name it there: 'a'"
+    assert caught.value.hint == "use its name there: 'a'"
 
 
 @pytest.mark.parametrize(
@@ -587,8 +587,8 @@ def programs(draw) -> tuple[onnx.ModelProto, Block]:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
-def test_inner_values_of_random_graphs_are_those_that_numpy_computes(as_written, loaded, program):
-    runtime, (proto, block) = as_written, program
+def test_inner_values_of_random_graphs_are_those_that_numpy_computes(unoptimized, loaded, program):
+    runtime, (proto, block) = unoptimized, program
     model, feeds = loaded(proto), {"x": X}
     index = GraphIndex.of(model)
     values, trace = {"x": X, "w": np.float32([0.5, -1.0])}, {}

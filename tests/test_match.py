@@ -299,13 +299,13 @@ def test_values_of_equal_bytes_are_told_apart_by_structure_or_left(model_of, run
 
 @pytest.mark.parametrize("opt", ["basic", "all"])
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
-def test_the_runtime_s_optimised_graph_is_matched_without_a_wrong_pair(
+def test_the_runtime_s_optimized_graph_is_matched_without_a_wrong_pair(
     exporter, opt, models, runtime, tmp_path
 ):
     a = models[exporter]
-    with Runtime(RuntimeOptions(opt=opt)) as optimiser:
-        optimiser.open(a.model, optimised=tmp_path / "optimised.onnx")
-    b = index_of(tmp_path / "optimised.onnx")
+    with Runtime(RuntimeOptions(opt=opt)) as optimizer:
+        optimizer.open(a.model, optimized=tmp_path / "optimized.onnx")
+    b = index_of(tmp_path / "optimized.onnx")
 
     result = match_models(a, b, made(a), runtime)
 
@@ -321,7 +321,7 @@ BLOCKS = """g (float[1,8,6,6] x, float[16,8,3,3] w, float[16,16,3,3] v) => (floa
 }"""
 
 
-def test_values_in_the_optimiser_s_blocked_layout_are_recognised(model_of, runtime, tmp_path):
+def test_values_in_the_optimizer_s_blocked_layout_are_recognised(model_of, runtime, tmp_path):
     loose = GraphIndex.of(model_of(BLOCKS))
     rng = np.random.default_rng(0)
     proto = onnx.load(loose.model.path)
@@ -331,9 +331,9 @@ def test_values_in_the_optimiser_s_blocked_layout_are_recognised(model_of, runti
         proto.graph.initializer.append(onnx.numpy_helper.from_array(array, given.name))
         proto.graph.input.remove(given)
     a = GraphIndex.of(model_of(proto))
-    with Runtime(RuntimeOptions(opt="all")) as optimiser:
-        optimiser.open(a.model, optimised=tmp_path / "optimised.onnx")
-    b = index_of(tmp_path / "optimised.onnx")
+    with Runtime(RuntimeOptions(opt="all")) as optimizer:
+        optimizer.open(a.model, optimized=tmp_path / "optimized.onnx")
+    b = index_of(tmp_path / "optimized.onnx")
     if not any(node.domain == "com.microsoft.nchwc" for node in b.nodes):
         pytest.skip("this processor's runtime has no blocked layout")
 

@@ -119,7 +119,7 @@ def test_an_unknown_value_is_not_fetched(model_of, runtime):
 
 
 @pytest.mark.parametrize("opt", ["none", "basic", "extended", "all"])
-def test_every_level_of_optimisation_gives_the_outputs(opt):
+def test_every_level_of_optimization_gives_the_outputs(opt):
     index = GraphIndex.of(load(FIXTURES / "whole_model.onnx"))
     feeds, _ = make_feeds(index, Recipe())
     expected = open_references(FIXTURES / "references" / "whole_model.npz")

@@ -391,5 +391,5 @@ def test_an_export_leaves_nothing_behind_when_it_cannot_be_written(said, tmp_pat
     assert f"mkdir -p {folder}" in said(f"export {folder}/session.py", well=False)[1]
 
     (tmp_path / "recipe.toml").mkdir()
-    assert "is no regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
+    assert "is not a regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]

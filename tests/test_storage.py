@@ -264,7 +264,7 @@ def test_more_than_protobuf_reads_is_not_embedded(tmp_path):
     (tmp_path / "w.bin").touch()
     os.truncate(tmp_path / "w.bin", 4 << 30)
 
-    with pytest.raises(WriteError, match="protobuf reads no more"):
+    with pytest.raises(WriteError, match="protobuf reads at most"):
         embed(load(tmp_path / "m.onnx"), tmp_path / "out.onnx")
 
     assert not (tmp_path / "out.onnx").exists()
@@ -346,9 +346,9 @@ def test_weights_come_back_from_the_original_alone(path, tmp_path):
     other.graph.initializer[0].CopyFrom(numpy_helper.from_array(WEIGHT + 1, "w"))
     onnx.save(other, tmp_path / "other.onnx")
 
-    with pytest.raises(UsageError, match="'w' was stripped of"):
+    with pytest.raises(UsageError, match="the original of 'w'"):
         unstrip(load(tmp_path / "s.onnx"), load(tmp_path / "other.onnx"), tmp_path / "f.onnx")
-    with pytest.raises(UsageError, match="holds no stripped weights"):
+    with pytest.raises(UsageError, match="has no stripped weights"):
         unstrip(load(path), load(path), tmp_path / "f.onnx")
 
 

@@ -26,7 +26,7 @@ def runtime():
 
 
 @pytest.fixture(scope="module")
-def shipped():
+def optimized():
     with Runtime(RuntimeOptions(opt="all")) as runtime:
         yield runtime
 
@@ -75,10 +75,10 @@ class Case:
             save_tensors(self.folder / "changed", {**self.values, **changed})
         return open_references(self.folder / ("changed" if changed else "refs"))
 
-    def bisect(self, wrong: ModelProto, shipped=None, references=None, **search):
+    def bisect(self, wrong: ModelProto, optimized=None, references=None, **search):
         model = self.index(wrong, "wrong.onnx").model
         stored = references or self.references()
-        return bisect(model, stored, self.feeds, self.runtime, shipped, Search(**search))
+        return bisect(model, stored, self.feeds, self.runtime, optimized, Search(**search))
 
 
 def verdicts(culprit) -> list[str]:
@@ -275,7 +275,7 @@ def overflowing() -> ModelProto:
     )
 
 
-def test_an_overflow_that_only_looking_makes_is_an_observer_effect(tmp_path, runtime, shipped):
+def test_an_overflow_that_only_looking_makes_is_an_observer_effect(tmp_path, runtime, optimized):
     right = overflowing()
     feeds = {"x": np.float16([1, 2, 300, 400])}
     exact = np.float16(np.sqrt(np.float64(feeds["x"]) ** 2 * 1e-4))
@@ -284,10 +284,10 @@ def test_an_overflow_that_only_looking_makes_is_an_observer_effect(tmp_path, run
         square=np.float64(feeds["x"]) ** 2, small=np.float64(feeds["x"]) ** 2 * 1e-4, y=exact
     )
 
-    written = case.bisect(right, shipped, references)
-    node = case.bisect(right, shipped, references, look="node")
+    unoptimized = case.bisect(right, optimized, references)
+    node = case.bisect(right, optimized, references, look="node")
 
-    assert written.verdict == "agrees"
+    assert unoptimized.verdict == "agrees"
     assert node.culprits[0].value == "square"
     assert verdicts(node.culprits[0])[0] == "non-finite"
     assert [finding.verdict for finding in node.findings] == ["observer effect"]
@@ -353,7 +353,7 @@ def test_the_same_data_in_another_arrangement_is_a_layout_fault(
     if op_type == "Transpose":
         wrong.graph.node[1].CopyFrom(helper.make_node(op_type, ["x"], ["a"], **attributes))
 
-    result = case.bisect(wrong, references=references, look="written")
+    result = case.bisect(wrong, references=references, look="unoptimized")
 
     culprits = [c for c in result.culprits if c.value == "a"]
     if op_type == "Transpose":
@@ -433,7 +433,7 @@ def test_an_image_without_detections_agrees(tmp_path, runtime):
     assert result.outputs["best"].shapes == ((0, 4), (0, 4))
 
 
-def quantised() -> ModelProto:
+def quantized() -> ModelProto:
     """Six convolutions between QuantizeLinear and DequantizeLinear."""
     lines, constants, stream = [], {}, "x"
     for i in range(6):
@@ -457,26 +457,26 @@ def quantised() -> ModelProto:
     return parsed(text, **constants)
 
 
-def test_a_quantised_stack_as_shipped_differs_by_rounding_and_has_no_culprit(
-    tmp_path, runtime, shipped
+def test_a_quantized_stack_optimized_differs_by_rounding_and_has_no_culprit(
+    tmp_path, runtime, optimized
 ):
-    right = quantised()
+    right = quantized()
     case = Case(tmp_path, right, runtime)
 
-    result = case.bisect(right, shipped)
+    result = case.bisect(right, optimized)
 
     assert not result.culprits
     if result.verdict == "mismatch":
-        assert result.look == "shipped"
-        assert [finding.verdict for finding in result.findings] == ["optimiser"]
+        assert result.look == "optimized"
+        assert [finding.verdict for finding in result.findings] == ["optimizer"]
         assert all("rounding" in verdicts(c) for c in result.cleared)
 
 
-def test_a_wrong_output_scale_of_a_quantised_stack_is_named(tmp_path, runtime, shipped):
-    right = quantised()
+def test_a_wrong_output_scale_of_a_quantized_stack_is_named(tmp_path, runtime, optimized):
+    right = quantized()
     case = Case(tmp_path, right, runtime)
 
-    result = case.bisect(altered(right, s3=np.float32(0.08)), shipped)
+    result = case.bisect(altered(right, s3=np.float32(0.08)), optimized)
 
     assert result.culprits[0].value in ("q3", "d3")
     assert {c.value for c in result.culprits} <= {"q3", "d3"}
@@ -509,11 +509,11 @@ def test_a_loop_that_never_ends_is_named_and_the_search_goes_on_around_it(tmp_pa
     ]
 
 
-def test_a_difference_that_optimisation_makes_is_blamed_on_it(tmp_path, runtime, shipped):
+def test_a_difference_that_optimization_makes_is_blamed_on_it(tmp_path, runtime, optimized):
     right = transformerish()
     case = Case(tmp_path, right, runtime)
 
-    result = case.bisect(right, shipped, look="shipped", tolerance=None)
+    result = case.bisect(right, optimized, look="optimized", tolerance=None)
 
     assert result.verdict == "agrees"
 

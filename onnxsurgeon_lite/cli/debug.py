@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -58,8 +58,14 @@ def bisect(
     dim: options.Dims = None,
     fill: options.Fills = None,
     look: Annotated[
-        Literal["auto", "written", "shipped", "node"],
-        typer.Option("--look", help="As written, as the optimiser ships it, or every node alone."),
+        str,
+        typer.Option(
+            "--look",
+            help="Search the optimized graph, the unoptimized one, or run every node alone.",
+            metavar=f"[{'|'.join(options.LOOKS)}]",
+            parser=options.look,
+            autocompletion=lambda: [*options.LOOKS],
+        ),
     ] = "auto",
     quick: Annotated[
         bool, typer.Option("--quick", help="Find one culprit and say no more about it.")
@@ -118,13 +124,13 @@ def bisect(
         loaded = load(model)
         usual = options.runtime_options(opt, provider, threads, timeout, ops_library)
         ours = options.with_settings(usual, b)
-        runtime = stack.enter_context(Runtime(options.as_written(ours), child))
-        shipped = None
+        runtime = stack.enter_context(Runtime(options.unoptimized(ours), child))
+        optimized = None
         if second is not None and ours.opt != "none":
-            shipped = stack.enter_context(Runtime(ours, second))
+            optimized = stack.enter_context(Runtime(ours, second))
         search = bisection.Search(
             options.tolerance(rtol, atol),
-            None if look == "auto" else look,
+            options.LOOKS[look],
             quick,
             options.byte_size(memory),
             journal,
@@ -137,7 +143,7 @@ def bisect(
                 (aligned(stored, index, given, runtime, mapping, tell), given)
                 for stored, given in _samples(index, reference, feeds)
             ]
-            result = bisection.bisect_samples(loaded, samples, runtime, shipped, search, tell)
+            result = bisection.bisect_samples(loaded, samples, runtime, optimized, search, tell)
         else:
             given = _given(index, feeds, options.recipe(seed, dim, fill))
             if find is not None:
@@ -148,7 +154,7 @@ def bisect(
                 stored = stack.enter_context(_other_side(other, given, theirs, limit))
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
-                    *(loaded, stored, given, runtime, shipped, search, tell, changed)
+                    *(loaded, stored, given, runtime, optimized, search, tell, changed)
                 )
     _show(result, loaded, folder, quick, strip, json)
 
@@ -213,11 +219,11 @@ def _other_side(
     from onnxsurgeon_lite.runtime.session import Runtime
 
     with contextlib.ExitStack() as stack:
-        runtime = stack.enter_context(Runtime(options.as_written(how), Child(limit)))
-        shipped = None
+        runtime = stack.enter_context(Runtime(options.unoptimized(how), Child(limit)))
+        optimized = None
         if how.opt != "none":
-            shipped = stack.enter_context(Runtime(how, Child(limit)))
-        yield stack.enter_context(computed_references(index, feeds, runtime, shipped))
+            optimized = stack.enter_context(Runtime(how, Child(limit)))
+        yield stack.enter_context(computed_references(index, feeds, runtime, optimized))
 
 
 def _show(

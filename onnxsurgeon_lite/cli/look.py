@@ -140,7 +140,7 @@ def diff(
     given = _feeds(models[0], feeds, recipe) if run or mapping == "auto" else {}
     how = options.runtime_options(opt, timeout=timeout, ops_libraries=ops_library, lean=True)
     with progress(f"comparing {first} with {second}") as tell:
-        known = _same_nodes(models, mapping, given, options.as_written(how), tell)
+        known = _same_nodes(models, mapping, given, options.unoptimized(how), tell)
         found = differing.diff(*models, allowed, known)
     if run:
         from onnxsurgeon_lite.runtime.session import Runtime

@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.bisection.result import Look
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.feeds import Recipe
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
+LOOKS: "dict[str, Look | None]" = {
+    "auto": None,
+    "optimized": "optimized",
+    "unoptimized": "unoptimized",
+    "node": "node",
+}
 OptLevel = Literal["none", "basic", "extended", "all"]
 
 Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
@@ -55,7 +62,7 @@ Fills = Annotated[
         autocompletion=completion.of_inputs,
     ),
 ]
-Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimisation level of the runtime.")]
+Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimization level of the runtime.")]
 Provider = Annotated[
     str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")
 ]
@@ -160,9 +167,21 @@ def runtime_options(
     return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
 
 
-def as_written(how: "RuntimeOptions") -> "RuntimeOptions":
-    """The same runtime with optimisation off."""
+def unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+    """The same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
+
+
+def look(name: str) -> str:
+    """Return the name of a look; `shipped` and `written` are old names of two.
+
+    Raises:
+        UsageError: no look has this name.
+    """
+    known = {"shipped": "optimized", "written": "unoptimized"}.get(name, name)
+    if known not in LOOKS:
+        raise UsageError(f"--look {name!r} does not exist", f"write {', '.join(LOOKS)}")
+    return known
 
 
 def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
@@ -184,7 +203,7 @@ def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
             case _:
                 raise UsageError(
                     f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMISER",
+                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
                 )
     return how
 

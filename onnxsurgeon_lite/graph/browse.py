@@ -1,4 +1,4 @@
-"""A graph to walk around in: values, their producers and consumers, what lies around and between."""
+"""Navigate a graph: values, their producers and consumers, neighbors, and paths."""
 
 from bisect import bisect_left
 from collections import deque
@@ -13,8 +13,8 @@ from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, u
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import fitting, glob, shown
 
-_SHOWN = 4  # consumers in a line
-_LISTED = 40  # nodes below each other
+_SHOWN = 4  # consumers on a line
+_LISTED = 40  # nodes in a listing
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Value:
 
     @property
     def type(self) -> str:
-        """Its type, as `float [1, 3]`."""
+        """The type, as `float [1, 3]`."""
         return self.graph.type_text(self.name)
 
     @property
@@ -38,12 +38,12 @@ class Value:
 
     @property
     def is_output(self) -> bool:
-        """Whether it is an output of the graph."""
+        """True for an output of the graph."""
         return self.name in self.graph.index.outputs
 
     @property
     def producer(self) -> "Node | None":
-        """The node that makes it."""
+        """The node that produces it."""
         position = self.graph.index.producer.get(self.name)
         return None if position is None else Node(self.graph, position)
 
@@ -54,7 +54,7 @@ class Value:
 
     @property
     def scope(self) -> str:
-        """Where in the source program it comes from."""
+        """The place in the source program."""
         return self.producer.scope if self.producer is not None else ""
 
     def __repr__(self) -> str:
@@ -80,12 +80,12 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As the file has it; '' where it has none."""
+        """The name in the file; '' if it has none."""
         return str(self.graph.index.nodes[self.position].name)
 
     @property
     def op_type(self) -> str:
-        """The operator."""
+        """The operator type."""
         return str(self.graph.index.nodes[self.position].op_type)
 
     @property
@@ -95,23 +95,23 @@ class Node:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Name -> text."""
+        """Attributes by name, as text."""
         return attribute_texts(self.graph.index.nodes[self.position])
 
     @property
     def inputs(self) -> list[Value]:
-        """What it reads, and what its bodies capture."""
+        """The values that it reads, captured values included."""
         return [Value(self.graph, name) for name in self.graph.index.reads[self.position]]
 
     @property
     def outputs(self) -> list[Value]:
-        """What it makes."""
+        """The values that it produces."""
         made = self.graph.index.nodes[self.position].output
         return [Value(self.graph, name) for name in made if name]
 
     @property
     def scope(self) -> str:
-        """Where in the source program it comes from: `convs3.1 (Conv2d), model.py:17`."""
+        """The place in the source program: `convs3.1 (Conv2d), model.py:17`."""
         return str(self.graph.index.origins[self.position])
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Node:
 
 
 class Nodes(Sequence[Node]):
-    """Nodes of the main graph: a line each, of many those at the beginning."""
+    """Nodes of the main graph; they print one a line, up to a limit."""
 
     def __init__(self, graph: "Graph", positions: Sequence[int]) -> None:
         self._graph = graph
@@ -155,11 +155,11 @@ class Graph:
         return len(self.index.nodes)
 
     def __getitem__(self, name: str) -> Value | Node:
-        """A value, or the node of a name or id.
+        """Return a value, or the node with a name or id.
 
         Raises:
-            UnknownNameError: there is neither.
-            AmbiguousNameError: it fits several.
+            UnknownNameError: there is no such value or node.
+            AmbiguousNameError: the name fits several nodes.
         """
         index, exact = self.index, required(name).removeprefix("name:")
         if exact in index:
@@ -188,7 +188,7 @@ class Graph:
     def find(
         self, op: str = "*", scope: str = "", name: str = "*", cls: str = "", src: str = ""
     ) -> Nodes:
-        """The nodes of an operator, in a module, of a name; patterns all of them.
+        """Return the nodes with this operator, module, name, class and source line; all of them are patterns.
 
         Raises:
             UnknownNameError: there is no such module, class or source line.
@@ -209,22 +209,22 @@ class Graph:
         return Nodes(self, fewest)
 
     def around(self, name: str, radius: int = 1) -> Nodes:
-        """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
+        """Return the nodes at most `radius` edges away, in topological order; shared constants do not connect nodes."""
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
         for _ in range(radius - 1):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
             values -= index.initializers.keys()
-            edge = {p for n in values for p in self._neighbours(n)} - near
+            edge = {p for n in values for p in self._neighbors(n)} - near
             near |= edge
         return Nodes(self, sorted(near, key=index.places.__getitem__))
 
     def path(self, start: str, end: str) -> Nodes:
-        """The nodes of a shortest way from one value or node to another, along the edges.
+        """Return the nodes of a shortest path between two values or nodes, along the edges.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no path.
         """
         index = self.index
         goals = set(self._ends(end, backwards=True))
@@ -244,21 +244,21 @@ class Graph:
                     came_from[user] = position
                     pending.append(user)
         raise UsageError(
-            f"there is no way '{start} -> {end}' in graph {index.graph.name!r}",
-            f"a way leads from producers to consumers: try graph.path({end!r}, {start!r})",
+            f"there is no path '{start} -> {end}' in graph {index.graph.name!r}",
+            f"a path leads from producers to consumers: try graph.path({end!r}, {start!r})",
         )
 
     def _ends(self, name: str, backwards: bool) -> list[int]:
-        """The node itself, or a value's producer (backwards) or consumers."""
+        """Return the node itself, or a value's producer (backwards) or consumers."""
         found = self[name]
         if isinstance(found, Node):
             return [found.position]
-        near = self._neighbours(found.name)
+        near = self._neighbors(found.name)
         producer = self.index.producer.get(found.name)
         return [p for p in near if (p == producer) == backwards]
 
-    def _neighbours(self, name: str) -> list[int]:
-        """The nodes that make or read a value."""
+    def _neighbors(self, name: str) -> list[int]:
+        """Return the nodes that produce or read a value."""
         producer = self.index.producer.get(name)
         users = self.index.consumers.get(name, [])
         return users if producer is None else [producer, *users]

@@ -1,4 +1,4 @@
-"""The module tree of a model: what each module of the source program became."""
+"""The module tree of a model: the nodes, parameters and outputs of each source module."""
 
 import math
 from collections import Counter
@@ -10,12 +10,12 @@ from onnxsurgeon_lite.graph.text import type_text
 
 @dataclass
 class Module:
-    """A module of the source program, with all that lies in it.
+    """A module of the source program and its contents.
 
     Attributes:
-        path: dotted; '' is the root. class_name: without its package, '' where the exporter left none.
+        path: dotted; '' is the root. class_name: without its package; '' if the exporter did not record it.
         ops: operator -> count. parameters: elements of the initializers that its nodes use first.
-        outputs: the types of the values that leave it, by name.
+        outputs: the types of the values that leave the module, by name.
     """
 
     path: str
@@ -26,7 +26,7 @@ class Module:
 
 
 def module_tree(index: GraphIndex) -> list[Module]:
-    """Every module that holds a node, the root first, each before those inside it, in the order of the graph."""
+    """Return each module that contains a node, the root first, parents before children, in graph order."""
     modules: dict[str, Module] = {}
     holders = [("", *origin.around()) for origin in index.origins]
     counted: set[str] = set()
@@ -65,5 +65,5 @@ def _add_outputs(
 
 
 def _ends(path: str) -> list[int]:
-    """Where the path of each module around and at a path ends."""
+    """Return where the path of each enclosing module, and of the module itself, ends."""
     return [0, *(i for i, c in enumerate(path) if c == "."), len(path)] if path else [0]

@@ -1,4 +1,4 @@
-"""What a model is: a summary, one node, one value, its text; no weight is read."""
+"""Summarize a model, one node or one value, or print the model as text; no weight is read."""
 
 import math
 from collections import Counter
@@ -21,10 +21,10 @@ _ELIDED_ABOVE = 16  # elements
 
 @dataclass
 class ValueSummary:
-    """A value with its type, and the nodes around it where asked for.
+    """A value with its type, and the nodes around it if requested.
 
     `kind` is `input`, `initializer`, `constant input` (an input with a default) or `produced`; `producer` and
-    `consumers` are described as `Conv 'name' (@3)`.
+    `consumers` are texts like `Conv 'name' (@3)`.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ValueSummary:
 
 @dataclass
 class NodeSummary:
-    """A node: what it is, reads, makes, and where it comes from."""
+    """A node: its type, inputs, outputs and origin."""
 
     id: str
     name: str
@@ -63,8 +63,8 @@ class ModelSummary:
     """A model at a glance.
 
     Attributes:
-        parameters: elements of all initializers. parameter_bytes: what they take. data_files: external ones.
-        ops: operator -> count, bodies and functions included. nodes: of the main graph.
+        parameters: elements of all initializers. parameter_bytes: their size. data_files: the external ones.
+        ops: operator -> count, bodies and functions included. nodes: of the main graph only.
         subgraphs: graphs nested in nodes. dynamic_dims: symbolic dimensions of the inputs.
     """
 
@@ -180,7 +180,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
 
 
 def model_text(model: Model) -> str:
-    """The model in ONNX text syntax, weights elided."""
+    """Return the model in ONNX text syntax, weights omitted."""
     proto = ModelProto()
     proto.CopyFrom(model.proto)
     for tensor in walk.tensors(proto):
@@ -190,12 +190,12 @@ def model_text(model: Model) -> str:
         return names.shown_text(str(printer.to_text(proto)))
     except (InferenceError, RuntimeError) as error:
         raise GraphError(
-            f"the model cannot be printed: {error}", "see what is wrong with it: onnxdbg check"
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
         ) from error
 
 
 def _elide(tensor: TensorProto) -> None:
-    """The text syntax shows an external tensor's entries; they say how much is left out."""
+    """Replace the payload by a note of its size: the text syntax shows the entries of an external tensor."""
     elided = TensorProto(
         name=tensor.name,
         dims=tensor.dims,

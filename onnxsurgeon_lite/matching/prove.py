@@ -78,7 +78,7 @@ def prove(
         shapes: what `changed` was asked to have.
         axis: which dimension of an input holds samples.
         second: an export of the same network at other sizes, with which the changed model must agree too.
-        runtime: with optimisation off, so that both compute the same nodes.
+        runtime: with optimization off, so that both compute the same nodes.
 
     Returns:
         What was shown, a line each.

@@ -79,7 +79,7 @@ def _show_search(result: BisectResult) -> None:
     if result.elsewhere:
         names = ", ".join(map(repr, result.elsewhere[:8]))
         out(f"  mismatching too, and not downstream of it: {names}")
-    looked = {"written": "", "shipped": ", as shipped", "node": ", node by node"}[result.look]
+    looked = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}[result.look]
     sessions = f"{result.sessions} session{'s' * (result.sessions != 1)}"
     out(f"  {result.compared} values compared in {sessions}{looked}")
     if result.samples is not None:

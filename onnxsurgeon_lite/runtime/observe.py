@@ -1,4 +1,4 @@
-"""Values of a model as it is written: optimisation off, running only what a question needs."""
+"""Values of a model as it is written: optimization off, running only what a question needs."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""A model as it is shipped: the graph that the runtime makes of it, with the original's values found again in it.
+"""The optimized graph that the runtime makes of a model, with the original's values found in it.
 
-The runtime writes its optimised graph; run as that is, with optimisation off, it computes what the shipped run
+The runtime writes its optimized graph; run as that is, with optimization off, it computes what the optimized run
 computes, and a value in it can be observed without undoing a fusion. Where convolutions were moved to a blocked layout
 their values changed names, but a node still carries the name of the value it stands for, and a `ReorderOutput` gives
 it back.
@@ -22,21 +22,21 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 
 @contextmanager
-def optimised_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
+def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
     """The graph that the runtime runs for a model; its files go with the context.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
     """
     with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
-        path = Path(folder) / "optimised.onnx"
-        runtime.open(original.model, optimised=path)
+        path = Path(folder) / "optimized.onnx"
+        runtime.open(original.model, optimized=path)
         model = load(path)
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
 
 
-def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
+def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     """Give back each value that lives on in blocked layout alone: out of that layout under its own name, and in again.
 
     Both ways only move data, so what is computed stays the same to the last bit; and the value is a place where the
@@ -44,12 +44,12 @@ def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
     """
     blocked = {
         node.output[0]: name
-        for node in optimised.nodes
+        for node in optimized.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
-        if (name := _stands_for(original, node)) is not None and name not in optimised.producer
+        if (name := _stands_for(original, node)) is not None and name not in optimized.producer
     }
     original.learn_types(blocked.values())
-    graph = optimised.graph
+    graph = optimized.graph
     nodes, again = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:

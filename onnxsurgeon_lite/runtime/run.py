@@ -1,4 +1,4 @@
-"""One run of a whole model as it is shipped, and what came out of it."""
+"""One run of a whole model, optimized, and its results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Statistics:
 def run(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str] = ()
 ) -> dict[str, RunValue]:
-    """Run a model once, in the runtime's optimisation level; `fetch` names values to return instead of the outputs.
+    """Run a model once, in the runtime's optimization level; `fetch` names values to return instead of the outputs.
 
     A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`; as None
     under its own name where it was not.

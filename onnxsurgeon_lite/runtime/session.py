@@ -40,13 +40,13 @@ class RuntimeOptions:
     """How onnxruntime is to run a model.
 
     Attributes:
-        opt: graph optimisation level.
+        opt: graph optimization level.
         provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.
         threads: intra-op threads, 0 for onnxruntime's choice.
         lean: for sessions that run once: weights stay mapped from their files, not rearranged into copies.
         timeout: seconds that a request may take, None for no limit.
         ops_libraries: shared libraries with custom operators.
-        disabled: graph optimisers that do not run.
+        disabled: graph optimizers that do not run.
     """
 
     opt: Opt = "all"
@@ -100,11 +100,11 @@ class Runtime:
         """The runtime's version and the providers it has."""
         return self._child.ask("about")
 
-    def open(self, model: Model, optimised: Path | None = None) -> None:
+    def open(self, model: Model, optimized: Path | None = None) -> None:
         """Open a session on a model; its weights are mapped from their files.
 
         Args:
-            optimised: where to write the graph that the session runs, its weights beside it.
+            optimized: where to write the graph that the session runs, its weights beside it.
 
         Raises:
             RuntimeFailure: the runtime refuses the model; the message names the node where the runtime does.
@@ -127,7 +127,7 @@ class Runtime:
                 lean=options.lean,
                 ops_libraries=list(options.ops_libraries),
                 disabled=list(options.disabled),
-                optimised=str(optimised or ""),
+                optimized=str(optimized or ""),
                 size=len(model_bytes),
             )
         except (RuntimeCrash, RuntimeTimeout):
@@ -140,8 +140,8 @@ class Runtime:
                 f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
             )
 
-    def optimisers(self) -> list[str]:
-        """The graph optimisers that changed the graphs that were written, as the runtime's log names them."""
+    def optimizers(self) -> list[str]:
+        """The graph optimizers that changed the graphs that were written, as the runtime's log names them."""
         return list(dict.fromkeys(_CHANGED.findall(self._child.log())))
 
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:

@@ -91,10 +91,10 @@ class Worker:
         lean: bool,
         ops_libraries: list[str],
         disabled: list[str],
-        optimised: str,
+        optimized: str,
         size: int,
     ) -> tuple[Header, list[memoryview]]:
-        """Open a session on the model whose bytes follow; `optimised` is where the graph it runs is written."""
+        """Open a session on the model whose bytes follow; `optimized` is where the graph it runs is written."""
         model = self.stream.read(size)
         self.session = None
         options = ort.SessionOptions()
@@ -110,8 +110,8 @@ class Worker:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
-        if optimised:
-            options.optimized_model_filepath = optimised
+        if optimized:
+            options.optimized_model_filepath = optimized
             options.add_session_config_entry(
                 "session.optimized_model_external_initializers_file_name", "weights"
             )

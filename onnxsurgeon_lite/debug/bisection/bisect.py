@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culp
 from onnxsurgeon_lite.debug.bisection.effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_written
+from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
 from onnxsurgeon_lite.debug.bisection.space import Space
@@ -26,7 +26,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.optimized import optimised_graph
+from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
@@ -36,7 +36,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 BUDGET = 64 << 20
 _MOST = 16  # culprits after which the search for more ends
 _CLEARED = 256  # the same for origins that are no fault
-_BLAMED = 3  # culprits for which the optimiser is looked for
+_BLAMED = 3  # culprits for which the optimizer is looked for
 ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _RANKED = 8  # origins whose effect on the outputs is measured
@@ -48,8 +48,8 @@ class Search:
 
     Attributes:
         tolerance: for every value; None takes each dtype's default.
-        look: `written` (optimisation off), `shipped` (the runtime's optimised graph), `node` (every node alone);
-            None looks as written while the mismatch shows there, and as shipped when it shows there only.
+        look: `unoptimized` (optimization off), `optimized` (the runtime's optimized graph), `node` (every node
+            alone); None tries them in this order until one shows a culprit.
         quick: the search for one culprit alone, without the second run and the triage.
         memory: bytes of values that one probe may have computed at once.
         journal: a file that keeps the answers. resume: go on with the one that is there.
@@ -68,7 +68,7 @@ def bisect(
     references: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    shipped: Runtime | None = None,
+    optimized: Runtime | None = None,
     search: Search | None = None,
     progress: Progress = lambda _: None,
     changed: Container[str] = (),
@@ -76,8 +76,8 @@ def bisect(
     """Find the nodes where a model leaves its references, and why; on one sample.
 
     Args:
-        runtime: with optimisation off.
-        shipped: with the optimisation that the model is used with; without it, that is not looked at.
+        runtime: with optimization off.
+        optimized: with the optimization that the model is used with; None leaves that look out.
         progress: told in words how far the search is.
         changed: initializers that differ from those of the model that the references come from, where there is one.
 
@@ -89,7 +89,7 @@ def bisect(
     search = search or Search()
     judge = AgainstReferences(references, search.tolerance)
     job = _Bisection(
-        *(GraphIndex.of(model), judge, feeds, runtime, shipped, search, progress, changed)
+        *(GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed)
     )
     try:
         return job.run()
@@ -107,7 +107,7 @@ class _Bisection:
     judge: AgainstReferences
     feeds: Feeds
     runtime: Runtime
-    shipped: Runtime | None
+    optimized: Runtime | None
     search: Search
     progress: Progress
     changed: Container[str]
@@ -125,7 +125,7 @@ class _Bisection:
         for name in replay:
             self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
         if replay:
-            self.shipped = None  # a run of the whole model draws other numbers
+            self.optimized = None  # a run of the whole model draws other numbers
         crashed: list[Culprit] = []
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
@@ -133,7 +133,7 @@ class _Bisection:
             self.judge.outputs = dict.fromkeys(self.targets)
             self.result.culprits, self.result.cleared = [], []
             try:
-                walk = self.walk = self._walk_over(self.space, self.observer, "written", replay)
+                walk = self.walk = self._walk_over(self.space, self.observer, "unoptimized", replay)
                 self._find_one(walk) if self.search.quick else self._find_all(walk)
                 break
             except (RuntimeCrash, RuntimeTimeout) as error:
@@ -244,11 +244,11 @@ class _Bisection:
         self.result.verdict = "agrees"
         for look in self._looks(bool(wrong), unobserved):
             self.result.verdict, self.result.look = "mismatch", look
-            if look == "shipped":
+            if look == "optimized":
                 if not wrong:
-                    because = "with optimisation off the outputs agree"
-                    self.result.add_finding("optimiser", because)
-                self._look_as_shipped(unobserved)
+                    because = "with optimization off the outputs agree"
+                    self.result.add_finding("optimizer", because)
+                self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
                 self._find_origins(walk, self._examiner(walk), unobserved)
@@ -257,50 +257,52 @@ class _Bisection:
             because = "the outputs mismatch, but no value does while all are looked at"
             self.result.add_finding("observer effect", because)
         if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
-            unobserved.check_threads(self._wrong_as_shipped(bool(wrong), unobserved))
+            unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
     def _unobserved(self, walk: Walk) -> Unobserved:
         self.observer.by_node = False
-        written = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+        unoptimized = self.observer.fetch([n for n in self.targets if n not in walk.healed])
         return Unobserved(
             *(self.index, self.feeds, self.judge, self.targets),
-            *(self.shipped, self.result, written),
+            *(self.optimized, self.result, unoptimized),
         )
 
     def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
-        """The outputs that mismatch as written, or node by node where that is asked for."""
-        looked_at = unobserved.written
+        """Return the outputs that mismatch unoptimized, or node by node for that look."""
+        looked_at = unobserved.unoptimized_outputs
         if self.search.look == "node":
             self.observer.by_node = True
             looked_at = self.observer.fetch(list(looked_at))
         return self._mismatching(looked_at)
 
-    def _wrong_as_shipped(self, wrong_written: bool, unobserved: Unobserved) -> list[str]:
-        """The outputs that mismatch with optimisation on."""
-        shipped = unobserved.as_shipped
-        if shipped is None:
+    def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:
+        """The outputs that mismatch with optimization on."""
+        outputs = unobserved.optimized_outputs
+        if outputs is None:
             return []
-        if not wrong_written:
-            self.judge.outputs = dict.fromkeys(self.targets)  # what is shipped is reported then
-        wrong = self._mismatching(shipped)
-        if wrong_written and not wrong:
-            self.result.notes.append("with the runtime's optimisation on, the outputs agree")
-        if not (wrong_written and wrong):
+        if not unoptimized_wrong:
+            self.judge.outputs = dict.fromkeys(
+                self.targets
+            )  # the report shows the optimized outputs then
+        wrong = self._mismatching(outputs)
+        if unoptimized_wrong and not wrong:
+            self.result.notes.append("with the runtime's optimization on, the outputs agree")
+        if not (unoptimized_wrong and wrong):
             unobserved.repeat()
         return wrong
 
-    def _looks(self, wrong_written: bool, unobserved: Unobserved) -> Iterator[Look]:
+    def _looks(self, unoptimized_wrong: bool, unobserved: Unobserved) -> Iterator[Look]:
         """The ways to look, in turn, until one shows an origin."""
         match self.search.look:
-            case None | "shipped" as look:
-                if wrong_written and look is None:
-                    yield "written"
-                wrong_shipped = bool(self._wrong_as_shipped(wrong_written, unobserved))
-                if wrong_shipped:
-                    yield "shipped"
-                if look is None and (wrong_written or wrong_shipped):
+            case None | "optimized" as look:
+                if unoptimized_wrong and look is None:
+                    yield "unoptimized"
+                optimized_wrong = bool(self._wrong_optimized(unoptimized_wrong, unobserved))
+                if optimized_wrong:
+                    yield "optimized"
+                if look is None and (unoptimized_wrong or optimized_wrong):
                     yield "node"
-            case look if wrong_written:
+            case look if unoptimized_wrong:
                 yield look
 
     def _mismatching(self, outputs: Mapping[str, RunValue]) -> list[str]:
@@ -368,42 +370,42 @@ class _Bisection:
             culprit.healed = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
         self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
 
-    def _look_as_shipped(self, unobserved: Unobserved) -> None:
-        """Search the optimised graph; what it names is tried as written, and the optimiser looked for."""
-        assert self.shipped is not None
-        with optimised_graph(self.index, self.shipped) as optimised:
-            space, observer = Space(optimised), Observer(optimised, self.runtime)
+    def _search_optimized(self, unobserved: Unobserved) -> None:
+        """Search the optimized graph; try each culprit unoptimized, and find the optimizer that makes it wrong."""
+        assert self.optimized is not None
+        with optimized_graph(self.index, self.optimized) as graph:
+            space, observer = Space(graph), Observer(graph, self.runtime)
             observer.feed(self.feeds)
             everything = self.judge
             self.judge = everything.only(self.index.producer.keys())
-            walk = self.walk = self._walk_over(space, observer, "shipped")
+            walk = self.walk = self._walk_over(space, observer, "optimized")
             self._find_origins(walk, self._examiner(walk), unobserved)
             self.judge = everything
         original = Observer(self.index, self.runtime)
         found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
         self.result.cleared = []
         for culprit in found:
-            culprit.lacking = []  # the optimised graph lacks most values
+            culprit.lacking = []  # the optimized graph lacks most values
             inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
             actual = self.result.tensors[culprit.value][1]
-            told = compare_with_written(culprit, original, self.judge, inputs, actual)
+            told = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
             if told == "another value":
-                note = f"in the optimised graph {culprit.value!r} is another value: not compared"
+                note = f"in the optimized graph {culprit.value!r} is another value: not compared"
                 self.result.notes.append(note)
                 continue
             if told == "mismatches":
                 culprit = self._narrowed(culprit, inputs)
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
-                self._blame(culprit, original, self.shipped, inputs)
+                self._blame(culprit, original, self.optimized, inputs)
             self._add(culprit)
 
     def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
-        """The original node to blame in a region of the optimised graph, fed with the region's own inputs."""
+        """The original node to blame in a region of the optimized graph, fed with the region's own inputs."""
         observer = Observer(self.index, self.runtime)
         for name, value in inputs.items():
             if value is not None:
                 observer.put(name, value, type_of(value))
-        walk = self._walk_over(self.space, observer, "written")
+        walk = self._walk_over(self.space, observer, "unoptimized")
         number = self.space.number
         found = walk.one(number[culprit.value], [number[n] for n in inputs if n in number])
         examiner = self._examiner(walk)
@@ -416,13 +418,17 @@ class _Bisection:
         return node
 
     def _blame(
-        self, culprit: Culprit, original: Observer, shipped: Runtime, inputs: Mapping[str, RunValue]
+        self,
+        culprit: Culprit,
+        original: Observer,
+        optimized: Runtime,
+        inputs: Mapping[str, RunValue],
     ) -> None:
-        """Name the optimisers without which the culprit's value agrees."""
-        found = blame(original, shipped, self.judge, culprit, inputs, self.feeds)
+        """Name the optimizers without which the culprit's value agrees."""
+        found = blame(original, optimized, self.judge, culprit, inputs, self.feeds)
         without = f"; without {', '.join(found)} it agrees" if found else ""
         culprit.findings = [
-            replace(f, because=f.because + without) if f.verdict == "optimiser" else f
+            replace(f, because=f.because + without) if f.verdict == "optimizer" else f
             for f in culprit.findings
         ]
 

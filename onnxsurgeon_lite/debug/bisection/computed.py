@@ -14,7 +14,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.optimized import optimised_graph
+from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.exposing import lift, liftable
 from onnxsurgeon_lite.tensors import dtypes
@@ -24,25 +24,25 @@ from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 
 @contextmanager
 def computed_references(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, shipped: Runtime | None = None
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, optimized: Runtime | None = None
 ) -> Iterator[ReferenceSet]:
     """What a model computes from feeds, as a reference set.
 
     Args:
         feeds: cast to the dtypes that this model declares.
-        runtime: with optimisation off.
-        shipped: with it on: then the values are those of the optimised graph.
+        runtime: with optimization off.
+        optimized: with optimization on; the values are then those of the optimized graph.
 
     Raises:
         FeedsError: the feeds do not fit the model.
     """
     given = {name: _declared(index, name, value) for name, value in feeds.items()}
     check_feeds(index, given)
-    if shipped is None:
+    if optimized is None:
         yield _Computed.of(index, given, runtime)
         return
-    with optimised_graph(index, shipped) as optimised:
-        found = _Computed.of(optimised, given, runtime)
+    with optimized_graph(index, optimized) as graph:
+        found = _Computed.of(graph, given, runtime)
         known = {name: entry for name, entry in found.entries.items() if name in index}
         yield replace(found, entries=known)
 

@@ -40,8 +40,10 @@ def find(
     observer = Observer(index, runtime, by_node=search.look == "node")
     observer.feed(feeds)
     space = Space(index)
-    walk = Walk(space, observer, judge, search.look or "written", search.memory, progress=progress)
-    result = BisectResult("agrees", look=search.look or "written")
+    walk = Walk(
+        space, observer, judge, search.look or "unoptimized", search.memory, progress=progress
+    )
+    result = BisectResult("agrees", look=search.look or "unoptimized")
     for origins in walk.every(lambda found: found):
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))

@@ -111,7 +111,7 @@ def write_reproducer(
     shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
     script = ["python", str(folder / "repro.py")]
     plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
-    if result.look != "shipped":
+    if result.look != "optimized":
         plain += ["--opt", "none"]
     made = Reproducer(folder, script if shows else plain, shows)
     write_text(folder / "report.md", _report(result, culprit, made, place))
@@ -122,14 +122,14 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     """Replace the weights in a reproducer by noise of the same statistics, if the failure survives that.
 
     What is expected of other weights must come from elsewhere than the references: from float64 for a kernel that is
-    wrong, from the nodes as written for an optimiser. A crash needs no expectation.
+    wrong, from the unoptimized nodes for an optimizer. A crash needs no expectation.
 
     Returns:
         What was done, in a sentence; nothing is changed where the failure does not survive.
     """
     culprit = result.innermost()[0].culprits[0]
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
-    if leading not in ("kernel", "optimiser", "crash"):
+    if leading not in ("kernel", "optimizer", "crash"):
         return "the weights stay: other ones have no reference to differ from"
     path, data = made.folder / "model.onnx", made.folder / "test_data_set_0"
     with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
@@ -161,7 +161,7 @@ def _expected(
         return {}
     with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
         observer = Observer(index, runtime)
-        if leading == "optimiser":
+        if leading == "optimizer":
             observer.feed(dict(inputs))
             found = observer.fetch(list(index.outputs))
             return {name: value for name, value in found.items() if value is not None}
@@ -177,7 +177,7 @@ def _expected(
 
 
 def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored]) -> str:
-    level = "ORT_ENABLE_ALL" if result.look == "shipped" else "ORT_DISABLE_ALL"
+    level = "ORT_ENABLE_ALL" if result.look == "optimized" else "ORT_DISABLE_ALL"
     compared = next((v.comparison for v in culprit.values if v.name == culprit.value), None)
     allowed = compared.tolerance if compared is not None else Tolerance(0.0, 0.0)
     reference = outputs.get(culprit.value)

@@ -15,11 +15,11 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Outcome = Literal["agrees", "mismatch"]
-Look = Literal["written", "shipped", "node"]
+Look = Literal["unoptimized", "optimized", "node"]
 
 Verdict = Literal[
     "random",
-    "optimiser",
+    "optimizer",
     "observer effect",
     "non-finite",
     "shape or layout",
@@ -80,7 +80,7 @@ class Culprit:
         findings: why, the leading verdict first.
         evaluated: how the region was evaluated in float64, '' where it was not.
         healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
-        covers: original node ids, where the region is one of the runtime's optimised graph.
+        covers: original node ids, where the region is one of the runtime's optimized graph.
         lacking: references between its inputs and `value` that the model has no value for: a node may be missing.
         inside: of a node with bodies, the culprits in the body that runs wrong first: in a loop, at its first wrong
             iteration. Their names are as seen from outside: `@12/body/@3`, `@12/body/q[5]`.
@@ -107,8 +107,8 @@ class Culprit:
 
     @property
     def harmless(self) -> bool:
-        """Whether what was found clears the node: an optimiser that rounds otherwise is no fault either."""
-        leading = [f.verdict for f in self.findings if f.verdict != "optimiser"][:1]
+        """Whether what was found clears the node: an optimizer that rounds otherwise is no fault either."""
+        leading = [f.verdict for f in self.findings if f.verdict != "optimizer"][:1]
         return bool(leading) and leading[0] in HARMLESS
 
     @property
@@ -156,7 +156,7 @@ class BisectResult:
     """
 
     verdict: Outcome
-    look: Look = "written"
+    look: Look = "unoptimized"
     findings: list[Finding] = field(default_factory=list)
     outputs: dict[str, Comparison] = field(default_factory=dict)
     culprits: list[Culprit] = field(default_factory=list)

@@ -22,7 +22,7 @@ def bisect_samples(
     model: Model,
     samples: Sequence[tuple[ReferenceSet, Feeds]],
     runtime: Runtime,
-    shipped: Runtime | None = None,
+    optimized: Runtime | None = None,
     search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
@@ -31,16 +31,16 @@ def bisect_samples(
     See `bisect`, which is all there is to it for one sample, for the arguments and errors.
     """
     if len(samples) == 1:
-        return bisect(model, *samples[0], runtime, shipped, search, progress)
+        return bisect(model, *samples[0], runtime, optimized, search, progress)
     search = search or Search()
     errors = []
     for number, (references, feeds) in enumerate(samples):
         progress(f"running sample {number + 1} of {len(samples)}")
-        ways = [way for way in (runtime, shipped) if way is not None]
+        ways = [way for way in (runtime, optimized) if way is not None]
         errors.append(max(_error(model, references, feeds, way, search) for way in ways))
     failing = [i for i, error in enumerate(errors) if error > 0]
     worst = max(failing, key=errors.__getitem__, default=0)
-    result = bisect(model, *samples[worst], runtime, shipped, search, progress)
+    result = bisect(model, *samples[worst], runtime, optimized, search, progress)
     told = Samples(len(samples), failing, worst)
     quick = replace(search, quick=True, journal=None)
     for number in failing[:_SEARCHED]:

@@ -1,4 +1,4 @@
-"""The outputs with nothing else looked at, as written and as shipped, and what moves them besides the inputs."""
+"""Runs that return only the outputs, unoptimized and optimized, and what changes them besides the inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,39 +26,41 @@ class Unobserved:
     """Runs of one model on one set of feeds, of which only the outputs are taken.
 
     Attributes:
-        shipped: the runtime with optimisation on, where that is looked at.
+        optimized: the runtime with optimization on, where that is looked at.
         result: where findings and notes go.
-        written: the outputs with optimisation off.
+        unoptimized_outputs: the outputs with optimization off.
     """
 
     index: GraphIndex
     feeds: Feeds
     judge: AgainstReferences
     targets: Sequence[str]
-    shipped: Runtime | None
+    optimized: Runtime | None
     result: BisectResult
-    written: Mapping[str, RunValue]
+    unoptimized_outputs: Mapping[str, RunValue]
 
     @cached_property
-    def as_shipped(self) -> Mapping[str, RunValue] | None:
-        """The outputs with optimisation on; nothing where the runtime dies of it, which is a finding."""
-        if self.shipped is None:
+    def optimized_outputs(self) -> Mapping[str, RunValue] | None:
+        """The outputs with optimization on; nothing where the runtime dies of it, which is a finding."""
+        if self.optimized is None:
             return None
         try:
-            return run(self.index, self.feeds, self.shipped, self.targets)
+            return run(self.index, self.feeds, self.optimized, self.targets)
         except (RuntimeCrash, RuntimeTimeout) as error:
-            self.result.add_finding("crash", f"with optimisation on, {error.message}")
-            self.shipped.restart()
+            self.result.add_finding("crash", f"with optimization on, {error.message}")
+            self.optimized.restart()
         except RuntimeFailure as error:
-            self.result.notes.append(f"not looked at as shipped: {error.message}")
+            self.result.notes.append(f"the optimized graph was not looked at: {error.message}")
         return None
 
     def repeat(self) -> None:
-        """Run as shipped again, in the same session; a difference is a finding."""
-        if self.shipped is None or self.as_shipped is None:
+        """Run once more in the same session, optimized; a difference is a finding."""
+        if self.optimized is None or self.optimized_outputs is None:
             return
-        again = self.shipped.run(list(self.feeds), self.targets).values
-        differing = [name for name in self.targets if not same(self.as_shipped[name], again[name])]
+        again = self.optimized.run(list(self.feeds), self.targets).values
+        differing = [
+            name for name in self.targets if not same(self.optimized_outputs[name], again[name])
+        ]
         if differing:
             shown = ", ".join(map(repr, differing[:3]))
             self.result.add_finding("random", f"two runs on the same inputs differ at {shown}")
@@ -67,21 +69,21 @@ class Unobserved:
         """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
         slight = [name for name in wrong if _is_slight(self.judge.outputs.get(name))]
         if (
-            self.shipped is None
-            or self.as_shipped is None
+            self.optimized is None
+            or self.optimized_outputs is None
             or not slight
             or len(slight) < len(wrong)
         ):
             return
-        options = self.shipped.options
-        self.shipped.options = replace(options, threads=1 if options.threads != 1 else 2)
+        options = self.optimized.options
+        self.optimized.options = replace(options, threads=1 if options.threads != 1 else 2)
         try:
-            other = run(self.index, self.feeds, self.shipped, slight)
+            other = run(self.index, self.feeds, self.optimized, slight)
         finally:
-            self.shipped.options = options
+            self.optimized.options = options
         for name in slight:
-            noise = _distance(self.as_shipped[name], other[name])
-            error = _distance(self.as_shipped[name], self.judge.references.read(name))
+            noise = _distance(self.optimized_outputs[name], other[name])
+            error = _distance(self.optimized_outputs[name], self.judge.references.read(name))
             if not error <= _NOISE * noise:
                 return
         because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
@@ -89,15 +91,17 @@ class Unobserved:
 
     def check_effect(self, observer: Observer) -> None:
         """Compare the outputs with those that follow from the observed values."""
-        names = [name for name in self.targets if name in self.written]
+        names = [name for name in self.targets if name in self.unoptimized_outputs]
         observed = observer.fetch(names)
-        differing = [name for name in names if not same(observed[name], self.written[name])]
+        differing = [
+            name for name in names if not same(observed[name], self.unoptimized_outputs[name])
+        ]
         if not differing:
             return
         shown = ", ".join(map(repr, differing[:3]))
         verdicts = [
             [name for name in names if not self.judge.good(name, values[name])]
-            for values in (observed, self.written)
+            for values in (observed, self.unoptimized_outputs)
         ]
         if verdicts[0] == verdicts[1]:
             self.result.notes.append(f"looking at inner values changes the last bits of {shown}")

@@ -1,4 +1,4 @@
-"""Feature maps that the runtime's optimiser keeps in blocks of channels, in the usual layout.
+"""Feature maps that the runtime's optimizer keeps in blocks of channels, in the usual layout.
 
 Between its `ReorderInput` and `ReorderOutput` nodes a tensor of shape [N, C, H, W] lies in memory as
 [N, C / block, H, W, block]. The size of a block is the processor's.

@@ -26,7 +26,7 @@ class Pair:
         confidence: between 0 and 1.
         agrees: whether the contents agree on these feeds, None where they say nothing.
         axes: the order of a's axes in which it is b, where it must be transposed; b's shape is taken in any case.
-        blocked: whether one of them is kept in blocks of channels, as the runtime's optimiser does.
+        blocked: whether one of them is kept in blocks of channels, as the runtime's optimizer does.
     """
 
     a: str

@@ -1,4 +1,4 @@
-"""Where a model's tensors are, and putting them elsewhere: file to file, never through memory as a whole."""
+"""List a model's tensors on disk, and move them from file to file without loading them all into memory."""
 
 from onnxsurgeon_lite.model.storage.listing import StoredTensor, fingerprint, list_data
 from onnxsurgeon_lite.model.storage.moving import Collected, collect, embed, move

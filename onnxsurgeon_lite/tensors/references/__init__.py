@@ -1,4 +1,4 @@
-"""Stored reference tensors, from and to disk, one tensor at a time."""
+"""Read and write stored reference tensors, one tensor at a time."""
 
 from onnxsurgeon_lite.tensors.references.reading import count_samples, open_references
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
