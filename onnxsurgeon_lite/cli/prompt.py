@@ -56,13 +56,12 @@ class PromptVerbs:
             raise UsageError(str(error), f"help {' '.join(verb)} shows its options") from error
         return False
 
-    def complete(self, given: Sequence[str], typed: str) -> list[str] | None:
-        """Return what a word can go on to, None for files."""
+    def complete(self, given: Sequence[str], typed: str) -> list[str]:
+        """Return what a word can go on to, files apart."""
         from typer._completion_classes import BashComplete
 
         completer = BashComplete(self._group(), {"obj": self._session.names}, "", "")
-        found = completer.get_completions(list(given), typed)
-        return None if any(each.type != "plain" for each in found) else [f.value for f in found]
+        return [found.value for found in completer.get_completions(list(given), typed)]
 
     def _group(self) -> "typer.core.TyperGroup":
         """The commands with the defaults that the session has now."""

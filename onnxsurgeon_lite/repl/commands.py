@@ -5,7 +5,6 @@ import builtins
 import re
 import shlex
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pprint import pformat
@@ -15,28 +14,12 @@ from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl import helping
+from onnxsurgeon_lite.repl.session import Command, Session
 from onnxsurgeon_lite.report import plain
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
 _TIMES = re.compile(r"0*[1-9]\d*|")
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command of the prompt.
-
-    Attributes:
-        usage: what follows the word.
-        help: a line.
-        run: does it; a result is shown.
-        completes: what completes its line: `value`, `node`, `file`, `verb` or nothing.
-    """
-
-    usage: str
-    help: str
-    run: Callable[[Session, str], object]
-    completes: str = ""
 
 
 def words(session: Session) -> Collection[str]:
@@ -254,8 +237,6 @@ def _export(session: Session, rest: str) -> None:
 
 
 def _help(session: Session, rest: str) -> None:
-    from onnxsurgeon_lite.repl import helping
-
     first = rest.partition(" ")[0]
     if not rest:
         helping.show_all(GROUPS, ALIASES, session.verbs.names)
@@ -303,7 +284,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
         "step": Command(
             "[TIMES]",
-            "the same, into bodies and functions of the model",
+            "the same, into bodies and functions",
             _repeated(lambda s: s.dbg.step()),
         ),
         "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
@@ -337,7 +318,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "undo": Command("", "take the last edit back", _undo),
         "redo": Command("", "do it again", _redo),
         "history": Command("", "the edits", _history),
-        "diff": Command("[FILE]", "what the edits changed; or what a file has else", _diff, "verb"),
+        "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
         "save": Command("FILE.onnx", "write the model", _save, "file"),
         "export": Command(
             "FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"

@@ -62,7 +62,7 @@ def _verb(session: Session, line: str) -> tuple[str, list[str]]:
         found = session.verbs.complete(shlex.split(before), typed)
     except ValueError:  # a quote that is open
         return typed, []
-    return typed, _files(typed) if found is None else found
+    return typed, found or _files(typed)
 
 
 def _files(typed: str) -> list[str]:

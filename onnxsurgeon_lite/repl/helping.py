@@ -1,15 +1,12 @@
 """What `help` shows: the commands in groups, one command, the Python objects."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from textwrap import shorten
-from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.repl.session import Command
 from onnxsurgeon_lite.report import plain
-
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.repl.commands import Command
 
 OBJECTS = {
     "graph": 'graph["22"], graph.find(op="Conv"), graph.path("22", "28")',
@@ -20,7 +17,7 @@ _WIDTH, _LINE = 30, 79
 
 
 def show_all(
-    groups: "Mapping[str, Mapping[str, Command]]",
+    groups: Mapping[str, Mapping[str, Command]],
     aliases: Mapping[str, str],
     verbs: Mapping[str, str],
 ) -> None:
@@ -36,13 +33,13 @@ def show_all(
     plain.out("help WORD says more: help bisect, help edit rename, help graph, help graph.find")
 
 
-def _show_lines(title: str, lines: Mapping[str, str]) -> None:
+def _show_lines(title: str, lines: Mapping[str, str], width: int = 9) -> None:
     plain.out(title)
     for word, text in lines.items():
-        plain.out(shorten(text, _LINE, initial_indent=f"  {word:<9}", placeholder=" ..."))
+        plain.out(shorten(text, _LINE, initial_indent=f"  {word:<{width}}", placeholder=" ..."))
 
 
-def show_command(word: str, command: "Command", aliases: Mapping[str, str]) -> None:
+def show_command(word: str, command: Command, aliases: Mapping[str, str]) -> None:
     """Show a command's line: its short forms, usage, meaning."""
     named = ", ".join([word, *(short for short, long in aliases.items() if long == word)])
     plain.out(f"  {named + ' ' + command.usage:<{_WIDTH}} {command.help}")
@@ -56,18 +53,21 @@ def show_object(namespace: Mapping[str, object], name: str) -> None:
     """
     first, _, member = name.partition(".")
     thing = namespace[first]
-    members = [each for each in dir(thing) if not each.startswith("_")]
-    if member and member not in members:
-        raise UnknownNameError(member, first, members, kind="method")
+    members = {each: _member(thing, each) for each in dir(thing) if not each.startswith("_")}
+    methods = {n: m for n, m in members.items() if callable(m) or isinstance(m, property)}
+    if member and member not in methods:
+        raise UnknownNameError(member, first, methods, kind="method")
     if member:
-        method = _member(thing, member)
-        usage = inspect.signature(getattr(thing, member)) if callable(method) else ""
-        plain.out(f"{name}{usage}\n{inspect.getdoc(method)}")
+        usage = _usage(getattr(thing, member)) if callable(methods[member]) else ""
+        plain.out(f"{name}{usage}\n{inspect.getdoc(methods[member])}")
         return
-    plain.out(str(inspect.getdoc(type(thing))))
-    for each in members:
-        line = (inspect.getdoc(_member(thing, each)) or "").partition("\n")[0]
-        plain.out(f"  {first + '.' + each:<{_WIDTH}} {line}")
+    plain.out(f"{inspect.getdoc(type(thing).__mro__[-2])}\n")
+    firsts = {n: (inspect.getdoc(m) or "").partition("\n")[0] for n, m in methods.items()}
+    _show_lines(f"help {first}.NAME says more:", firsts, 15)
+
+
+def _usage(method: Callable[..., object]) -> inspect.Signature:
+    return inspect.signature(method).replace(return_annotation=inspect.Signature.empty)
 
 
 def _member(thing: object, name: str) -> object:

@@ -1,6 +1,7 @@
 """One session: a model, its debugger, what was edited, and the names that Python sees."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +20,23 @@ from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.debugging import text_of
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command of the prompt.
+
+    Attributes:
+        usage: what follows the word.
+        help: a line.
+        run: does it; a result is shown.
+        completes: what completes its line: `value`, `node`, `file`, `verb` or nothing.
+    """
+
+    usage: str
+    help: str
+    run: Callable[["Session", str], object]
+    completes: str = ""
+
+
 class Verbs(Protocol):
     """The commands of `onnxdbg`, on a session's model.
 
@@ -31,8 +49,8 @@ class Verbs(Protocol):
     def run(self, given: Sequence[str]) -> bool:
         """Run a command line; return whether it found a mismatch."""
 
-    def complete(self, given: Sequence[str], typed: str) -> list[str] | None:
-        """The words that a word can go on to, None for files."""
+    def complete(self, given: Sequence[str], typed: str) -> list[str]:
+        """The words that a word can go on to, files apart."""
 
 
 class NoVerbs:
@@ -44,7 +62,7 @@ class NoVerbs:
         """Refuse."""
         raise UsageError(f"the session has no command {' '.join(given)!r}", "use Python")
 
-    def complete(self, given: Sequence[str], typed: str) -> list[str] | None:
+    def complete(self, given: Sequence[str], typed: str) -> list[str]:
         """Nothing."""
         return []
 
