@@ -221,8 +221,7 @@ def test_watched_values_are_shown_when_they_are_there(fork):
 
     assert not before
     assert [reading.name for reading in fork.next().watched] == ["c"]
-    fork.unwatch("c")
-    assert fork.watched == []
+    assert fork.watch("c") == []
 
 
 def test_where_says_node_and_scope():

@@ -292,7 +292,7 @@ def test_python_works_on_the_same_objects(said):
         ("next 0", "'0' is not a number of times"),
         ("run 3", "run takes nothing after it, and was given '3'\n  write run"),
         ("undo 2", "undo takes nothing after it"),
-        ("break if out", "break of what"),
+        ("break if out", "break 'if out' has no node"),
         ("brek 25", "no command 'brek' (it has"),
         ("help brek", "closest names: 'break'"),
         ("contineu", "name 'contineu' is not defined\nclosest commands: 'continue'"),

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.cli import commands, edit
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.repl.session import Verbs
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model.loading import HeldPath
@@ -25,7 +26,7 @@ _COMPARED = (*_SHARED, "reference", "mapping", "rtol", "atol")  # of a command t
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
 
 
-class PromptVerbs:
+class PromptVerbs(Verbs):
     """The commands of `onnxdbg`; each takes the session's model and, by default, its options and inputs."""
 
     def __init__(self, session: "Session") -> None:
@@ -40,11 +41,6 @@ class PromptVerbs:
         self.names: Mapping[str, str] = {**lines, **others}
 
     def run(self, given: Sequence[str]) -> bool:
-        """Run a command line; return whether it found a mismatch.
-
-        Raises:
-            SurgeonError: it cannot be done.
-        """
         try:
             with self._group().make_context("", list(given) or ["--help"]) as context:
                 context.command.invoke(context)
@@ -57,7 +53,6 @@ class PromptVerbs:
         return False
 
     def complete(self, given: Sequence[str], typed: str) -> list[str]:
-        """Return what a word can go on to, files apart."""
         from typer._completion_classes import BashComplete
 
         completer = BashComplete(self._group(), {"obj": self._session.names}, "", "")

@@ -8,7 +8,6 @@ import typer
 
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
-from onnxsurgeon_lite.cli.prompt import PromptVerbs
 from onnxsurgeon_lite.runtime.child import Child
 
 
@@ -38,6 +37,7 @@ def repl(
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
     given = {name: value for name, value in locals().items() if value is not None}
     with Child() as child:
+        from onnxsurgeon_lite.cli.prompt import PromptVerbs
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
 

@@ -2,24 +2,28 @@
 
 import ast
 import builtins
+import inspect
 import re
 import shlex
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from pprint import pformat
+from textwrap import shorten
 
-from onnxsurgeon_lite.debug.stepping import Readings
 from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
-from onnxsurgeon_lite.repl import helping
 from onnxsurgeon_lite.repl.session import Command, Session
 from onnxsurgeon_lite.report import plain
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
 _TIMES = re.compile(r"0*[1-9]\d*|")
+_OBJECTS = {
+    "graph": 'graph["22"], graph.find(op="Conv"), graph.path("22", "28")',
+    "model": 'model.rename({"31": "out"}): every edit verb is a method',
+    "dbg": 'dbg["25"]: the numbers of a value; every command is a method',
+}
 
 
 def words(session: Session) -> Collection[str]:
@@ -42,6 +46,8 @@ def do(session: Session, word: str, rest: str) -> None:
     command = _known(session, word)
     if rest and not command.usage:
         raise UsageError(f"{word} takes nothing after it, and was given {rest!r}", f"write {word}")
+    if not rest and command.usage and not command.usage.startswith("["):
+        raise UsageError(f"{word} of what", f"write {word} {command.usage}")
     try:
         result = command.run(session, rest)
     finally:
@@ -53,7 +59,9 @@ def do(session: Session, word: str, rest: str) -> None:
 def _known(session: Session, word: str) -> Command:
     command = command_named(word)
     if command is None and word in session.verbs.names:
-        return Command("...", session.verbs.names[word], lambda s, rest: _verb(s, f"{word} {rest}"))
+        return Command(
+            "[...]", session.verbs.names[word], lambda s, rest: _verb(s, f"{word} {rest}")
+        )
     if command is None:
         raise UnknownNameError(word, "the session", words(session), kind="command")
     return command
@@ -68,37 +76,40 @@ def _verb(session: Session, line: str) -> None:
     session.mismatch |= session.verbs.run(given)
 
 
-def _break(session: Session, rest: str, temporary: bool = False) -> object:
+def _break(session: Session, rest: str, once: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
     named, condition_word, condition = f" {rest} ".partition(" if ")
-    named = _needed(named.strip(), "break NODE if isnan(out)")
-    if condition_word and not condition.strip():
-        raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
-    index = session.dbg.index
+    named, index = named.strip(), session.dbg.index
+    if not named or (condition_word and not condition.strip()):
+        lacks = "condition" if named else "node"
+        raise UsageError(f"break {rest!r} has no {lacks}", "write break NODE if isnan(out)")
     one = named in index or named in index.named
     for selector in [named] if one else re.split(r",?\s+", named):
-        plain.out(str(session.dbg.break_(selector, condition.strip() or None, temporary)))
+        plain.out(str(session.dbg.break_(selector, condition.strip() or None, once)))
     return None
+
+
+_break_once = partial(_break, once=True)
 
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    for number in numbers:
-        if not number.isdecimal():
-            raise UsageError(
-                f"no breakpoint has the number {number!r}", "write delete 1, or delete for all"
-            )
+    wrong = next((number for number in numbers if not number.isdecimal()), None)
+    if wrong is not None:
+        raise UsageError(f"no breakpoint has the number {wrong!r}", "break lists them")
     session.dbg.delete(*map(int, numbers))
 
 
-def _repeated(move: Callable[[Session], object]) -> Callable[[Session, str], object]:
+def _plain(move: str) -> Callable[[Session, str], object]:
+    """A method of the debugger, as often as the number behind the word says."""
+
     def repeat(session: Session, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
-            raise UsageError(f"{rest!r} is not a number of times", "write a number, such as 20")
+            raise UsageError(f"{rest!r} is not a number of times", "write next 20, or next")
         stop: object = None
         for _ in range(int(rest or 1)):
-            stop = move(session)
+            stop = getattr(session.dbg, move)()
         return stop
 
     return repeat
@@ -109,12 +120,11 @@ def _until(session: Session, rest: str) -> object:
 
 
 def _list(session: Session, rest: str) -> object:
-    """List around the position, then what follows; from there again once it moved."""
-    frame = session.dbg.chosen
+    """List around the position; then what follows, until the position changes."""
+    frame = session.dbg.frames[-1]
     place = (id(frame), frame.place)
-    goes_on = not rest and session.listed[0] == place
-    around = None if rest in ("", ".") else rest
-    listing = session.dbg.list_(around, session.listed[1] if goes_on else None)
+    start = session.listed[1] if not rest and session.listed[0] == place else None
+    listing = session.dbg.list_(None if rest in ("", ".") else rest, start)
     session.listed = place, listing.end
     return listing
 
@@ -126,11 +136,13 @@ def _display(session: Session, rest: str) -> None:
 
 def _undisplay(session: Session, rest: str) -> None:
     for name in [rest] if rest else list(session.dbg.watched):
-        session.dbg.unwatch(name)
+        if name not in session.dbg.watched:
+            raise UnknownNameError(name, "the session", session.dbg.watched, kind="display")
+        session.dbg.watch(name)
 
 
 def _print(session: Session, rest: str) -> object:
-    text = _values(session, rest, "print VALUE")
+    text = _values(session, rest)
     frames = session.dbg.frames
     known = {**vars(builtins), **session.namespace}
     used = _expression(text) if not any(text in frame.index for frame in frames) else None
@@ -149,33 +161,19 @@ def _expression(text: str) -> list[str] | None:
     return None if isinstance(tree.body, (ast.Constant, ast.Tuple)) else free_names(tree)
 
 
-def _pretty(session: Session, rest: str) -> None:
-    result = _print(session, rest)
-    if isinstance(result, Readings):
-        session.show(result)
-    else:
-        plain.out(pformat(result))
-
-
 def _compare(session: Session, rest: str) -> object:
-    readings = session.dbg.compare(_values(session, rest, "compare VALUE"))
+    readings = session.dbg.compare(_values(session, rest))
     session.mismatch |= not all(reading.match for reading in readings)
     return readings
 
 
 def _set(session: Session, rest: str) -> object:
-    name, value = _assigned(session, rest, "set VALUE = ARRAY")
-    return session.dbg.set(name, value)
+    return session.dbg.set(*_assigned(session, rest, "set VALUE = ARRAY"))
 
 
 def _feed(session: Session, rest: str) -> None:
-    name, value = _assigned(session, rest, "feed INPUT = ARRAY")
-    session.dbg.feed(name, value)
+    session.dbg.feed(*_assigned(session, rest, "feed INPUT = ARRAY"))
     session.fed = True
-
-
-def _heal(session: Session, rest: str) -> object:
-    return session.dbg.heal(_needed(rest, "heal VALUE"))
 
 
 def _seed(session: Session, rest: str) -> None:
@@ -185,11 +183,11 @@ def _seed(session: Session, rest: str) -> None:
     session.given["seed"] = int(rest)
 
 
-def _undo(session: Session, _: str) -> None:
+def _back(session: Session, _: str) -> None:
     plain.out(f"undone: {session.model.undo()}")
 
 
-def _redo(session: Session, _: str) -> None:
+def _again(session: Session, _: str) -> None:
     plain.out(f"done again: {session.model.redo()}")
 
 
@@ -211,19 +209,17 @@ def _history(session: Session, _: str) -> None:
 
 
 def _save(session: Session, rest: str) -> None:
-    target = Path(_needed(rest, "save FILE.onnx"))
+    target = Path(rest)
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
-        raise OutputExistsError(
-            f"the session reads {str(target)!r}", "save the model under another name"
-        )
+        raise OutputExistsError(f"the session reads {rest!r}", "save the model under another name")
     written = save(session.model.current, target)
     session.target = target
     plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
-    path = Path(_needed(rest, "export session.py, or export recipe.toml"))
+    path = Path(rest)
     steps = session.model.history.steps
     if path.suffix == ".toml":
         write_recipe(steps, path)
@@ -237,31 +233,42 @@ def _export(session: Session, rest: str) -> None:
 
 
 def _help(session: Session, rest: str) -> None:
-    first = rest.partition(" ")[0]
     if not rest:
-        helping.show_all(GROUPS, ALIASES, session.verbs.names)
-    elif rest.partition(".")[0] in helping.OBJECTS:
-        helping.show_object(session.namespace, rest)
+        _show_all(session)
+    elif rest in _OBJECTS:
+        plain.out(str(inspect.getdoc(type(session.namespace[rest]).__mro__[-2])))
     elif (command := command_named(rest)) is not None:
-        helping.show_command(ALIASES.get(rest, rest), command, ALIASES)
+        plain.out(_line(ALIASES.get(rest, rest), command))
     else:
-        _known(session, first)
+        _known(session, rest.partition(" ")[0])
         _verb(session, f"{rest} --help")
 
 
+def _show_all(session: Session) -> None:
+    """Show a line for everything that can be typed."""
+    for title, commands in GROUPS.items():
+        plain.out("\n".join([title, *(_line(*each) for each in commands.items())]))
+    verbs = {verb: text for verb, text in session.verbs.names.items() if verb not in COMMANDS}
+    others = {"Commands of onnxdbg, on this model": verbs, "Python objects": _OBJECTS}
+    for title, texts in others.items():
+        plain.out(title)
+        for word, text in texts.items():
+            plain.out(shorten(text, 79, initial_indent=f"  {word:<9}", placeholder=" ..."))
+    plain.out("! in front makes a line Python; help WORD says more: bisect, edit rename, graph")
+
+
+def _line(word: str, command: Command) -> str:
+    named = ", ".join([word, *(short for short, long in ALIASES.items() if long == word)])
+    return f"  {named + ' ' + command.usage:<30} {command.help}"
+
+
 def _quit(session: Session, _: str) -> None:
+    session.left = True
     session.leave()
 
 
-def _needed(rest: str, usage: str) -> str:
-    if not rest:
-        raise UsageError(f"{usage.partition(' ')[0]} of what", f"write {usage}")
-    return rest
-
-
-def _values(session: Session, rest: str, usage: str) -> str:
+def _values(session: Session, rest: str) -> str:
     """A list of values without the spaces behind its commas, which are no part of a name."""
-    _needed(rest, usage)
     return rest if rest in session.dbg.index else re.sub(r",\s+", ",", rest)
 
 
@@ -275,38 +282,27 @@ def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
 GROUPS: dict[str, dict[str, Command]] = {
     "Run": {
         "break": Command("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
-        "tbreak": Command(
-            "NODE... [if COND]", "stop there once", partial(_break, temporary=True), "node"
-        ),
+        "tbreak": Command("NODE... [if COND]", "stop there once", _break_once, "node"),
         "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
-        "run": Command("", "from the start to a breakpoint", lambda s, _: s.dbg.run()),
-        "continue": Command("", "on to the next breakpoint", lambda s, _: s.dbg.continue_()),
-        "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
-        "step": Command(
-            "[TIMES]",
-            "the same, into bodies and functions",
-            _repeated(lambda s: s.dbg.step()),
-        ),
-        "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
-        "until": Command("[NODE]", "on to a node; past a loop", _until, "node"),
-        "restart": Command("", "forget what was run and set", lambda s, _: s.dbg.restart()),
+        "run": Command("", "from the start to a breakpoint", _plain("run")),
+        "continue": Command("", "on to the next breakpoint", _plain("continue_")),
+        "next": Command("[TIMES]", "compute the next node", _plain("next")),
+        "step": Command("[TIMES]", "the same, into bodies and functions", _plain("step")),
+        "out": Command("", "run the body to its end", _plain("out")),
+        "until": Command("[NODE]", "to a node; or past a loop", _until, "node"),
+        "restart": Command("", "forget what was run and set", _plain("restart")),
         "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
         "seed": Command("NUMBER", "make the inputs that are not given", _seed),
         "quit": Command("", "leave", _quit),
     },
     "Look": {
-        "print": Command("VALUE|EXPRESSION", "a value's numbers; or Python", _print, "value"),
-        "pp": Command("VALUE|EXPRESSION", "the same, over several lines", _pretty, "value"),
-        "display": Command("[VALUE]", "show a value at every stop", _display, "value"),
-        "undisplay": Command("[VALUE]", "show it no longer", _undisplay, "value"),
+        "print": Command("VALUE", "a value's numbers; or a Python expression", _print, "value"),
+        "display": Command("[VALUE]", "show it at every stop; again: no longer", _display, "value"),
+        "undisplay": Command("[VALUE]", "show it no longer; or none", _undisplay, "value"),
         "compare": Command("VALUE", "a value against its reference", _compare, "value"),
-        "where": Command("", "the frames, and the source line", lambda s, _: s.dbg.where()),
-        "up": Command(
-            "[TIMES]", "resolve names in the frame around", _repeated(lambda s: s.dbg.up())
-        ),
-        "down": Command(
-            "[TIMES]", "resolve names in the frame inside", _repeated(lambda s: s.dbg.down())
-        ),
+        "where": Command("", "the frames, and the source line", _plain("where")),
+        "up": Command("[TIMES]", "resolve names in the frame around", _plain("up")),
+        "down": Command("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
         "list": Command("[NODE]", "the nodes around; again: those that follow", _list, "node"),
         "ll": Command("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
         "onnxdbg": Command("COMMAND ...", "a command of onnxdbg: onnxdbg run", _verb, "verb"),
@@ -314,22 +310,23 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "Edit": {
         "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
-        "heal": Command("VALUE", "go on with the reference", _heal, "value"),
-        "undo": Command("", "take the last edit back", _undo),
-        "redo": Command("", "do it again", _redo),
+        "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
+        "undo": Command("", "take the last edit back", _back),
+        "redo": Command("", "do it again", _again),
         "history": Command("", "the edits", _history),
         "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
         "save": Command("FILE.onnx", "write the model", _save, "file"),
-        "export": Command(
-            "FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"
-        ),
+        "export": Command("FILE.py|FILE.toml", "write the edits, to run again", _export, "file"),
     },
 }
 COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}
 ALIASES = {
-    **{"b": "break", "cl": "delete", "clear": "delete", "c": "continue", "cont": "continue"},
-    **{"n": "next", "s": "step", "r": "out", "unt": "until", "q": "quit", "exit": "quit"},
-    **{"p": "print", "watch": "display", "w": "where", "bt": "where", "u": "up", "d": "down"},
-    **{"l": "list", "h": "help"},
+    short: word
+    for word, forms in {
+        **{"break": "b", "delete": "cl clear", "continue": "c cont", "next": "n", "step": "s"},
+        **{"out": "r", "until": "unt", "quit": "q exit", "print": "p pp", "display": "watch"},
+        **{"where": "w bt", "up": "u", "down": "d", "list": "l", "help": "h"},
+    }.items()
+    for short in forms.split()
 }
 """Short forms as pdb has them, and other words for the same."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnxsurgeon_lite.repl.commands import ALIASES, command_named, words
-from onnxsurgeon_lite.repl.helping import OBJECTS
 from onnxsurgeon_lite.repl.session import Session
 
 _WORD = re.compile(r"\s*(\w*)")
@@ -35,7 +34,7 @@ def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
             case "verb":
                 return _verb(session, typed if found[1] == "onnxdbg" else f"{found[1]} {typed}")
             case "help":
-                return typed, [w for w in (*words(session), *OBJECTS) if w.startswith(typed)]
+                return typed, [w for w in words(session) if w.startswith(typed)]
             case _:
                 return typed, []
     found = _FOUND.search(text)

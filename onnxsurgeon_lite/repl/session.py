@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from pprint import pformat
 
 import numpy as np
 
@@ -37,33 +37,25 @@ class Command:
     completes: str = ""
 
 
-class Verbs(Protocol):
-    """The commands of `onnxdbg`, on a session's model.
+class Verbs:
+    """The commands of `onnxdbg` on a session's model: none where the command did not open it.
 
     Attributes:
         names: verb -> a line of help.
     """
 
-    names: Mapping[str, str]
-
-    def run(self, given: Sequence[str]) -> bool:
-        """Run a command line; return whether it found a mismatch."""
-
-    def complete(self, given: Sequence[str], typed: str) -> list[str]:
-        """The words that a word can go on to, files apart."""
-
-
-class NoVerbs:
-    """The verbs of a session that was opened without the command."""
-
     names: Mapping[str, str] = {}
 
     def run(self, given: Sequence[str]) -> bool:
-        """Refuse."""
-        raise UsageError(f"the session has no command {' '.join(given)!r}", "use Python")
+        """Run a command line; return whether it found a mismatch.
+
+        Raises:
+            SurgeonError: it cannot be done.
+        """
+        raise UsageError(f"this session has no command {' '.join(given)!r}", "use Python")
 
     def complete(self, given: Sequence[str], typed: str) -> list[str]:
-        """Nothing."""
+        """Return what a word can go on to, files apart."""
         return []
 
 
@@ -89,10 +81,10 @@ class Session:
         self.model = EditedModel(History(model), self.follow)
         self.namespace: dict[str, object] = {"model": self.model, "dbg": dbg, "np": np}
         dbg.names = self.namespace
-        self.verbs: Verbs = NoVerbs()
+        self.verbs = Verbs()
         self.given: dict[str, object] = {}
         self.show: Callable[[object], None] = print_result
-        self.leave: Callable[[], None] = self._leave
+        self.leave: Callable[[], None] = lambda: None
         self.fed = False
         self.left = False
         self.mismatch = False
@@ -114,9 +106,6 @@ class Session:
             self._told = self.dbg.made
             plain.show_notes(f"made {line}" for line in self._told)
 
-    def _leave(self) -> None:
-        self.left = True
-
     def _look(self) -> None:
         index: GraphIndex = self.dbg.index
         self.names = Names(index)
@@ -127,6 +116,6 @@ def print_result(result: object) -> None:
     """A result as text; nothing for None."""
     text = text_of(result)
     if text is None and result is not None:
-        text = "\n".join(map(shown, repr(result).split("\n")))
+        text = "\n".join(map(shown, pformat(result).split("\n")))
     if text is not None:
         plain.out(text)

@@ -8,13 +8,12 @@ from onnxsurgeon_lite.debug.stepping import (
     Breakpoint,
     Breakpoints,
     Level,
-    Line,
-    Listing,
     Reading,
     Readings,
     Stack,
     Stop,
 )
+from onnxsurgeon_lite.debug.stepping.results import Listing
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain, number_text
@@ -37,7 +36,7 @@ def text_of(result: object) -> str | None:
         case Stack():
             return level_text(result)
         case Listing():
-            return shown_lines(list(map(line_text, result)) or ["no more nodes"])
+            return shown_lines(result or ["no more nodes"])
         case Breakpoints():
             return breakpoints_text(list(result))
         case PassResult():
@@ -80,13 +79,6 @@ def level_text(levels: Sequence[Level]) -> str:
         mark = "> " if level.chosen else ""
         lines.append(f"{mark}{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
-
-
-def line_text(line: Line) -> str:
-    """A node with the marks of pdb: `B` has a breakpoint, `->` is where it stopped."""
-    marks = f"{'B' if line.stops else ' '}{'->' if line.here else '  '}"
-    scope = f"  [{line.origin}]" if line.origin else ""
-    return f"{marks} {line.node}: {', '.join(line.reads)} -> {', '.join(line.makes)}{scope}"
 
 
 def breakpoints_text(points: Sequence[Breakpoint]) -> str:

@@ -2,25 +2,6 @@
 
 from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoint, Breakpoints
 from onnxsurgeon_lite.debug.stepping.debugger import Debugger
-from onnxsurgeon_lite.debug.stepping.results import (
-    Level,
-    Line,
-    Listing,
-    Reading,
-    Readings,
-    Stack,
-    Stop,
-)
+from onnxsurgeon_lite.debug.stepping.results import Level, Reading, Readings, Stack, Stop
 
-__all__ = [
-    "Breakpoint",
-    "Breakpoints",
-    "Debugger",
-    "Level",
-    "Line",
-    "Listing",
-    "Reading",
-    "Readings",
-    "Stack",
-    "Stop",
-]
+__all__ = ["Breakpoint", "Breakpoints", "Debugger", "Level", "Reading", "Readings", "Stack", "Stop"]

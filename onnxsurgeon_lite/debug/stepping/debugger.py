@@ -16,16 +16,9 @@ from onnxsurgeon_lite.debug.stepping.fitting import fitting
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.debug.stepping.looking import Looker
 from onnxsurgeon_lite.debug.stepping.places import Scopes
-from onnxsurgeon_lite.debug.stepping.results import (
-    Level,
-    Line,
-    Listing,
-    Readings,
-    Stack,
-    Stop,
-)
+from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
-from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node
@@ -99,11 +92,6 @@ class Debugger:
         """The frames that names are resolved in, the main graph first."""
         return self._execution.seen
 
-    @property
-    def chosen(self) -> Frame:
-        """The last of them."""
-        return self.frames[-1]
-
     def _position(self, frame: Frame) -> int | None:
         """The node of a frame that was computed last, or runs the next frame."""
         frames = self._execution.frames
@@ -158,7 +146,7 @@ class Debugger:
 
     def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
-        frames, chosen = self._execution.frames, self.chosen
+        frames, chosen = self._execution.frames, self.frames[-1]
         levels = Stack()
         for frame in frames:
             position = self._position(frame)
@@ -169,50 +157,39 @@ class Debugger:
             levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes), marked))
         return levels
 
-    def up(self) -> Stack:
-        """Resolve names in the frame around, until it goes on.
+    def up(self, frames: int = 1) -> Stack:
+        """Resolve names so many frames further out, or in if negative, until a node is computed.
 
         Raises:
-            UsageError: this is the main graph.
+            UsageError: there is no such frame.
         """
-        return self._choose(self._execution.ups + 1, "names are resolved in the main graph already")
-
-    def down(self) -> Stack:
-        """Resolve names in the frame inside again.
-
-        Raises:
-            UsageError: this is the innermost frame.
-        """
-        return self._choose(self._execution.ups - 1, "this is the innermost frame")
-
-    def _choose(self, ups: int, otherwise: str) -> Stack:
+        ups = self._execution.ups + frames
         if not 0 <= ups < len(self._execution.frames):
-            raise UsageError(otherwise, "where shows the frames")
+            raise UsageError(f"there is no frame further {'out' if frames > 0 else 'in'}")
         self._execution.ups = ups
         return self.where()
 
     def list_(
         self, around: str | None = None, start: int | None = None, whole: bool = False
     ) -> Listing:
-        """List the nodes around the last one that was computed, in the frame that names are resolved in.
-
-        Args:
-            around: another node. start: the place of the first node. whole: list them all.
+        """List the nodes around where it stopped, or around another; those from a place on; or all.
 
         Raises:
             UnknownNameError, AmbiguousNameError: the frame has no such node, or several.
         """
-        frame, here = self.chosen, self._position(self.chosen)
-        index, centre = frame.index, here if around is None else select_node(frame.index, around)
+        frame = self.frames[-1]
+        index, here = frame.index, self._position(frame)
+        centre = here if around is None else select_node(index, around)
         if start is None:
             start = 0 if centre is None else max(0, index.places[centre] - AROUND)
         listing = Listing()
         listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
         for position in index.order[0 if whole else start : listing.end]:
             made = [name for name in index.nodes[position].output if name]
-            node, origin = frame.describe(position), str(index.origins[position])
-            stops = bool(self.breakpoints.at(frame, position))
-            listing.append(Line(node, index.reads[position], made, origin, position == here, stops))
+            edges = f"{', '.join(index.reads[position])} -> {', '.join(made)}"
+            stops = "B" if self.breakpoints.at(frame, position) else " "
+            mark = "->" if position == here else "  "
+            listing.append(f"{stops}{mark} {frame.describe(position)}: {edges}")
         return listing
 
     def break_(
@@ -299,19 +276,9 @@ class Debugger:
         return Readings(replace(reading, value=None) for reading in readings)
 
     def watch(self, name: str) -> list[str]:
-        """Show a value at every stop."""
+        """Show a value at every stop; watching it again ends that."""
         self._looker.watch(name)
         return self.watched
-
-    def unwatch(self, name: str) -> None:
-        """Show a watched value no longer.
-
-        Raises:
-            UnknownNameError: it is not watched.
-        """
-        if name not in self.watched:
-            raise UnknownNameError(name, "the debugger", self.watched, kind="watched value")
-        self.watched.remove(name)
 
     def set(self, name: str, value: object) -> Readings:
         """Go on with other numbers for a value; a single number fills its shape.

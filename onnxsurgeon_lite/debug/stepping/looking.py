@@ -81,10 +81,10 @@ class Looker:
         return self.references.read(name)
 
     def watch(self, name: str) -> None:
-        """Watch a value from now on."""
+        """Watch a value from now on, or no longer."""
         frame, names = self.find(name)
-        found = (f"{frame.path}/{own}".lstrip("/") for own in names)
-        self.watched += [each for each in found if each not in self.watched]
+        for each in (f"{frame.path}/{own}".lstrip("/") for own in names):
+            (self.watched.remove if each in self.watched else self.watched.append)(each)
 
     def at_stop(self) -> Readings:
         """What is watched and was passed; not what belongs to a body that is not being run."""

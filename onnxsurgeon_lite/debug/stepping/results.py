@@ -72,29 +72,12 @@ class Level:
     chosen: bool = False
 
 
-@dataclass(frozen=True)
-class Line:
-    """A node as `list` shows it.
-
-    Attributes:
-        here: it was computed last, or runs the next frame.
-        stops: it has a breakpoint.
-    """
-
-    node: str
-    reads: Sequence[str]
-    makes: Sequence[str]
-    origin: str
-    here: bool
-    stops: bool
-
-
 class Readings(list[Reading]):
     """Values that were looked at together."""
 
 
-class Listing(list[Line]):
-    """Nodes of a frame in the order in which they are computed; `end` is the place after the last."""
+class Listing(list[str]):
+    """Lines of nodes in the order in which they are computed; `end` is the place after the last."""
 
     end = 0
 
