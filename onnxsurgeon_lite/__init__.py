@@ -9,9 +9,37 @@
 Names resolve on first use, so that importing the package imports nothing else; `__init__.pyi` says where each is.
 """
 
-import lazy_loader
+import ast
+from importlib import import_module
+from pathlib import Path
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def _places() -> dict[str, str]:
+    """Public name -> the module that has it."""
+    found: dict[str, str] = {}
+    for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body:
+        if isinstance(line, ast.ImportFrom):
+            module = f"{__name__}.{line.module}"
+            names = [alias.name for alias in line.names]
+            found |= dict.fromkeys(
+                import_module(module).__all__ if names == ["*"] else names, module
+            )
+    return found
+
+
+_PLACES = _places()
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def load_ipython_extension(shell: object) -> None:

@@ -88,7 +88,7 @@ def test_what_is_no_array_is_refused(tmp_path):
 
 def test_a_mistake_in_a_text_is_told_with_its_line():
     with pytest.raises(
-        BuildError, match=r"no model: \[ParseError at position \(line: 4 column: 1\)\]"
+        BuildError, match=r"not a model: \[ParseError at position \(line: 4 column: 1\)\]"
     ):
         parse_text(LINEAR.replace("Add(c, b)", "Add(c, b"))
 
@@ -183,7 +183,7 @@ def test_two_values_of_one_name_and_foreign_values_are_refused():
     g = Builder()
     x = g.input("x", "float", [2])
     g.output("x", g.op("Neg", x))
-    with pytest.raises(BuildError, match="two values are called 'x'"):
+    with pytest.raises(BuildError, match="two values have the name 'x'"):
         g.model()
 
     other = Builder()

@@ -114,9 +114,9 @@ def test_what_a_script_raises_is_shown_from_its_file_down(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("edit = 3", "defines no function 'edit'"),
+        ("edit = 3", "does not define a function 'edit'"),
         ("def edit(graph:", "raised SyntaxError"),
-        (None, "there is no script"),
+        (None, "does not exist"),
     ],
 )
 def test_a_script_that_cannot_be_run_is_refused(tmp_path, monkeypatch, text, problem):

@@ -154,7 +154,7 @@ def bisect(
                 stored = stack.enter_context(_other_side(other, given, theirs, limit))
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
-                    *(loaded, stored, given, runtime, optimized, search, tell, changed)
+                    loaded, stored, given, runtime, optimized, search, tell, changed
                 )
     _show(result, loaded, folder, quick, strip, json)
 

@@ -325,11 +325,11 @@ def script(
 
 
 _VERBS = (
-    *(rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs),
-    *(sort, clean, fix, dedupe, inline, outline, opset),
-    *(apply, script),
-)
+    rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
+    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs,
+    sort, clean, fix, dedupe, inline, outline, opset,
+    apply, script,
+)  # fmt: skip
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:

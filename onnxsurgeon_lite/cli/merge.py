@@ -38,7 +38,7 @@ def merge(
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.model import load, movable, save
-    from onnxsurgeon_lite.passes import merge as merging
+    from onnxsurgeon_lite.passes.merge import merge as merging
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 

@@ -149,12 +149,12 @@ def record(
         from onnxsurgeon_lite.report.progress import progress
         from onnxsurgeon_lite.runtime.feeds import given_or_made
         from onnxsurgeon_lite.runtime.session import Runtime
-        from onnxsurgeon_lite.surgery.exposing import liftable
+        from onnxsurgeon_lite.surgery.exposing import exposable
 
         index = GraphIndex.of(load(model))
         selected = select_values(index, value or (), inner=True)
         if inner:
-            names, left = liftable(index)
+            names, left = exposable(index)
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         given, made = given_or_made(index, feeds, options.recipe(seed, dim, fill))

@@ -27,6 +27,7 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import copied
 
 FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
@@ -190,8 +191,7 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
     given.update((attribute.name, attribute) for attribute in call.attribute)
     nodes = []
     for original in function.node:
-        node = NodeProto()
-        node.CopyFrom(original)
+        node = copied(original)
         nodes.append(node)
     pending = list(nodes)
     while pending:

@@ -28,6 +28,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -256,8 +257,7 @@ class GraphIndex:
         infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
-        part = ModelProto()
-        part.CopyFrom(source)
+        part = copied(source)
         del part.graph.output[:]
         if isinstance(positions, range):
             del part.graph.node[positions.stop :]

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, TensorProto, printer
+from onnx import TensorProto, printer
 from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
@@ -181,8 +182,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
 
 def model_text(model: Model) -> str:
     """Return the model in ONNX text syntax, weights omitted."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     for tensor in walk.tensors(proto):
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)

@@ -1,4 +1,4 @@
-"""Whether an edited model computes what the original does."""
+"""Check that an edited model computes the same as the original."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,15 +23,15 @@ def verify(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> SetComparison:
-    """Run both models on the same feeds and compare the outputs that both have.
+    """Run both models on the same feeds and compare their common outputs.
 
-    Inputs and outputs that were renamed are matched by their place; an input that was or became a constant is fed with
-    the constant.
+    Renamed inputs and outputs are matched by position. An input that is a constant in the other model gets the
+    constant.
 
     Raises:
-        FeedsError: the edited model has an input that the original knows nothing of.
-        ReferenceSetError: the models have no output in common.
-        RuntimeFailure: the runtime refuses one of them.
+        FeedsError: an input of the edited model has no counterpart in the original.
+        ReferenceSetError: the models have no common output.
+        RuntimeFailure: the runtime cannot run one of them.
     """
     known = {name: feeds.get(name) for name in required_inputs(before)}
     for name in known:
@@ -59,14 +59,14 @@ def _edited_feeds(before: GraphIndex, after: GraphIndex, feeds: Feeds) -> Feeds:
             found[name] = feeds[names[name]]
         else:
             raise FeedsError(
-                f"the original has nothing that input {name!r} could be fed with",
-                "compare the models with: onnxdbg run and onnxdbg compare",
+                f"input {name!r} has no counterpart in the original model",
+                "run the model on feeds of its own, then compare: onnxdbg run, onnxdbg compare",
             )
     return found
 
 
 def _by_place(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, str]:
-    """Old -> new name of what only one side has, when both have as many of them."""
+    """Map names of only one side, old -> new, in order; empty when their numbers differ."""
     gone = [name for name in before if name not in after]
     new = [name for name in after if name not in before]
     return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
@@ -84,7 +84,7 @@ def _reference(values: Mapping[str, RunValue]) -> ReferenceSet:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A value at hand, to be read like a stored one."""
+    """A value in memory, readable like a stored one."""
 
     value: Stored
 

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.wire import LARGE, expand
 
@@ -68,8 +69,7 @@ def save(
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
             return _write_plain(path, encoded, Staging(dry_run))
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
     with Staging(dry_run) as staging:

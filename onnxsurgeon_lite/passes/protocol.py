@@ -1,4 +1,4 @@
-"""What a pass is: model in, model out."""
+"""The pass protocol: model in, `PassResult` out."""
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from onnxsurgeon_lite.model import Model
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass made.
+    """The result of a pass.
 
     Attributes:
-        model: the result; the input itself when nothing changed.
-        changed: whether the result differs from the input.
-        notes: what the user should know of it, a sentence each.
-        changes: what was changed, a line each.
-        unsettled: the values whose types do not fit yet; a pipeline judges them at its end.
+        model: the new model; the input object when nothing changed.
+        changed: True when the new model differs from the input.
+        notes: hints for the user, one sentence each.
+        changes: the changes, one line each.
+        unsettled: values whose types do not fit yet; a pipeline checks them at its end.
     """
 
     model: Model
@@ -34,7 +34,7 @@ class PassResult:
         notes: Iterable[str] = (),
         unsettled: Iterable[str] | None = None,
     ) -> "PassResult":
-        """The result of an edit that was made on a copy; the source itself when the copy is still the same."""
+        """Return the result of an edit on a copy; the source when the copy equals it."""
         left = frozenset(unsettled or ())
         if result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes), unsettled=left)
@@ -42,18 +42,18 @@ class PassResult:
 
 
 class Pass(Protocol):
-    """Model in, `PassResult` out; it never touches its input. Options are fields of a frozen dataclass."""
+    """An edit of a model; options are fields of a frozen dataclass."""
 
     name: ClassVar[str]
 
     def apply(self, model: Model) -> PassResult:
-        """Apply the pass."""
+        """Return the edited model; the input does not change."""
         ...
 
 
 @runtime_checkable
 class RetypingPass(Pass, Protocol):
-    """A pass that may give values other types; in a pipeline these need not fit before its end."""
+    """A pass that may change types of values; a pipeline checks them only at its end."""
 
     retypes: ClassVar[bool]
 
@@ -61,6 +61,6 @@ class RetypingPass(Pass, Protocol):
         """Apply the pass.
 
         Args:
-            unsettled: in a pipeline, the values whose types do not fit so far; with None a misfit is an error.
+            unsettled: in a pipeline, the values whose types do not fit yet; with None a misfit is an error.
         """
         ...

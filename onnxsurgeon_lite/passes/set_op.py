@@ -1,4 +1,4 @@
-"""Another operator in the place of one."""
+"""Change the operator of nodes."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from onnxsurgeon_lite.surgery.types import follow
 
 @dataclass(frozen=True)
 class SetOp:
-    """Give nodes another operator; their inputs, outputs, attributes and name stay.
+    """Change the operator of nodes; their inputs, outputs, attributes and names stay.
 
-    Nodes inside bodies and functions are reached by their ids. A new domain is imported at version 1.
+    Ids select nodes inside bodies and functions. A new domain is imported at version 1.
     """
 
     nodes: tuple[str, ...]

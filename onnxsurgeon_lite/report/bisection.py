@@ -104,8 +104,14 @@ def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
     columns.append("place")
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
-            *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
+            "keep" if r.keep else "",
+            r.id,
+            r.op_type,
+            r.name,
+            number_text(r.largest),
+            f"{r.overflowing}/{r.elements}",
+            f"{r.vanishing}/{r.elements}",
+            ", ".join(r.clamped),
             r.place,
         )
         for r in risks[:_RANKED]

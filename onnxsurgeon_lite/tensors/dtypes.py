@@ -75,13 +75,6 @@ def type_of(value: Array | list[Array]) -> TypeProto:
     return helper.make_sequence_type_proto(type_of(element))
 
 
-def copied(kind: TypeProto) -> TypeProto:
-    """Return a copy of a type."""
-    copy = TypeProto()
-    copy.CopyFrom(kind)
-    return copy
-
-
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
     elements = math.prod(dims)

@@ -23,11 +23,11 @@ _NOISE = 4.0  # errors within this many times the noise are noise
 
 @dataclass
 class Unobserved:
-    """Runs of one model on one set of feeds, of which only the outputs are taken.
+    """Runs of one model on one set of feeds that return only the outputs.
 
     Attributes:
-        optimized: the runtime with optimization on, where that is looked at.
-        result: where findings and notes go.
+        optimized: the runtime with optimization on, None to leave that look out.
+        result: receives findings and notes.
         unoptimized_outputs: the outputs with optimization off.
     """
 
@@ -41,7 +41,7 @@ class Unobserved:
 
     @cached_property
     def optimized_outputs(self) -> Mapping[str, RunValue] | None:
-        """The outputs with optimization on; nothing where the runtime dies of it, which is a finding."""
+        """The outputs with optimization on; None if the runtime crashes, which becomes a finding."""
         if self.optimized is None:
             return None
         try:
@@ -50,11 +50,11 @@ class Unobserved:
             self.result.add_finding("crash", f"with optimization on, {error.message}")
             self.optimized.restart()
         except RuntimeFailure as error:
-            self.result.notes.append(f"the optimized graph was not looked at: {error.message}")
+            self.result.notes.append(f"could not run with optimization on: {error.message}")
         return None
 
     def repeat(self) -> None:
-        """Run once more in the same session, optimized; a difference is a finding."""
+        """Repeat the optimized run in the same session; a difference becomes a finding."""
         if self.optimized is None or self.optimized_outputs is None:
             return
         again = self.optimized.run(list(self.feeds), self.targets).values
@@ -66,7 +66,7 @@ class Unobserved:
             self.result.add_finding("random", f"two runs on the same inputs differ at {shown}")
 
     def check_threads(self, wrong: Sequence[str]) -> None:
-        """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
+        """Add a finding if another number of threads changes the outputs by as much as they mismatch."""
         slight = [name for name in wrong if _is_slight(self.judge.outputs.get(name))]
         if (
             self.optimized is None
@@ -86,7 +86,7 @@ class Unobserved:
             error = _distance(self.optimized_outputs[name], self.judge.references.read(name))
             if not error <= _NOISE * noise:
                 return
-        because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
+        because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"
         self.result.add_finding("rounding", because)
 
     def check_effect(self, observer: Observer) -> None:
@@ -104,14 +104,14 @@ class Unobserved:
             for values in (observed, self.unoptimized_outputs)
         ]
         if verdicts[0] == verdicts[1]:
-            self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
+            self.result.notes.append(f"observing inner values changes the last bits of {shown}")
         else:
-            because = f"looking at inner values changes whether {shown} agrees"
+            because = f"observing inner values changes whether {shown} agrees"
             self.result.add_finding("observer effect", because)
 
 
 def same(a: RunValue, b: RunValue) -> bool:
-    """Whether two values are equal, bit for bit."""
+    """Return whether two values are equal, bit for bit."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
@@ -122,14 +122,14 @@ def same(a: RunValue, b: RunValue) -> bool:
 
 
 def _is_slight(comparison: Comparison | None) -> bool:
-    """Whether the error is of a size that rounding can have."""
+    """Return whether the error is small enough for rounding."""
     if comparison is None or comparison.reason != "values" or comparison.worst is None:
         return False
     return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
 
 
 def _distance(a: RunValue, b: RunValue) -> float:
-    """The largest difference of two tensors of numbers."""
+    """Return the largest absolute difference of two numeric tensors."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
         return float("nan")
     difference = np.abs(a.astype(np.float64) - b.astype(np.float64))

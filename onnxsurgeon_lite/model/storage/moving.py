@@ -14,6 +14,7 @@ from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
 from onnxsurgeon_lite.model.copying import copy_span, write_pieces
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size
 from onnxsurgeon_lite.model.wire import expand, skeleton
@@ -94,8 +95,7 @@ def collect(model: Model, *, dry_run: bool = False) -> Collected:
         SourceChangedError: a file changed after the load.
     """
     path = _source_of(model)
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     by_file = defaultdict[DataFile, list[TensorProto]](list)
     for tensor in external_tensors(proto):
         by_file[model.span(tensor)[0]].append(tensor)
