@@ -44,11 +44,12 @@ class Preparation:
         graph.learning = len(graph) >= _LARGE
         if graph.learning:
             sys.setswitchinterval(_TURN)
-        _start(lambda: _learn(graph), 0.0 if graph.learning else delay)
-        _start(lambda: _look(names), delay)
+        start(lambda: _learn(graph), 0.0 if graph.learning else delay)
+        start(lambda: _look(names), delay)
 
 
-def _start(work: Callable[[], None], delay: float) -> None:
+def start(work: Callable[[], object], delay: float) -> None:
+    """Do something in the background, some seconds from now."""
     timer = threading.Timer(delay, work)
     timer.daemon = True
     timer.start()

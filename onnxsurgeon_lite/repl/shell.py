@@ -17,7 +17,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.repl.commands import do, words
 from onnxsurgeon_lite.repl.completion import beginning, complete
-from onnxsurgeon_lite.repl.preparing import Preparation
+from onnxsurgeon_lite.repl.preparing import Preparation, start
 from onnxsurgeon_lite.repl.script import advise, show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
@@ -40,6 +40,7 @@ def run_shell(session: Session) -> None:
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _PlacePrompt(shell, session)
     install(shell, session).begin(_PATIENCE)
+    start(lambda: session.verbs.complete([], ""), _PATIENCE)  # the first one takes a moment
     session.leave = shell.ask_exit
     lines.out(f"{session.model!r}\nhelp lists the commands; quit leaves")
     shell.mainloop()
