@@ -8,10 +8,11 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
-from onnxsurgeon_lite.debug.bisection import computed_references, find
+from onnxsurgeon_lite import Model, SetOp, load, open_references
+from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.surgery.exposing import exposable
 

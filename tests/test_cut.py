@@ -13,11 +13,11 @@ from onnx import helper
 from onnxsurgeon_lite import (
     Expose,
     Extract,
-    check,
     load,
     save,
 )
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.cut import close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model

@@ -6,7 +6,7 @@ import pytest
 from test_bisect_inner import BRANCH, CALLS, LOOP, PLANTED, SCAN, loaded
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import SetOp, run
+from onnxsurgeon_lite import SetOp
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import run_script
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.surgery.exposing import exposable
 
 FEEDS = {"x": np.array([-1, 2], np.float32), "c": np.array(True)}

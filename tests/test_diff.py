@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import Tolerance, diff, load
+from onnxsurgeon_lite import Tolerance, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.matching.diff import Difference, with_outputs
+from onnxsurgeon_lite.matching.diff import Difference, diff, with_outputs
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.runtime.session import Runtime
 

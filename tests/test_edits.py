@@ -33,11 +33,11 @@ from onnxsurgeon_lite import (
     SetOp,
     SetShape,
     Sort,
-    check,
     load,
     save,
 )
 from onnxsurgeon_lite.errors import EditError, GraphError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe

@@ -567,7 +567,7 @@ def test_references_of_nothing_in_the_model_are_refused(model_of, runtime, tmp_p
 def test_a_second_export_with_one_more_layer_is_held_against_the_first_one_s_references(
     models, runtime, tmp_path
 ):
-    from onnxsurgeon_lite import record
+    from onnxsurgeon_lite.recording.from_model import record
 
     before = models["torchscript"]
     with pytest.warns():

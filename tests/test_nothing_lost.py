@@ -5,8 +5,8 @@ import pytest
 from onnx import TensorProto, helper
 from verbs import LOSSLESS
 
-from onnxsurgeon_lite import Model, diff
-from onnxsurgeon_lite.matching.diff import Change, ModelDiff, edit_diff, models
+from onnxsurgeon_lite import Model
+from onnxsurgeon_lite.matching.diff import Change, ModelDiff, diff, edit_diff, models
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 18, "local" : 1], producer_name: "maker", producer_version: "1",

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxsurgeon_lite import Opset, run_model
+from onnxsurgeon_lite import Opset
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([[3, -1, 2]], np.float32)
 REDUCING = """<ir_version: 8, opset_import: ["" : 17]>

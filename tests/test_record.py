@@ -15,12 +15,11 @@ from onnxsurgeon_lite import (
     load,
     make_feeds,
     open_references,
-    record,
-    run,
 )
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.run import Statistics, statistics
+from onnxsurgeon_lite.recording.from_model import record
+from onnxsurgeon_lite.runtime.run import Statistics, run, statistics
 
 INSIDE = {
     "f16": (TensorProto.FLOAT16, np.float16),

@@ -6,11 +6,12 @@ import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import Model, Script, check, load, run_model
+from onnxsurgeon_lite import Model, Script, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, ScriptError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.model import DataFile
-from onnxsurgeon_lite.runtime.session import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
 IMAGE = np.ones((1, 3, 20, 20), np.float32)
 

@@ -10,8 +10,9 @@ from conftest import FIXTURES
 from onnx import parser
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import load, run_model
+from onnxsurgeon_lite import load
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.runtime.session import run_model
 
 
 @pytest.fixture

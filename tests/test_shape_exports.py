@@ -10,10 +10,11 @@ import transformers
 from faults import Output
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import load, prove
+from onnxsurgeon_lite import load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.prove import prove
 from onnxsurgeon_lite.passes import Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Recipe
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from test_diff import models
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import GraphIndex, Recipe, check, load, make_feeds
+from onnxsurgeon_lite import GraphIndex, Recipe, load, make_feeds
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.matching.split import compare_chain, model_of, split, write_parts
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions

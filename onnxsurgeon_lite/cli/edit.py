@@ -235,12 +235,13 @@ def freeze(
     ] = "1MB",
 ) -> "Pass":
     """Make inputs constants."""
+    from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = map(key_value, values)
     frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
-    return Freeze(frozen, fold, options.byte_size(limit))
+    return Freeze(frozen, fold, byte_size(limit))
 
 
 def sort() -> "Pass":

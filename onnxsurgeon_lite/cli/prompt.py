@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
@@ -110,9 +111,10 @@ class PromptVerbs(Verbs):
         from onnxsurgeon_lite.model.loading import HeldPath
 
         source = self._session.source.path or Path("model.onnx")
-        edited = source.with_name(f"{source.stem}.edited{source.suffix}")
-        held = HeldPath(edited if self._session.model.history.steps else source)
-        held.model = self._session.model.current
+        if self._session.model.history.steps:
+            source = source.with_name(f"{source.stem}.edited{source.suffix}")
+        held = HeldPath(source)
+        held.model = replace(self._session.model.current, path=source)
         return held
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Rank nodes by lost accuracy against references, and predict the losses of float16."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import TensorProto
@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -41,6 +42,19 @@ class RankedNode:
     own_db: float
     total_db: float
     place: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Ranking(Shown):
+    """Nodes by the accuracy they lose, the lossiest first.
+
+    Attributes:
+        exclude: the names of those below `below` decibels, for a quantiser's exclude list.
+    """
+
+    nodes: list[RankedNode]
+    exclude: list[str]
+    below: float = field(default=20.0, metadata=HIDDEN)
 
 
 def rank(
@@ -167,6 +181,18 @@ class Float16Risk:
     clamped: tuple[str, ...]
     keep: bool
     place: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Float16Risks(Shown):
+    """The nodes that float16 endangers.
+
+    Attributes:
+        exclude: the names of those to keep in float32.
+    """
+
+    nodes: list[Float16Risk]
+    exclude: list[str]
 
 
 def float16_risk(

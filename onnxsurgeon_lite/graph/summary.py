@@ -15,6 +15,7 @@ from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
@@ -39,8 +40,8 @@ class ValueSummary:
     source: str = ""
 
 
-@dataclass
-class NodeSummary:
+@dataclass(repr=False)
+class NodeSummary(Shown):
     """A node: its type, inputs, outputs and origin."""
 
     id: str
@@ -59,8 +60,8 @@ class NodeSummary:
     metadata: dict[str, str]
 
 
-@dataclass
-class ModelSummary:
+@dataclass(repr=False)
+class ModelSummary(Shown):
     """A model at a glance.
 
     Attributes:
@@ -86,6 +87,18 @@ class ModelSummary:
     dynamic_dims: list[str]
     metadata: dict[str, str]
     doc_string: str
+
+
+class OperatorCounts(ModelSummary):
+    """A model's summary, shown as its operators."""
+
+
+class ValueSummaries(Shown, list[ValueSummary]):
+    """Values, one after another."""
+
+    def contract(self) -> object:
+        """Return one value as an object, several as a list."""
+        return self[0] if len(self) == 1 else list(self)
 
 
 def summarize(model: Model) -> ModelSummary:

@@ -11,14 +11,15 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 
 
-@dataclass
-class SetComparison:
+@dataclass(repr=False)
+class SetComparison(Shown):
     """Comparisons of tensors in both sets by name, and the names in only one.
 
     Attributes:

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import make_folder
@@ -30,8 +31,8 @@ class Part:
     path: Path | None = None
 
 
-@dataclass
-class Split:
+@dataclass(repr=False)
+class Split(Shown):
     """The parts of a model, in an order in which they can run.
 
     Attributes:

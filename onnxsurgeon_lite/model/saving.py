@@ -16,22 +16,25 @@ from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.wire import LARGE, expand
+from onnxsurgeon_lite.shown import Shown
 
 MAX_PROTOBUF = (1 << 31) - 1
 """The largest message that protobuf parses, in bytes."""
 
 
-@dataclass(frozen=True)
-class Written:
+@dataclass(frozen=True, repr=False)
+class Written(Shown):
     """The files that `save` wrote: the model and its data files, with those that existed already.
 
     Attributes:
         sizes: the files that were written, or would be written, and their bytes.
+        planned: nothing was written, by `dry_run`.
     """
 
     path: Path
     data_files: tuple[Path, ...] = ()
     sizes: Mapping[Path, int] = field(default_factory=dict)
+    planned: bool = False
 
 
 def save(
@@ -83,7 +86,7 @@ def save(
         with staging.open(path) as out:
             write_pieces(out, pieces, model.files)
         staging.commit()
-    return Written(path, tuple(data_files), staging.sizes)
+    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
 
 
 def movable(model: Model) -> bool | None:
@@ -107,7 +110,7 @@ def _write_plain(path: Path, encoded: bytes, staging: Staging) -> Written:
         with staging.open(path) as out:
             out.write(encoded)
         staging.commit()
-    return Written(path, sizes=staging.sizes)
+    return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 
 
 def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
@@ -118,7 +121,7 @@ def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Wri
             with staging.open(path) as out:
                 copy_span(out, source, 0, source.size)
         staging.commit()
-    return Written(path, tuple(data_files), staging.sizes)
+    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
 
 
 def embedded_size(model: Model, everything: bool = True) -> int:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 """The header that a text without one gets."""
@@ -35,8 +37,8 @@ def parse_text(text: str) -> Model:
         ) from error
 
 
-def add_initializers(model: Model, files: Mapping[str, Path]) -> Model:
-    """Add arrays from `.npy` files as initializers; one with the name of an input replaces it.
+def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Array]) -> Model:
+    """Add arrays, or those of `.npy` files, as initializers; one with the name of an input replaces it.
 
     Large arrays stay in their files until the model is saved.
 
@@ -49,11 +51,15 @@ def add_initializers(model: Model, files: Mapping[str, Path]) -> Model:
     result = model.copy()
     graph = result.proto.graph
     index = GraphIndex.of(result)
-    for name, path in files.items():
+    for name, given in files.items():
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:
             known = dict.fromkeys((*index.inputs, *index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
-        tensor = _tensor(result, name, path)
+        if isinstance(given, np.ndarray):
+            path, tensor = Path("the array given"), dtypes.from_array(given, name)
+        else:
+            path = Path(given)
+            tensor = _tensor(result, name, path)
         declared = index.inputs.get(name)
         if declared is not None:
             _require_fit(tensor, declared.type.tensor_type, type_text(declared.type), path)

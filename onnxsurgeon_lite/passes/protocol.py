@@ -1,14 +1,16 @@
 """The pass protocol: model in, `PassResult` out."""
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, Written, save
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
-@dataclass(frozen=True)
-class PassResult:
+@dataclass(frozen=True, repr=False)
+class PassResult(Shown):
     """The result of a pass.
 
     Attributes:
@@ -19,7 +21,7 @@ class PassResult:
         unsettled: values whose types do not fit yet; a pipeline checks them at its end.
     """
 
-    model: Model
+    model: Model = field(metadata=HIDDEN)
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
@@ -39,6 +41,10 @@ class PassResult:
         if result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes), unsettled=left)
         return cls(result, True, tuple(notes), tuple(changes), left)
+
+    def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
+        """Write the model; see `onnxsurgeon_lite.save`."""
+        return save(self.model, path, external, force=force)
 
 
 class Pass(Protocol):

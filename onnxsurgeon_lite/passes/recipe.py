@@ -70,12 +70,15 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
     for name, field in fields.items():
         if name not in step and field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"verb {verb!r} needs {name!r}", f"write {name} = ...")
-    given = {key: _value(key, value, types[key]) for key, value in step.items()}
+    given = {
+        key: value if callable(value) else _value(key, value, types[key])  # a script's function
+        for key, value in step.items()
+    }
     return kind(**given)
 
 
 def _value(key: str, value: object, expected: object) -> object:
-    """Convert a TOML value to the field's type."""
+    """Convert a value of TOML or Python to the field's type."""
     options = get_args(expected)
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value

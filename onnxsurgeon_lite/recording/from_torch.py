@@ -9,29 +9,33 @@ import torch
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.model import ModelLike, loaded
+from onnxsurgeon_lite.recording.recording import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
-    Recorded,
     RecordError,
     Sample,
+    call_factory,
     load_factory,
+    module_of,
     record_module,
 )
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 
 def record_factory(
-    target: str,
+    target: object,
     folder: Path,
-    feeds: str | None = None,
-    model: Path | None = None,
+    feeds: Tensors | None = None,
+    model: ModelLike | None = None,
     scopes: Sequence[str] = (),
     operators: bool = False,
-) -> Recorded:
-    """Record the module that `FILE.py:factory` returns; see `torch_recorder.record_module`.
+) -> Recording:
+    """Record a module: itself, (module, args), or what a function or `FILE.py:factory` returns.
+
+    See `torch_recorder.record_module`.
 
     Args:
         feeds: a reference set with the arguments of `forward`, instead of those from the factory.
@@ -40,13 +44,13 @@ def record_factory(
     Raises:
         ReferenceSetError: the module cannot be recorded; the notes are the user's own lines of the traceback.
     """
-    inputs = required_inputs(GraphIndex.of(load(model))) if model is not None else []
+    inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:
-        module, args, kwargs = load_factory(target)
+        module, args, kwargs = _module(target)
         if feeds is not None:
             sample = _bound(module, _tensors(open_references(feeds, inputs)))
             args, kwargs = sample.args, sample.kwargs
-        return record_module(
+        done = record_module(
             module,
             args,
             kwargs,
@@ -60,6 +64,15 @@ def record_factory(
         for line in error.trace.splitlines():
             failure.add_note(line)
         raise failure from error
+    return Recording(done.values, folder, done.notes)
+
+
+def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    if isinstance(target, str):
+        return load_factory(target)
+    if callable(target) and not isinstance(target, torch.nn.Module):
+        return call_factory(target, getattr(target, "__name__", str(target)))
+    return module_of(target, "record was given")
 
 
 def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> Sample:

@@ -122,6 +122,17 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     if not callable(factory):
         functions = [own for own, value in vars(file).items() if callable(value)]
         raise RecordError(f"{path!r} has no function {name!r}", _closest(name, functions))
+    return call_factory(factory, name)
+
+
+def call_factory(
+    factory: Callable[[], object], name: str
+) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    """(module, args, kwargs) from a function that returns the module, or (module, args).
+
+    Raises:
+        RecordError: it needs arguments, raises, or returns something else.
+    """
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
@@ -131,10 +142,15 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
         ) from error
     with _explained(f"factory {name!r}"):
         made = factory()
+    return module_of(made, f"factory {name!r} returned")
+
+
+def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    """(module, args, kwargs) from a module, or a tuple of the first of them."""
     parts = made if isinstance(made, tuple) else (made,)
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise RecordError(
-            f"factory {name!r} returned {_kind(made)}, not a module",
+            f"{said} {_kind(made)}, not a module",
             "return the module, or (module, args), or (module, args, kwargs)",
         )
     return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
 _FILLS = ("zeros", "ones", "normal", "uniform")
@@ -40,7 +40,7 @@ def required_inputs(index: GraphIndex) -> list[str]:
     return [name for name in index.inputs if name not in index.initializers]
 
 
-def read_feeds(index: GraphIndex, path: str, sample: int = 0) -> Feeds:
+def read_feeds(index: GraphIndex, path: Tensors, sample: int = 0) -> Feeds:
     """Read the feeds from a file or folder, and check them against the model.
 
     Raises:
@@ -51,9 +51,11 @@ def read_feeds(index: GraphIndex, path: str, sample: int = 0) -> Feeds:
     return feeds_from(index, stored)
 
 
-def given_or_made(index: GraphIndex, path: str | None, recipe: Recipe) -> tuple[Feeds, list[str]]:
+def given_or_made(
+    index: GraphIndex, path: Tensors | None, recipe: Recipe
+) -> tuple[Feeds, list[str]]:
     """Return the feeds at `path`, or generated ones with a line for each that says how."""
-    return (read_feeds(index, path), []) if path else make_feeds(index, recipe)
+    return (read_feeds(index, path), []) if path is not None else make_feeds(index, recipe)
 
 
 def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:

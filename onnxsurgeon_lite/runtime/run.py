@@ -1,15 +1,18 @@
 """One run of a whole model, optimized, and its results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.references import save_tensors
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,30 @@ class Statistics:
     mean: float | None = None
     nan: int = 0
     inf: int = 0
+
+
+class RunResult(Shown, dict[str, RunValue]):
+    """What a run returned: name -> array; a list of arrays for a sequence, None for what was not computed.
+
+    Attributes:
+        made: how feeds were made, a line each.
+    """
+
+    def __init__(self, values: Mapping[str, RunValue], made: Sequence[str] = ()) -> None:
+        super().__init__(values)
+        self.made = list(made)
+
+    def statistics(self) -> list[Statistics]:
+        """Return a line for each tensor."""
+        return [line for name, value in self.items() for line in statistics(name, value)]
+
+    def contract(self) -> object:
+        """Return how the feeds were made, and the statistics."""
+        return {"feeds": self.made, "values": self.statistics()}
+
+    def save(self, path: str | Path) -> None:
+        """Store the tensors in a folder, `.npz` or `.safetensors`."""
+        save_tensors(Path(path), {name: v for name, v in self.items() if v is not None})
 
 
 def run(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _BLOCK = 1 << 18  # elements compared at a time, so that the working set stays in the cache
@@ -85,8 +86,8 @@ class Worst:
     allowed: float
 
 
-@dataclass
-class Comparison:
+@dataclass(repr=False)
+class Comparison(Shown):
     """The result of comparing an actual tensor with its reference.
 
     Attributes:

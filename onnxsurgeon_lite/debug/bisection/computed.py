@@ -103,15 +103,8 @@ class _Computed:
         )
         found = exposed.read(observer.fetch(exposed.sources(names)).items())
         start = f"@{position}/"
-        return {
-            name.removeprefix(start): Entry(partial(_itself, array))
-            for name, array in found
-            if array is not None
-        }
-
-
-def _itself(value: Stored) -> Stored:
-    return value
+        inner = {name.removeprefix(start): array for name, array in found if array is not None}
+        return ReferenceSet.of(inner).entries
 
 
 @dataclass(frozen=True)

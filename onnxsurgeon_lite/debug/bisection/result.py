@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -135,8 +136,8 @@ class Samples:
     culprits: dict[int, list[str]] = field(default_factory=dict)
 
 
-@dataclass
-class BisectResult:
+@dataclass(repr=False)
+class BisectResult(Shown):
     """The result of `bisect`.
 
     Attributes:
@@ -150,7 +151,7 @@ class BisectResult:
         notes: hints for the reader, such as outputs without a reference.
         compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
-        reproducer: the written folder.
+        reproducer: the written folder. reproduce: the command that shows the mismatch with it.
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
@@ -168,6 +169,7 @@ class BisectResult:
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
+    reproduce: list[str] = field(default_factory=list)
     samples: Samples | None = None
     inner: "BisectResult | None" = None
     body: Model | None = None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 Kind = Literal[
@@ -61,8 +62,8 @@ class Difference:
     place: str = ""
 
 
-@dataclass
-class ModelDiff:
+@dataclass(repr=False)
+class ModelDiff(Shown):
     """The diff of two models.
 
     Attributes:

@@ -3,14 +3,18 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.mapping import save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Progress = Callable[[str], None]
@@ -25,8 +29,8 @@ class Unmatched:
     place: str
 
 
-@dataclass
-class MatchResult:
+@dataclass(repr=False)
+class MatchResult(Shown):
     """The result of `onnxdbg match`.
 
     Attributes:
@@ -41,6 +45,10 @@ class MatchResult:
     matching: Matching
     only_a: list[Unmatched]
     only_b: list[Unmatched]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the pairs to a file that `map=` takes."""
+        save_map(self.matching, Path(path))
 
 
 def match_models(

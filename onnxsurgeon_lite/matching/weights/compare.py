@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
 from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -38,8 +39,8 @@ class Weight:
     comparison: Comparison
 
 
-@dataclass
-class WeightsResult:
+@dataclass(repr=False)
+class WeightsResult(Shown):
     """The comparison of a model's weights with a checkpoint.
 
     Attributes:

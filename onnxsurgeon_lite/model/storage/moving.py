@@ -18,20 +18,31 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size
 from onnxsurgeon_lite.model.wire import expand, skeleton
+from onnxsurgeon_lite.shown import Shown
 
 
-@dataclass(frozen=True)
-class Collected:
+@dataclass(frozen=True, repr=False)
+class Collected(Shown):
     """The result of `collect`.
 
     Attributes:
         files: the written files and their bytes: data files with unused bytes, and the model.
         before, after: bytes of these data files.
+        planned: nothing was written, by `dry_run`.
     """
 
     files: Mapping[Path, int]
     before: int
     after: int
+    planned: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Moved(Shown):
+    """What moving a model's data wrote, and a note for each old file that stays."""
+
+    written: Written
+    notes: tuple[str, ...] = ()
 
 
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
@@ -117,7 +128,7 @@ def collect(model: Model, *, dry_run: bool = False) -> Collected:
             with staging.open(path) as out:
                 write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
         staging.commit()
-    return Collected(staging.sizes, before, after)
+    return Collected(staging.sizes, before, after, dry_run)
 
 
 def other_users(path: Path, file: DataFile) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 MARK = "onnxsurgeon_lite.stripped"
@@ -37,8 +38,8 @@ _PAYLOAD = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stripped:
+@dataclass(frozen=True, repr=False)
+class Stripped(Shown):
     """The written files, and the number of tensors that changed.
 
     Attributes:
