@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import typer
 
-from onnxsurgeon_lite.cli import commands, edit
+from onnxsurgeon_lite.cli import commands, edit, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.errors import UsageError
@@ -96,15 +96,12 @@ class PromptVerbs(Verbs):
                 function(**given)
 
         own = [
-            p.replace(kind=p.KEYWORD_ONLY, default=usual.get(p.name, p.default))
+            p.replace(default=usual.get(p.name, p.default))
             for p in parameters.values()
             if p.name != its or its == "models"
         ]
-        vars(command).update(__signature__=inspect.Signature(own))
-        command.__name__ = function.__name__
-        command.__annotations__ = {p.name: p.annotation for p in own}
-        command.__doc__ = function.__doc__
-        return command
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        return options.spelled(command, own)
 
     def _model(self) -> "HeldPath":
         """The session's model under its file's name, or that of its edited copy."""
