@@ -102,7 +102,7 @@ def _delete(session: Session, rest: str) -> None:
 
 
 def _plain(move: str) -> Callable[[Session, str], object]:
-    """A method of the debugger, as often as the number behind the word says."""
+    """Call a method of the debugger, as often as the number behind the word says."""
 
     def repeat(session: Session, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
@@ -268,7 +268,7 @@ def _quit(session: Session, _: str) -> None:
 
 
 def _values(session: Session, rest: str) -> str:
-    """A list of values without the spaces behind its commas, which are no part of a name."""
+    """Remove the spaces behind the commas of a list."""
     return rest if rest in session.dbg.index else re.sub(r",\s+", ",", rest)
 
 

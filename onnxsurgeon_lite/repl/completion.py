@@ -1,4 +1,4 @@
-"""What the text before the cursor can go on with."""
+"""Complete the text before the cursor."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _NAMED = re.compile(
 
 
 def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
-    """(what was typed of the last name, what it can be), None where Python's own completion is meant."""
+    """Return (the typed part of the last name, its completions), None to leave it to Python."""
     names = session.names
     found = _COMMAND.fullmatch(text)
     if found and found[1] in words(session):
@@ -55,7 +55,7 @@ def beginning(session: Session, text: str) -> Sequence[str]:
 
 
 def _verb(session: Session, line: str) -> tuple[str, list[str]]:
-    """What a verb's last word can go on with."""
+    """Complete the last word of a verb's line."""
     before, _, typed = line.rpartition(" ")
     try:
         found = session.verbs.complete(shlex.split(before), typed)

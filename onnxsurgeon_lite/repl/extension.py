@@ -23,7 +23,7 @@ def load(shell: object, verbs: Callable[[Session], Verbs]) -> None:
         verbs: makes the commands of `onnxdbg` for a session.
     """
     if not isinstance(shell, InteractiveShell):
-        raise TypeError(f"{shell!r} is no IPython shell")
+        raise TypeError(f"{shell!r} is not an IPython shell")
 
     def onnxdbg(line: str) -> None:
         try:

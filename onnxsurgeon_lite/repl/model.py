@@ -11,7 +11,7 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 
 class UnknownEditError(SurgeonError, AttributeError):
-    """There is no such edit."""
+    """The model has no such edit."""
 
 
 class EditedModel:
@@ -27,7 +27,7 @@ class EditedModel:
         return self.history.current
 
     def apply(self, step: Pass) -> PassResult:
-        """Do an edit."""
+        """Apply an edit."""
         result = step.apply(self.current)
         self.take(step, result)
         return result

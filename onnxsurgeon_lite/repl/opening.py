@@ -1,4 +1,4 @@
-"""From a model's file, feeds and references to a session."""
+"""Open a session from a model's file, feeds and references."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def open_session(
     budget: int = 1 << 28,
     mapping: str | None = None,
 ) -> Session:
-    """A session; feeds are those given, else what the references hold of them, else made.
+    """Open a session; feeds are those given, else those that the references hold, else made ones.
 
     Args:
         mapping: how references get the model's names; see `match.aligned`.
@@ -60,7 +60,7 @@ def _fitted(
     options: RuntimeOptions,
     mapping: str | None,
 ) -> tuple[ReferenceSet, Feeds]:
-    """The references under the model's names, and what it is fed with."""
+    """Return the references under the model's names, and the feeds."""
     from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
 
     if not needs_alignment(stored, index, mapping):

@@ -66,7 +66,7 @@ def _learn(graph: PreparedGraph) -> None:
 
 
 def _look(names: Names) -> None:
-    """What the quickest questions need first."""
+    """Index what the quickest questions need first."""
     index = names.index
     with contextlib.suppress(GraphError):
         _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers
@@ -74,7 +74,7 @@ def _look(names: Names) -> None:
 
 
 def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
-    """In another process: ONNX's inference lets no other thread of this one go on, and keys would wait for it."""
+    """Infer types in another process: ONNX's inference blocks every thread, so keys would wait for it."""
     model = part.SerializeToString()
     with Child(script="inference.py") as child:
         try:

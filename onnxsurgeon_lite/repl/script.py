@@ -40,7 +40,7 @@ def _is_complete(session: Session, text: str) -> bool:
 
 
 def _commands(session: Session, line: str) -> list[str] | None:
-    """The parts of a line, if one of them is a command."""
+    """Return the parts of a line, None if none is a command."""
     parts = split(line)
     return parts if any(command_of(part, words(session)) for part in parts) else None
 

@@ -1,4 +1,4 @@
-"""One session: a model, its debugger, what was edited, and the names that Python sees."""
+"""A session: a model, its debugger, its edits, and the names that Python sees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Verbs:
 
 
 class Session:
-    """What commands work on.
+    """The state that commands work on.
 
     Attributes:
         namespace: the names that Python sees: `model`, `graph`, `dbg`, `np`, and what the user defines.

@@ -77,7 +77,7 @@ def _current(shell: InteractiveShell) -> Session:
 
 
 def transformed(cell: list[str], known: Collection[str]) -> list[str]:
-    """A cell of one line that is a command as the Python that runs it; any other as it is."""
+    """Turn a cell of one line that is a command into the Python that runs it; leave any other."""
     text = "".join(cell).strip()
     if "\n" in text:
         return cell
@@ -106,7 +106,7 @@ def _doer(session: Session) -> Callable[[str], None]:
 
 
 def _shower(shell: InteractiveShell) -> Callable[[object], None]:
-    """Results as pictures where the shell can show them."""
+    """Show results as pictures where the shell can."""
 
     def show(result: object) -> None:
         if shell.display_formatter is not None and hasattr(shell, "kernel"):
@@ -143,7 +143,7 @@ def _shown(
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    """What is wrong, without our stack; of a name that Python does not know what IPython says, and what was meant."""
+    """Show an error without our stack; for a name that Python does not know, IPython's text and the closest commands."""
     if isinstance(error, NameError):
         advise(error, words(_current(shell)))
         traceback = shell.InteractiveTB

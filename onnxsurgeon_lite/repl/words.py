@@ -1,4 +1,4 @@
-"""What a line is: a command, or Python.
+"""Tell commands from Python.
 
 As in pdb, a line whose first word is a command is that command; `!` in front, or what can only be Python after the
 word (`print(x)`, `run = 3`, `next + 1`), makes it Python; what `p` and `pp` print is. A line that is not Python is a

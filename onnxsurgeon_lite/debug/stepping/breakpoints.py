@@ -1,4 +1,4 @@
-"""Where to stop: nodes that a selector means, in the main graph and in bodies, and on which condition."""
+"""Breakpoints: nodes of the main graph and of bodies, and the condition on which to stop."""
 
 import ast
 import builtins
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 Facts = Mapping[str, RunValue | list[RunValue] | int | str]
-"""What a condition is told, by the names of `FACTS`."""
+"""The facts that a condition sees, by the names of `FACTS`."""
 
 FACTS = ("out", "outs", "node", "iteration")  # its first output, all, what it is, that of its loop
 _USABLE = f"it can use {', '.join(FACTS)}, numpy's functions, np, and what the session defines"
@@ -49,7 +49,7 @@ class Breakpoint:
         return f"{called} {self.selector!r}{condition}"
 
     def holds(self, facts: Callable[[], Facts]) -> bool:
-        """Whether the condition holds; of an array, for any element.
+        """Return True if the condition holds, for any element of an array.
 
         Raises:
             UsageError: it cannot be told.
@@ -73,7 +73,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
         names: what else it can use, as they are when it is asked.
 
     Raises:
-        SyntaxError: it is no expression.
+        SyntaxError: it is not an expression.
         UsageError: it uses another name.
     """
     tree = ast.parse(text.strip(), "<condition>", "eval")
@@ -155,7 +155,7 @@ class Breakpoints:
         self._mark()
 
     def move(self, scopes: Scopes) -> list[str]:
-        """Have them in another model; those that have no node there stop nowhere, and are told."""
+        """Move them to another model; return those that have no node there and stop nowhere."""
         self.scopes = scopes
         lost = []
         for point in self:
@@ -168,12 +168,12 @@ class Breakpoints:
         return lost
 
     def at(self, frame: Frame, position: int) -> list[Breakpoint]:
-        """Those at a node, those without a condition first."""
+        """Return the breakpoints at a node, those without a condition first."""
         there = [point for point in self if position in point.marks.of(frame)]
         return sorted(there, key=lambda point: point.condition is not None)
 
     def ahead(self, frame: Frame) -> list[int]:
-        """The places that a frame has still before it where one is, or a body that holds one."""
+        """Return the places ahead in a frame that hold a breakpoint, or a body with one."""
         inside = self.inside.get(frame.scope, set())
         marked = inside.union(*(point.marks.of(frame) for point in self))
         places = (frame.index.places[position] for position in marked)

@@ -35,7 +35,7 @@ AROUND = 5  # nodes on either side of the one that is listed
 
 
 class Debugger:
-    """One model on one set of feeds, stepped through in topological order; a context manager.
+    """Steps through one model on one set of feeds, in topological order; a context manager.
 
     It stops after nodes. Values are computed when they are looked at, or when a stop needs them, with what they need
     and no more; optimisation is off, so that they are what the model as it is written gives.
@@ -105,7 +105,7 @@ class Debugger:
 
     @property
     def references(self) -> ReferenceSet | None:
-        """What values are compared with, where there is one of that name."""
+        """The references that values of the same name are compared with."""
         return self._looker.references
 
     @references.setter
@@ -119,7 +119,7 @@ class Debugger:
 
     @property
     def made(self) -> list[str]:
-        """How inputs were made, a line each."""
+        """A line for each input that was made."""
         return self._execution.made
 
     @property
@@ -199,7 +199,7 @@ class Debugger:
 
         Raises:
             UnknownNameError, UsageError: there is no such node, or the condition uses a name that is not known.
-            SyntaxError: the condition is no Python expression.
+            SyntaxError: the condition is not a Python expression.
         """
         text = condition if isinstance(condition, str) else ""
         holds = expression(condition, self.names) if isinstance(condition, str) else condition
@@ -215,12 +215,12 @@ class Debugger:
             self.breakpoints.delete(number)
 
     def run(self) -> Stop:
-        """From the start to the first breakpoint; what was computed, set or healed stays."""
+        """Run from the start to the first breakpoint; computed, set and healed values stay."""
         self._execution.to_start()
         return self.continue_()
 
     def continue_(self) -> Stop:
-        """On to the next breakpoint, or to the end."""
+        """Run to the next breakpoint, or to the end."""
         return self._move(self._stepper.go)
 
     def next(self) -> Stop:
@@ -228,7 +228,7 @@ class Debugger:
         return self._move(self._stepper.next)
 
     def step(self) -> Stop:
-        """As `next`, but into the body of an If, Loop or Scan, and into functions."""
+        """Compute the next node; go into the body of an If, Loop or Scan, and into functions."""
         return self._move(self._stepper.step)
 
     def out(self) -> Stop:
@@ -236,7 +236,7 @@ class Debugger:
         return self._move(lambda: self._stepper.go(len(self._execution.frames)))
 
     def until(self, selector: str | None = None) -> Stop:
-        """On to a node, or (without one) as `next`, but from the end of an iteration to the end of all."""
+        """Run to a node; without one, compute the next node, or at the end of an iteration finish the loop."""
         if selector is None:
             return self.out() if self.frame.ended else self.next()
         point = self.breakpoints.add(selector, number=0)
@@ -246,7 +246,7 @@ class Debugger:
             self.breakpoints.delete(point.number)
 
     def restart(self) -> Stop:
-        """Back to the start: everything that was computed, set or healed is forgotten."""
+        """Go back to the start and forget every computed, set and healed value."""
         self._execution.restart()
         return Stop("start")
 
@@ -281,7 +281,7 @@ class Debugger:
         return self.watched
 
     def set(self, name: str, value: object) -> Readings:
-        """Go on with other numbers for a value; a single number fills its shape.
+        """Give a value other numbers; a single number fills its shape.
 
         Raises:
             FeedsError: another dtype or shape.

@@ -60,7 +60,7 @@ class Execution:
         self._set, self.fed = {}, {}
 
     def to_start(self) -> None:
-        """Back to the start of the main graph, with what was computed and set there."""
+        """Go back to the start of the main graph; keep its values."""
         for frame in self.frames[1:]:
             frame.forget()
         del self.frames[1:]
@@ -84,7 +84,7 @@ class Execution:
         return self.frames[0], select_values(self.index, [name]).names
 
     def running(self, name: str) -> tuple[Frame, list[str]] | None:
-        """As `find`, of a value's own or full name; None where the body that it names is not being run."""
+        """Find a value by its own or full name; return None where its body is not being run."""
         for frame in reversed(self.seen):
             if name in frame.index:
                 return _home(frame, [name])

@@ -1,4 +1,4 @@
-"""What a debugger says: where it stopped, and what it reads there."""
+"""The results of a debugger: where it stopped, and what it read there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +26,13 @@ class Reading:
 
     @property
     def match(self) -> bool:
-        """Whether nothing speaks against it."""
+        """True unless a comparison mismatches."""
         return all(comparison.match for comparison in self.comparisons.values())
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where stepping stopped: after a node.
+    """A place where stepping stopped: after a node.
 
     Attributes:
         reason: `start`, `breakpoint`, `step`, `over` (a body that it cannot go into), `returned` (from one) or `end`.
