@@ -143,7 +143,7 @@ def _shown(
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    """Show an error without our stack; for a name that Python does not know, IPython's text and the closest commands."""
+    """Show an error without our stack; for a name unknown to Python, IPython's text and the closest commands."""
     if isinstance(error, NameError):
         advise(error, words(_current(shell)))
         traceback = shell.InteractiveTB

@@ -41,7 +41,7 @@ def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
 
 
 def steps_over(index: GraphIndex, position: int) -> bool:
-    """Return True for a node whose bodies cannot be stepped into: SequenceMap, Scan before opset 9, a custom operator."""
+    """Return True where no body can be stepped into: SequenceMap, Scan before opset 9, a custom operator."""
     node = index.nodes[position]
     if not node.attribute or not walk.bodies(node):
         return False
