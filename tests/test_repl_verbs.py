@@ -231,7 +231,7 @@ def test_commands_run_on_what_was_fed(session, said):
 
 def test_a_command_compares_with_what_it_is_told(session, said):
     assert "wrong node" in said(session, "bisect -o a")[0]
-    assert "own SQNR" in said(session, "rank --against whole_model.onnx")[0]
+    assert "total dB" in said(session, "rank --against whole_model.onnx")[0]
     assert "keep in float32" in said(session, "rank --fp16-risk")[0]
     assert "nothing found" in said(session, "bisect --find nan")[0]
 

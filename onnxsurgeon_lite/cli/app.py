@@ -8,6 +8,7 @@ from onnxsurgeon_lite.cli import edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.help import Command
 from onnxsurgeon_lite.cli.options import CHANGE, DEBUG
 
 app = typer.Typer(
@@ -46,4 +47,8 @@ for panel, commands in PANELS.items():
 
 app.command(rich_help_panel=DEBUG)(repl.repl)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
-app.add_typer(edit.verbs(), name="edit", rich_help_panel=CHANGE)
+edits = edit.verbs()
+app.add_typer(edits, name="edit", rich_help_panel=CHANGE)
+for group in (app, data, edits):
+    for registered in group.registered_commands:
+        registered.cls = Command

@@ -13,6 +13,7 @@ import typer
 from onnxsurgeon_lite.cli import commands, edit, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.help import Command
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.repl.session import Verbs
 
@@ -71,12 +72,12 @@ class PromptVerbs(Verbs):
         for panel, functions in commands.PANELS.items():
             for function in functions:
                 name = commands.name_of(function)
-                app.command(name, rich_help_panel=panel)(self._bound(function))
+                app.command(name, rich_help_panel=panel, cls=Command)(self._bound(function))
         for name, group in (("data", data), ("edit", edit.verbs(self._session.model.take))):
             inner = typer.Typer(no_args_is_help=True, help=group.info.help)
             for command in group.registered_commands:
                 assert command.callback is not None
-                inner.command(command.name)(self._bound(command.callback))
+                inner.command(command.name, cls=Command)(self._bound(command.callback))
             app.add_typer(inner, name=name)
         return app
 
