@@ -3,7 +3,7 @@
 A page's blocks run in order and share the folder:
 
 - `console`: each line `$ command` is run by bash; what follows it is what it prints.
-- `python`: run as a cell of a notebook, in one session a page; a `text` block behind it is what it prints.
+- `python`: run in one session a page; a `text` block behind it is what it prints and what its last line gives.
 - `repl`: typed in a terminal, key by key.
 - any block with `title="FILE"` is written to that file.
 
@@ -39,17 +39,18 @@ import ast, contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}
 for line in sys.stdin:
     said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(said):
         try:
-            body = ast.parse(json.loads(line)).body
-            last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+            code, show = json.loads(line)
+            body = ast.parse(code).body
+            last = body.pop() if show and isinstance(body[-1], ast.Expr) else None
             exec(compile(ast.Module(body, []), "<cell>", "exec"), space)
             if last is not None:
                 value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), space)
                 if value is not None:
                     print(repr(value))
         except Exception:
-            traceback.print_exc()
+            traceback.print_exc(file=said)
     print(json.dumps(said.getvalue()), flush=True)
 """
 
@@ -94,7 +95,7 @@ class Reader:
         elif kind == "console":
             return whole.replace(body, COMMAND.sub(self._command, body))
         elif kind == "python":
-            said = self._cell(body)
+            said = self._cell(body, show=bool(block["gap"]))
             if block["gap"]:
                 return (
                     whole.removesuffix(block["said"] + "```") + shown(block["said"], said) + "```"
@@ -118,7 +119,7 @@ class Reader:
         )
         return f"$ {command[1]}\n{shown(command[2], done.stdout)}"
 
-    def _cell(self, code: str) -> str:
+    def _cell(self, code: str, show: bool) -> str:
         if self.cells is None:
             self.cells = subprocess.Popen(
                 [sys.executable, "-c", CELLS],
@@ -130,7 +131,7 @@ class Reader:
             )
         assert self.cells.stdin is not None
         assert self.cells.stdout is not None
-        self.cells.stdin.write(json.dumps(code) + "\n")
+        self.cells.stdin.write(json.dumps([code, show]) + "\n")
         self.cells.stdin.flush()
         return str(json.loads(self.cells.stdout.readline()))
 
