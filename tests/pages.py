@@ -3,7 +3,8 @@
 A page's blocks run in order and share the folder:
 
 - `console`: each line `$ command` is run by bash; what follows it is what it prints.
-- `python`: run in one session a page; a `text` block behind it is what it prints and what its last line gives.
+- `python`: run in one session a page; a `text` block behind it is what it prints, and what its last line gives.
+- `ipython`: the same, as cells of a notebook.
 - `repl`: typed in a terminal, key by key.
 - any block with `title="FILE"` is written to that file.
 
@@ -34,7 +35,7 @@ PROMPTED = re.compile(r"^(\$|onnxdbg[^>\n]*>) (.*)\n((?:(?!onnxdbg[^>\n]*> ).*\n
 FLOAT = re.compile(r"(-?\d+\.\d+(?:e[-+]\d+)?|-?\d+e[-+]\d+)")
 NOISE, CLOSE = 1e-5, 1e-3  # smaller numbers are rounding; the others have three digits in common
 
-CELLS = """
+SCRIPT = """
 import ast, contextlib, io, json, sys, traceback
 space = {"__name__": "__main__"}
 for line in sys.stdin:
@@ -53,6 +54,19 @@ for line in sys.stdin:
             traceback.print_exc(file=said)
     print(json.dumps(said.getvalue()), flush=True)
 """
+
+NOTEBOOK = """
+import contextlib, io, json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+shell.run_line_magic("colors", "nocolor")
+for line in sys.stdin:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        shell.run_cell(json.loads(line)[0])
+    print(json.dumps(said.getvalue()), flush=True)
+"""
+SESSIONS = {"python": SCRIPT, "ipython": NOTEBOOK}
 
 
 def commands() -> list[str]:
@@ -77,11 +91,11 @@ class Reader:
             "PATH": here + os.pathsep + os.environ["PATH"],
             "COLUMNS": "80",
         }
-        self.cells: subprocess.Popen[str] | None = None
+        self.sessions: dict[str, subprocess.Popen[str]] = {}
 
     def close(self) -> None:
-        if self.cells is not None:
-            self.cells.communicate()
+        for session in self.sessions.values():
+            session.communicate()
 
     def page(self, text: str) -> str:
         """The page with the output that its examples have now; as it was where that says the same."""
@@ -94,8 +108,8 @@ class Reader:
             (self.folder / block["file"]).write_text(body)
         elif kind == "console":
             return whole.replace(body, COMMAND.sub(self._command, body))
-        elif kind == "python":
-            said = self._cell(body, show=bool(block["gap"]))
+        elif kind in SESSIONS:
+            said = self._cell(kind, body, show=bool(block["gap"]))
             if block["gap"]:
                 return (
                     whole.removesuffix(block["said"] + "```") + shown(block["said"], said) + "```"
@@ -119,21 +133,22 @@ class Reader:
         )
         return f"$ {command[1]}\n{shown(command[2], done.stdout)}"
 
-    def _cell(self, code: str, show: bool) -> str:
-        if self.cells is None:
-            self.cells = subprocess.Popen(
-                [sys.executable, "-c", CELLS],
+    def _cell(self, kind: str, code: str, show: bool) -> str:
+        if kind not in self.sessions:
+            self.sessions[kind] = subprocess.Popen(
+                [sys.executable, "-c", SESSIONS[kind]],
                 cwd=self.folder,
-                env=self.environment,
+                env={**self.environment, "IPYTHONDIR": str(self.folder / "ipython")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-        assert self.cells.stdin is not None
-        assert self.cells.stdout is not None
-        self.cells.stdin.write(json.dumps([code, show]) + "\n")
-        self.cells.stdin.flush()
-        return str(json.loads(self.cells.stdout.readline()))
+        session = self.sessions[kind]
+        assert session.stdin is not None
+        assert session.stdout is not None
+        session.stdin.write(json.dumps([code, show]) + "\n")
+        session.stdin.flush()
+        return str(json.loads(session.stdout.readline()))
 
     def _session(self, body: str) -> Iterator[str]:
         from terminal import Terminal
