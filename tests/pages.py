@@ -131,7 +131,11 @@ class Reader:
             text=True,
             check=False,
         )
-        return f"$ {command[1]}\n{shown(command[2], done.stdout)}"
+        return f"$ {command[1]}\n{shown(command[2], self._said(done.stdout))}"
+
+    def _said(self, text: str) -> str:
+        """With a folder that is always the same."""
+        return text.replace(str(self.folder), "/models")
 
     def _cell(self, kind: str, code: str, show: bool) -> str:
         if kind not in self.sessions:

@@ -172,6 +172,14 @@ def schemas(_: str, __: str = "") -> str:
     return "\n".join(["| output of | schema |", "|---|---|", *rows])
 
 
+def tolerances(_: str, __: str = "") -> str:
+    """The tolerance that each dtype has."""
+    from onnxsurgeon_lite.tensors.comparison import DEFAULTS
+
+    rows = [f"| {name} | {t.atol:g} | {t.rtol:g} |" for name, t in DEFAULTS.items()]
+    return "\n".join(["| dtype | atol | rtol |", "|---|---|---|", *rows])
+
+
 PARTS: dict[str, Callable[[str, str], str]] = {
-    part.__name__: part for part in (options, recipe, recipes, api, schemas)
+    part.__name__: part for part in (options, recipes, api, schemas, tolerances)
 }
