@@ -2,16 +2,28 @@
 
     import onnxsurgeon_lite as osl
 
-    model = osl.load("in.onnx")                                 # structure only, whatever the weights weigh
-    part = osl.Extract(("22",), ("28",)).apply(model).model
-    osl.save(part, "part.onnx")
+    part = osl.extract("in.onnx", inputs="22", outputs="28")    # structure only, whatever the weights weigh
+    part.save("part.onnx")
+    print(osl.bisect("in.onnx", "references"))                  # what the command prints
 
-Names resolve on first use, so that importing the package imports nothing else; `__init__.pyi` says where each is.
+Every command of `onnxdbg` is a function of the same name. Names resolve on first use, so that importing the package
+imports nothing else; `__init__.pyi` says where each is.
 """
 
 import lazy_loader
 
+from onnxsurgeon_lite import shown
+
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def _report() -> shown.Renderer:
+    from onnxsurgeon_lite.report import results
+
+    return results
+
+
+shown.render_by(_report)
 
 
 def load_ipython_extension(shell: object) -> None:

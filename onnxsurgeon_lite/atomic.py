@@ -1,4 +1,4 @@
-"""Whole files or none: written beside the target, made durable, renamed into place."""
+"""Write whole files or none: beside the target, flushed to disk, then renamed into place."""
 
 import contextlib
 import errno
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Staging:
-    """Files being written; they appear under their names together, on `commit`, or not at all.
+    """Files being written; on `commit` all of them appear under their names, otherwise none.
 
     Attributes:
-        dry_run: nothing is written, bytes are only counted.
+        dry_run: write nothing, only count the bytes.
         sizes: target -> its bytes.
 
     Raises:
@@ -41,15 +41,15 @@ class Staging:
 
     @contextlib.contextmanager
     def open(self, named: Path, *, parents: bool = False) -> Iterator[BinaryIO]:
-        """A file to write to, that will become the one named.
+        """Open a temporary file that becomes `named` on `commit`.
 
         Args:
-            parents: make its folder if there is none.
+            parents: create the parent folders.
         """
         target = Path(os.path.realpath(named))
-        with _told(target):
+        with _write_errors(target):
             if target.exists() and not target.is_file():
-                raise WriteError(f"{str(target)!r} is no regular file", "name a file with -o")
+                raise WriteError(f"{str(target)!r} is not a regular file", "name a file with -o")
             if self.dry_run:
                 counter = ByteCounter()
                 yield counter
@@ -70,13 +70,13 @@ class Staging:
         """Rename every file into place, in the order in which they were opened."""
         while self._waiting:
             temporary, target = self._waiting[0]
-            with _told(target):
+            with _write_errors(target):
                 temporary.replace(target)
             self._waiting.pop(0)
 
 
 class ByteCounter(io.BytesIO):
-    """A file that keeps nothing but the number of its bytes."""
+    """A file that only counts its bytes."""
 
     count = 0
 
@@ -90,7 +90,7 @@ class ByteCounter(io.BytesIO):
 
 
 def write_text(target: Path, text: str) -> None:
-    """A small file of text."""
+    """Write a small text file, whole or not at all."""
     with Staging() as staging:
         with staging.open(target) as file:
             file.write(text.encode())
@@ -98,21 +98,21 @@ def write_text(target: Path, text: str) -> None:
 
 
 @contextlib.contextmanager
-def _told(target: Path) -> Iterator[None]:
-    """An `OSError` as a `WriteError` that names the target."""
+def _write_errors(target: Path) -> Iterator[None]:
+    """Raise an `OSError` as a `WriteError` that names the target."""
     try:
         yield
     except OSError as error:
         hint = "nothing was changed; write elsewhere with -o"
         if not target.parent.is_dir():
-            hint = f"make the folder first: {command('mkdir', '-p', str(target.parent))}"
+            hint = f"create the folder first: {command('mkdir', '-p', str(target.parent))}"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             hint = "nothing was changed; free some space, or write elsewhere with -o"
         raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
 
 
 def _mode(target: Path) -> int:
-    """The permissions that the target has, or that a new file would get."""
+    """Return the permissions of the target, or those of a new file."""
     if target.exists():
         return target.stat().st_mode & 0o777
     umask = os.umask(0)

@@ -1,29 +1,29 @@
-"""Everything this library raises on purpose.
+"""Every error that this library raises on purpose.
 
     SurgeonError
     ├── ModelFileError          the file is not a model that can be read
     │   └── ExternalDataError   a tensor's bytes are missing, short or in a place that is refused
     │       └── SourceChangedError  the file that holds the bytes changed after the load
     ├── GraphError              the graph itself is broken: a cycle, two producers of one value
-    ├── UnknownNameError        no value or node is called that; carries the closest names
+    ├── UnknownNameError        no value or node has this name; carries the closest names
     ├── AmbiguousNameError      the name fits several nodes or values
     ├── EditError               an edit that would break the model: a cycle, a dangling value, types that do not fit
-    ├── ScriptError             a user's script that fails; its notes are the traceback from there down
-    ├── CutError                a cut that has no submodel
+    ├── ScriptError             a user's script fails; its notes are the traceback from the script down
+    ├── CutError                a cut gives no submodel
     │   └── OpenCutError        the inputs do not determine the outputs; carries the missing values
-    ├── BuildError              a text, array or builder that gives no model
-    ├── ShapeError              a dimension cannot be changed: what is in the way
+    ├── BuildError              a text, array or builder does not give a model
+    ├── ShapeError              a dimension cannot be changed; the message says why
     ├── OutputExistsError       a file would be overwritten
     ├── SharedDataError         data that another model refers to would be changed
-    ├── WriteError              the result could not be written
-    ├── ReferenceSetError       reference tensors that cannot be read, or do not fit the model
-    ├── FeedsError              feeds of a wrong name, dtype or shape
-    ├── UsageError              a command line that asks for something that has no meaning
-    └── RuntimeFailure          the runtime refused the model or failed while running it
+    ├── WriteError              the result cannot be written
+    ├── ReferenceSetError       reference tensors cannot be read, or do not fit the model
+    ├── FeedsError              feeds have a wrong name, dtype or shape
+    ├── UsageError              a request has no meaning
+    └── RuntimeFailure          the runtime refuses the model or fails while it runs
         ├── RuntimeCrash        the runtime's process died
-        └── RuntimeTimeout      the runtime's process ran out of its time
+        └── RuntimeTimeout      the runtime's process ran out of time
 
-A mismatch is a result, not an error: nothing here is raised for one.
+A mismatch is a result, not an error.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,13 @@ from difflib import get_close_matches
 
 
 class SurgeonError(Exception):
-    """Something the user can put right: what is wrong, and (`hint`) what to try next."""
+    """The base of all errors that a user can fix: the message says what is wrong, `hint` what to do next.
+
+    Attributes:
+        told: notes of the call that it ended, such as how feeds were made.
+    """
+
+    told: tuple[str, ...] = ()
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -62,7 +68,7 @@ class UnknownNameError(SurgeonError):
         candidates = [other for other in known if other]
         self.name = name
         close = get_close_matches(name, candidates[:20_000], n=3, cutoff=0.5)
-        self.closest = close or _holding(name, candidates)
+        self.closest = close or _containing(name, candidates)
         hint = (
             "see its names with: onnxdbg print MODEL"
             if kind in ("value", "node", "node or value")
@@ -75,8 +81,8 @@ class UnknownNameError(SurgeonError):
         super().__init__(f"{place} has no {kind} {name!r} (it has {len(candidates)})", hint)
 
 
-def _holding(name: str, candidates: Sequence[str], least: int = 3) -> list[str]:
-    """The shortest of those that a name is a part of: people type the end of a path."""
+def _containing(name: str, candidates: Sequence[str], least: int = 3) -> list[str]:
+    """Return the shortest candidates that contain the name: people type the end of a path."""
     holding = (other for other in candidates if name.lower() in other.lower())
     return sorted({*holding}, key=len)[:3] if len(name) >= least else []
 
@@ -92,15 +98,15 @@ class AmbiguousNameError(SurgeonError):
 
 
 class EditError(SurgeonError):
-    """An edit that would break the model: a cycle, a value that dangles, types that do not fit."""
+    """An edit would break the model: a cycle, a dangling value, types that do not fit."""
 
 
 class ScriptError(SurgeonError):
-    """A user's script that fails; the notes are the traceback from its file down."""
+    """A user's script fails; the notes are the traceback from the script down."""
 
 
 class CutError(SurgeonError):
-    """A cut (inputs, outputs) that has no submodel."""
+    """A cut (inputs, outputs) gives no submodel."""
 
 
 class OpenCutError(CutError):
@@ -120,11 +126,11 @@ class OpenCutError(CutError):
 
 
 class BuildError(SurgeonError):
-    """A text, an array or a builder that gives no model."""
+    """A text, an array or a builder does not give a model."""
 
 
 class ShapeError(SurgeonError):
-    """A dimension cannot be changed, or its change cannot be proved right; the message says what is in the way."""
+    """A dimension cannot be changed, or the change cannot be proved correct; the message says why."""
 
 
 class OutputExistsError(SurgeonError):
@@ -136,15 +142,15 @@ class SharedDataError(SurgeonError):
 
 
 class WriteError(SurgeonError):
-    """The result could not be written."""
+    """The result cannot be written."""
 
 
 class ReferenceSetError(SurgeonError):
-    """Reference tensors that cannot be read, or do not fit the model."""
+    """Reference tensors cannot be read, or do not fit the model."""
 
 
 class FeedsError(SurgeonError):
-    """Feeds of a wrong name, dtype or shape."""
+    """Feeds have a wrong name, dtype or shape."""
 
 
 class UsageError(SurgeonError):
@@ -152,7 +158,7 @@ class UsageError(SurgeonError):
 
 
 class RuntimeFailure(SurgeonError):
-    """The runtime refused the model or failed while running it."""
+    """The runtime refuses the model or fails while it runs."""
 
 
 class RuntimeCrash(RuntimeFailure):
@@ -160,4 +166,4 @@ class RuntimeCrash(RuntimeFailure):
 
 
 class RuntimeTimeout(RuntimeFailure):
-    """The runtime's process ran out of its time."""
+    """The runtime's process ran out of time."""

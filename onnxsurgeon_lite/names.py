@@ -1,4 +1,4 @@
-"""Names as people write and read them: lists on a command line, safe display, shell quoting."""
+"""Names as people write and read them: lists and `key=value` on a command line, safe display, shell quoting."""
 
 import fnmatch
 import re
@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 
 def shown(name: str) -> str:
-    """The name with control and formatting characters escaped, so that a terminal prints it and does nothing else."""
+    """Escape the control and formatting characters of a name, so that a terminal only prints it."""
     if name.isprintable():
         return name
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
@@ -20,12 +20,12 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def shown_text(text: str) -> str:
-    """Several lines of text in which quoted strings hold names: these are shown in one line each."""
+    """Escape names inside the quoted strings of a text; each quoted string becomes one line."""
     return "\n".join(map(shown, _QUOTED.sub(lambda quoted: shown(quoted[0]), text).split("\n")))
 
 
 def command(*words: str) -> str:
-    """A shell command that can be pasted, whatever the words hold."""
+    """Quote words as a shell command that can be pasted."""
     return " ".join(map(_shell_word, words))
 
 
@@ -42,12 +42,12 @@ def _ansi_c(character: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Several names as one list argument; the inverse of `split`."""
+    """Join names into one list argument; the inverse of `split`."""
     return ",".join(name.replace("\\", "\\\\").replace(",", "\\,") for name in names)
 
 
 def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
-    r"""Names from list arguments: each is one name if `known` has it, else it is split at commas.
+    r"""Split list arguments at commas; an argument that is in `known` stays one name.
 
     `\,` is a comma inside a name and `\\` a backslash.
     """
@@ -73,27 +73,45 @@ def _split_one(argument: str) -> list[str]:
     return [*parts, part + ("\\" if escaped else "")]
 
 
+_KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)
+
+
+def key_value(text: str) -> tuple[str, str | None]:
+    r"""The key and the value of `key=value`, split at the first `=`; the value is None where there is no `=`.
+
+    `\=` is an equals sign inside the key and `\\` a backslash; the value stands as it is.
+    """
+    found = _KEY.fullmatch(text)
+    assert found is not None  # any text has a key
+    return re.sub(r"\\([\\=])", r"\1", found[1]), found[2]
+
+
+def key_text(key: str) -> str:
+    """A key as it is written before `=`."""
+    return re.sub(r"([\\=])", r"\\\1", key)
+
+
 def starting(ordered: Sequence[str], begins: str) -> Iterator[str]:
-    """Those of sorted names that begin so, found without looking at the others."""
+    """Yield the names that start with `begins`, by binary search in the sorted names."""
     there = islice(ordered, bisect_left(ordered, begins), None)
     return takewhile(lambda name: name.startswith(begins), there)
 
 
 def is_glob(text: str) -> bool:
-    """Whether a text is a pattern rather than a name."""
+    """Return whether a text is a pattern and not a plain name."""
     return _WILD.search(text) is not None
 
 
 def beginning(pattern: str) -> str:
-    """What all that fits a pattern begins with."""
+    """Return the literal prefix of a pattern."""
     return _WILD.split(pattern)[0]
 
 
 def glob(pattern: str) -> Callable[[str], object]:
-    """What says whether a name fits a pattern."""
+    """Return a function that tells whether a name matches the pattern."""
     return re.compile(fnmatch.translate(pattern)).match
 
 
 def fitting(ordered: Sequence[str], pattern: str) -> Iterator[str]:
-    """Those of sorted names that fit a pattern; only those that begin as it does are looked at."""
+    """Yield the sorted names that match a pattern; only names with its literal prefix are tested."""
     return filter(glob(pattern), starting(ordered, beginning(pattern)))

@@ -69,17 +69,6 @@ for line in sys.stdin:
 SESSIONS = {"python": SCRIPT, "ipython": NOTEBOOK}
 
 
-def commands() -> list[str]:
-    """Every command line of every page."""
-    return [
-        command
-        for page in PAGES
-        for block in BLOCK.finditer(page.read_text())
-        if block["kind"] in ("console", "repl")
-        for command, _ in COMMAND.findall(block["body"])
-    ]
-
-
 class Reader:
     """Someone who works through a page, in a folder of their own."""
 

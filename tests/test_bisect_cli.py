@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from onnxsurgeon_lite import load
+from onnxsurgeon_lite.cli.options import look
 from onnxsurgeon_lite.runtime.session import run_model
 from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
 
@@ -153,9 +153,10 @@ def test_two_settings_of_one_model_are_compared(folder):
         (["--a", "speed=3"], "speed=3 is no setting"),
         (["--a", "opt"], "has no '='"),
         (["--reference", "r.npz", "--against", "m.onnx"], "several things to compare with"),
-        (["--find", "zero"], "cannot be looked for"),
+        (["--find", "zero"], "--find 'zero' is unknown"),
         (["--reference", "r.npz", "--resume"], "nothing to resume"),
         (["--reference", "r.npz", "--journal", "j", "--resume"], "no journal"),
+        (["--reference", "r.npz", "--look", "twice"], "--look 'twice' does not exist"),
     ],
 )
 def test_options_without_meaning_are_refused(words, said, folder):
@@ -166,6 +167,15 @@ def test_options_without_meaning_are_refused(words, said, folder):
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_looks_keep_their_old_names(folder):
+    words = ["bisect", "model.onnx", "--reference", str(REFERENCES), "--look", "written"]
+
+    done = onnxdbg(*words, "--json", cwd=folder)
+
+    assert json.loads(done.stdout)["look"] == "unoptimized"
+    assert look("shipped") == "optimized"
 
 
 def slow_model(folder: Path) -> None:
@@ -306,7 +316,7 @@ def test_a_model_that_cannot_run_is_an_error(folder):
     assert not list(folder.glob("*.culprit"))
 
 
-def quantised_pair(folder: Path) -> None:
+def quantized_pair(folder: Path) -> None:
     """A float model of three layers and a copy in QDQ form, one layer of which has a hopeless scale."""
     rng = np.random.default_rng(0)
     lines, qdq, constants, more, stream, q = [], [], {}, {}, "x", "x"
@@ -334,7 +344,7 @@ def quantised_pair(folder: Path) -> None:
 
 
 def test_rank_puts_the_lossiest_node_first_and_prints_names_to_exclude(tmp_path):
-    quantised_pair(tmp_path)
+    quantized_pair(tmp_path)
 
     done = onnxdbg("rank", "qdq.onnx", "--against", "float.onnx", "--json", cwd=tmp_path)
 
@@ -396,8 +406,14 @@ def test_weights_that_the_references_speak_of_are_not_stripped(folder):
     shutil.copy(REFERENCES, folder / "r.npz")
 
     done = onnxdbg(
-        *("bisect", "model.onnx", "--reference", "r.npz", "-o", "out", "--strip-weights"),
+        "bisect",
+        "model.onnx",
+        "--reference",
+        "r.npz",
+        "-o",
+        "out",
+        "--strip-weights",
         cwd=folder,
     )
 
-    assert "the weights stay" in done.stderr
+    assert "kept the weights" in done.stderr

@@ -7,14 +7,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
 
@@ -22,7 +21,6 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import save_tensors
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 VERBS = {
     "inspect": ["inspect", "MODEL"],
     "inspect a node": ["inspect", "MODEL", "--node", "@0"],
@@ -190,7 +188,7 @@ BROKEN = {
     "a recursive function": (
         "g (float[1] x) => (float[1] h) { h = loc.F (x) }\n"
         '<domain: "loc", opset_import: ["" : 21, "loc" : 1]> F (a) => (b) { b = loc.F (a) }',
-        "functions that call themselves, directly or not: 'loc::F'",
+        "functions call themselves, directly or indirectly: 'loc::F'",
     ),
 }
 
@@ -238,7 +236,7 @@ def test_a_broken_graph_is_told(kind, verb, folder):
             "onnxdbg extract good.onnx --inputs 24,26 --outputs 28 (or add --auto-inputs)",
         ),
         (["run", "good.onnx", "--feeds", "missing.npz"], "'missing.npz'", "onnxdbg record"),
-        (["run", "good.onnx", "--feeds", "good.onnx"], "no kind of reference set", ".npz"),
+        (["run", "good.onnx", "--feeds", "good.onnx"], "not a known kind of reference set", ".npz"),
         (["run", "good.onnx", "--fill", "x=ones"], "no input 'x'", "'input.1'"),
         (["run", "good.onnx", "--fill", "input.1=once"], "'once'", "uniform:0,255"),
         (["run", "good.onnx", "--fill", "ones"], "no '='", "--fill NAME="),
@@ -250,20 +248,20 @@ def test_a_broken_graph_is_told(kind, verb, folder):
         (["run", "good.onnx", "--memory-limit", "1e400"], "'1e400' is no size", "4GB"),
         (["run", "good.onnx", "--ops-library", "no.so"], "'no.so'", ".so"),
         (["compare", "good.onnx", "missing"], "'missing'", "onnxdbg record"),
-        (["compare", "good.onnx", "good.onnx"], "no kind of reference set", ".npz"),
+        (["compare", "good.onnx", "good.onnx"], "not a known kind of reference set", ".npz"),
         (["compare", "good.onnx", "refs.npz", "--rtol", "-1"], "0 or more", "--rtol"),
         (["compare", "good.onnx", "refs.npz", "--atol", "nan"], "0 or more", "--rtol"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "no/x.onnx"], "no/x.onnx", "mkdir -p"),
         (["expose", "good.onnx", "--all", "-o", "a b/x.onnx"], "a b/x.onnx", "a b'"),
         (["record", "good.onnx", "-o", "no/refs"], "'no/refs'", "mkdir -p no"),
         (["record", "good.onnx", "-o", "no/refs.npz"], "no/refs.npz", "mkdir -p"),
-        (["record", "good.onnx", "-o", "good.onnx"], "is no folder", "another"),
+        (["record", "good.onnx", "-o", "good.onnx"], "is not a folder", "another"),
         (["run", "good.onnx", "--save", "no/out.npz"], "no/out.npz", "mkdir -p"),
         (["bisect", "good.onnx", "--reference", "refs.npz", "-o", "no/x"], "'no'", "mkdir -p no"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "/sys/x.onnx"], "/sys/x", "elsewhere"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "/proc/x.onnx"], "/proc/x", "elsewhere"),
         (["record", "good.onnx", "-o", "/sys/refs"], "/sys/refs", "elsewhere"),
-        (["extract", "good.onnx", "--outputs", "28", "-o", "."], "no regular file", "-o"),
+        (["extract", "good.onnx", "--outputs", "28", "-o", "."], "not a regular file", "-o"),
     ],
 )  # fmt: skip
 def test_what_has_no_meaning_is_told_with_what_to_try(words, message, hint, folder):
@@ -279,7 +277,7 @@ def test_a_node_where_a_value_was_meant_is_resolved_and_said(folder):
     done = CliRunner().invoke(app, words)
 
     assert done.exit_code == 0
-    assert "'Conv_1' is a node: its output '22' was taken" in done.stderr
+    assert "'Conv_1' is a node: using its output '22'" in done.stderr
     assert [value.name for value in onnx.load("out.onnx").graph.input] == ["22"]
 
 
@@ -469,7 +467,7 @@ def test_a_runtime_that_is_killed_is_told(folder):
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out) == (2, "")
-    assert "the runtime's process died: killed, most likely for want of memory" in err
+    assert "the runtime's process died: killed, most likely because memory ran out" in err
     assert "Traceback" not in err
 
 

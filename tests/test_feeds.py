@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite import Recipe, Runtime, RuntimeOptions, make_feeds, read_feeds, run
+from onnxsurgeon_lite import Recipe, make_feeds
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
-from onnxsurgeon_lite.runtime.feeds import check_feeds
+from onnxsurgeon_lite.runtime.feeds import check_feeds, read_feeds
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
 from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 
@@ -29,12 +30,6 @@ g (float[n, 3] x, int64[2] k, float[3] bias = {1, 2, 3}) => (float[n, 3] y, int6
     j = Identity (k)
 }
 """
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none")) as runtime:
-        yield runtime
 
 
 def identity(model_of, data_type: int, shape=(3,)) -> GraphIndex:
@@ -160,8 +155,8 @@ def test_a_fill_file_gives_strings_too(model_of, tmp_path):
     [
         (Recipe(fills={"y": "zeros"}), "has no input 'y'"),
         (Recipe(dims={"m": 2}), "has no symbolic dimension 'm'"),
-        (Recipe(fills={"x": "zeroes"}), "'zeroes', the fill of input 'x', is no kind of fill"),
-        (Recipe(fills={"x": "uniform"}), "no kind of fill"),
+        (Recipe(fills={"x": "zeroes"}), "'zeroes', the fill of input 'x', is not a known fill"),
+        (Recipe(fills={"x": "uniform"}), "not a known fill"),
         (Recipe(fills={"x": "uniform:1"}), "no two numbers"),
         (Recipe(fills={"x": "uniform:2,1"}), "no two numbers"),
         (Recipe(fills={"x": "uniform:nan,1"}), "no two numbers"),
@@ -178,7 +173,7 @@ def test_a_recipe_that_does_not_fit_is_refused(recipe, message, model_of):
 def test_a_sequence_is_not_made(model_of):
     text = "g (seq(float[2]) s) => (float[2] y) { zero = Constant <value_int = 0> () y = SequenceAt (s, zero) }"
 
-    with pytest.raises(FeedsError, match="no tensor and cannot be made"):
+    with pytest.raises(FeedsError, match="not a tensor and cannot be generated"):
         make_feeds(GraphIndex.of(model_of(text)), Recipe())
 
 

@@ -7,8 +7,9 @@ from conftest import FIXTURES
 from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import GraphIndex, check, load
+from onnxsurgeon_lite import GraphIndex, load
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.lint import find
 from onnxsurgeon_lite.model import Model
 
@@ -50,7 +51,7 @@ def found(text: str, *constants: onnx.TensorProto) -> list[str]:
         ),
         (
             "g (float[2] x) => (float[2] y) { [n] a = Relu(x) [n] y = Neg(a) }",
-            "duplicate name: 'n' is the name of nodes @0, @1",
+            "duplicate name: nodes @0, @1 have the same name 'n'",
         ),
     ],
 )

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxsurgeon_lite.names import command, listed, shown, shown_text, split
+from onnxsurgeon_lite.names import (
+    command,
+    key_text,
+    key_value,
+    listed,
+    shown,
+    shown_text,
+    split,
+)
 
 WORDS = [
     "plain",
@@ -49,6 +57,32 @@ WORDS = [
 )
 def test_a_list_is_split_at_commas(argument, names):
     assert split([argument]) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("a=b", ("a", "b")),
+        ("a=b=c", ("a", "b=c")),
+        (r"a\=b=c", ("a=b", "c")),
+        (r"a\=b", ("a=b", None)),
+        (r"a\\=b", ("a\\", "b")),
+        (r"a\b=c\=d", (r"a\b", r"c\=d")),
+        ("a", ("a", None)),
+        ("a\\", ("a\\", None)),
+        ("=b", ("", "b")),
+        ("a=", ("a", "")),
+        ("", ("", None)),
+    ],
+)
+def test_a_pair_is_split_at_its_first_equals_sign(text, pair):
+    assert key_value(text) == pair
+
+
+@settings(max_examples=300)
+@given(st.text(st.sampled_from("a,\\=\n")), st.text(st.sampled_from("a\\=\n")))
+def test_any_key_is_read_as_it_was_written(key, value):
+    assert key_value(f"{key_text(key)}={value}") == (key, value)
 
 
 def test_a_list_that_is_one_name_stays_whole():

@@ -12,7 +12,6 @@ from conftest import FIXTURES
 from onnx import parser, shape_inference
 
 from onnxsurgeon_lite import Model, load, open_references
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes import PASSES
@@ -20,7 +19,7 @@ from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.repl.commands import COMMANDS
 from onnxsurgeon_lite.repl.completion import complete, words
 from onnxsurgeon_lite.repl.opening import open_session
-from onnxsurgeon_lite.repl.preparing import Preparation
+from onnxsurgeon_lite.repl.preparing import Preparation, PreparedGraph
 from onnxsurgeon_lite.repl.script import run_script
 from onnxsurgeon_lite.repl.shell import transformed
 from onnxsurgeon_lite.repl.words import command_of, split
@@ -49,14 +48,13 @@ def large():
 
 def prepared(index):
     """What a session does while its user types."""
-    Preparation(lambda: Names(index)).begin()
-    assert repr(Graph(index)["v7"]).startswith(
-        "value 'v7' type not inferred yet: Relu @6 -> Relu @7"
-    )
+    graph, names = PreparedGraph(index), Names(index)
+    Preparation(lambda: (graph, names)).begin()
+    assert repr(graph["v7"]).startswith("value 'v7' type not inferred yet: Relu @6 -> Relu @7")
     deadline = time.monotonic() + 60
-    while index.learning and time.monotonic() < deadline:
+    while graph.learning and time.monotonic() < deadline:
         time.sleep(0.01)
-    return repr(Graph(index)["v7"])
+    return repr(graph["v7"])
 
 
 def test_the_types_of_a_large_graph_are_inferred_in_another_process(large, monkeypatch):
@@ -182,7 +180,7 @@ def test_edits_are_undone_and_done_again(said, session):
     assert shown.splitlines()[-1].startswith("1: Rename(names=(('31', 'out'),)")
     assert "out" in session.namespace["graph"].index.outputs
     _, problem = said("redo", "redo", well=False)
-    assert problem.endswith("error: there is no edit to redo\n  undo takes the last one back\n")
+    assert problem.endswith("error: there is no edit to redo\n  undo takes back the last edit\n")
     said("undo", "undo")
     _, problem = said("undo", well=False)
     assert problem.startswith("error: there is no edit to undo")
@@ -393,5 +391,5 @@ def test_an_export_leaves_nothing_behind_when_it_cannot_be_written(said, tmp_pat
     assert f"mkdir -p {folder}" in said(f"export {folder}/session.py", well=False)[1]
 
     (tmp_path / "recipe.toml").mkdir()
-    assert "is no regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
+    assert "is not a regular file" in said(f"export {tmp_path}/recipe.toml", well=False)[1]
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]

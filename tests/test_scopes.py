@@ -146,7 +146,7 @@ def test_a_place_in_the_program_selects_its_values(selector, values):
     [
         ("scope:convs22", "closest names: 'convs2'"),
         ("class:Conv2", "closest names: 'Conv2d'"),
-        ("class:Conv", "an operator is named so: 'op:Conv'"),
+        ("class:Conv", "an operator has this name: 'op:Conv'"),
         ("src:make_fixtures.py:90", "closest lines: make_fixtures.py:98, make_fixtures.py:99"),
     ],
 )
@@ -162,7 +162,7 @@ def test_where_the_exporter_wrote_no_such_places_down_that_is_said(selector):
     with pytest.raises(UnknownNameError) as caught:
         select_values(index_of("whole_model_torchscript"), [selector])
 
-    assert "the dynamo one classes and lines" in caught.value.hint
+    assert "the dynamo exporter classes and lines" in caught.value.hint
 
 
 def test_a_value_that_is_called_like_a_selector_is_that_value(model_of):

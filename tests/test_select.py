@@ -64,7 +64,7 @@ def test_a_node_stands_for_its_output_and_it_is_said(index, argument):
     selection = select_values(index, [argument])
 
     assert selection.names == ["h2"]
-    assert selection.notes == [f"{argument!r} is a node: its output 'h2' was taken"]
+    assert selection.notes == [f"{argument!r} is a node: using its output 'h2'"]
 
 
 def test_an_unknown_name_comes_with_the_closest(index):

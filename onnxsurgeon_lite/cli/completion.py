@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.complete import Names
@@ -58,11 +59,17 @@ def _paired(
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         whole = f"{os.environ.get(_BEFORE, '')}{incomplete}"
-        name, equals, _ = whole.rpartition("=")
-        ask = right if equals else left
-        return [] if ask is None else _complete(context, incomplete, name + equals, ask)
+        _, value = key_value(whole)
+        if value is None:
+            return [] if left is None else _complete(context, incomplete, "", _keys(left))
+        done = whole.removesuffix(value)
+        return [] if right is None else _complete(context, incomplete, done, right)
 
     return complete
+
+
+def _keys(ask: Ask) -> Ask:
+    return lambda names, typed: [key_text(name) for name in ask(names, key_value(typed)[0])]
 
 
 def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> list[str]:

@@ -7,6 +7,7 @@ import typer
 
 from onnxsurgeon_lite.cli import completion, options, shape
 from onnxsurgeon_lite.cli.edit_shared import command
+from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
@@ -236,12 +237,13 @@ def freeze(
     ] = "1MB",
 ) -> "Pass":
     """Make inputs constants."""
+    from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
-    pairs = [text.rpartition("=") if "=" in text else (text, "", "") for text in values]
-    frozen = tuple((name, read_numbers(n) if equals else None) for name, equals, n in pairs)
-    return Freeze(frozen, fold, options.byte_size(limit))
+    pairs = map(key_value, values)
+    frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
+    return Freeze(frozen, fold, byte_size(limit))
 
 
 def sort() -> "Pass":
@@ -326,11 +328,11 @@ def script(
 
 
 _VERBS = (
-    *(rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs),
-    *(sort, clean, fix, dedupe, inline, outline, opset),
-    *(apply, script),
-)
+    rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
+    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs,
+    sort, clean, fix, dedupe, inline, outline, opset,
+    apply, script,
+)  # fmt: skip
 for verb in _VERBS:
     app.command(verb.__name__.replace("_", "-"))(
         command(

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from onnxsurgeon_lite.api.call import Call, byte_size
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
-from onnxsurgeon_lite.runtime.child import Child
 
 
 def repl(
@@ -35,20 +35,27 @@ def repl(
     ] = "256MB",
 ) -> None:
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
-    with Child() as child:
+    with Call(
+        **options.feeding(seed, dim, fill),
+        rtol=rtol,
+        atol=atol,
+        provider=provider,
+        timeout=timeout,
+        ops_library=ops_library or (),
+    ) as call:
+        child = call.child()
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
 
-        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         session = open_session(
             model,
             feeds,
             reference,
-            how,
+            call.options("none"),
             child,
-            options.recipe(seed, dim, fill),
-            options.tolerance(rtol, atol),
-            options.byte_size(memory),
+            call.recipe(),
+            call.tolerance(),
+            byte_size(memory),
             mapping,
         )
         if commands is None and sys.stdin.isatty():

@@ -7,6 +7,7 @@ import typer
 
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.names import key_value, split
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
@@ -69,9 +70,9 @@ def rebatch(
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
-    name, equals, shape = text.rpartition("=")
-    sizes = [size.strip() for size in shape.split(",")]
-    if not equals or not all(sizes):
+    name, shape = key_value(text)
+    sizes = [size.strip() for size in (shape or "").split(",")]
+    if not all(sizes):
         raise UsageError(f"{text!r} gives no input and shape", "write x=N,3,H,W")
     return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
 
@@ -138,25 +139,22 @@ def name_outputs(
     ],
 ) -> "Pass":
     """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1."""
-    from onnxsurgeon_lite.names import split
     from onnxsurgeon_lite.passes import NameOutputs
 
     return NameOutputs(tuple(split(names)))
 
 
 def _group(text: str) -> tuple[str, tuple[str, ...]]:
-    from onnxsurgeon_lite.names import split
-
-    name, equals, outputs = text.partition("=")
-    if not equals or not name or not outputs:
+    name, outputs = key_value(text)
+    if not name or not outputs:
         raise UsageError(f"{text!r} gives no group", "write boxes=OUTPUT,OUTPUT")
     return name, tuple(split([outputs]))
 
 
 def _fill(text: str) -> tuple[str, float]:
-    name, equals, number = text.rpartition("=")
+    name, number = key_value(text)
     try:
-        return name, float(number if equals else "")
+        return name, float(number or "")
     except ValueError as error:
         raise UsageError(f"--fill {text!r} gives no number", "write --fill labels=-1") from error
 

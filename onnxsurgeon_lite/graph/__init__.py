@@ -1,1 +1,1 @@
-"""Reading one graph: producers and consumers, selectors, cuts, bodies, summaries."""
+"""Read one graph: producers and consumers, selectors, cuts, bodies, summaries."""

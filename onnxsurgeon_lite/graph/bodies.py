@@ -1,8 +1,7 @@
-"""The body of a node as a graph of its own, and the values in it by name.
+"""View the body of a node as a graph, and name the values in it.
 
-`@12/body/q` is value `q` in the body of node `@12`, `@4/function/q` one in the function that `@4` calls, and so on
-inwards. `@12/body/q[3]` is what it was at iteration 3; with loops in one another there is a number for each, the
-outermost first.
+`@12/body/q` is value `q` in the body of node `@12`, `@4/function/q` a value in the function that `@4` calls, and so
+on inwards. `@12/body/q[3]` is its value at iteration 3; nested loops have one number each, the outermost loop first.
 """
 
 import re
@@ -28,9 +27,10 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import copied
 
 FUNCTION = "function"
-"""What the body of a call is called, as `then_branch` is that of an If."""
+"""The body of a function call has this name, as `then_branch` is the name of a body of If."""
 
 _INSIDE = re.compile(r"@(?P<position>\d{1,9})/(?P<body>[^/]+)/(?P<rest>.+)", re.DOTALL)
 _ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?:\[\d+\])+)", re.DOTALL)
@@ -38,7 +38,7 @@ _ITERATIONS = re.compile(r"(?P<value>.+?)(?P<at>(?:\[\d+\])+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class BodyName:
-    """A name taken apart at its first body: `@12/body/@3/then_branch/q` -> 12, `body`, `@3/then_branch/q`."""
+    """A name split at its first body: `@12/body/@3/then_branch/q` -> 12, `body`, `@3/then_branch/q`."""
 
     position: int
     body: str
@@ -46,18 +46,18 @@ class BodyName:
 
     @classmethod
     def of(cls, name: str) -> "BodyName | None":
-        """None for a name that says nothing of a body."""
+        """Split a name; return None if it names no body."""
         found = _INSIDE.fullmatch(name)
         return cls(int(found["position"]), found["body"], found["rest"]) if found else None
 
     @property
     def path(self) -> str:
-        """The body alone: `@12/body`."""
+        """The body's own path: `@12/body`."""
         return f"@{self.position}/{self.body}"
 
 
 def iterations_of(name: str) -> tuple[str, tuple[int, ...]]:
-    """`q[3][0]` -> `q`, (3, 0)."""
+    """Split off iteration indices: `q[3][0]` -> `q`, (3, 0)."""
     found = _ITERATIONS.fullmatch(name)
     if found is None:
         return name, ()
@@ -65,26 +65,26 @@ def iterations_of(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def at(name: str, iterations: Iterable[int]) -> str:
-    """The inverse of `iterations_of`."""
+    """Append iteration indices; the inverse of `iterations_of`."""
     return name + "".join(f"[{number}]" for number in iterations)
 
 
 def function_of(index: GraphIndex, node: NodeProto) -> FunctionProto | None:
-    """The model-local function that a node calls."""
+    """Return the model-local function that a node calls."""
     key = call_key(node)
     functions = index.model.proto.functions
     return next((function for function in functions if function_key(function) == key), None)
 
 
 def bodies(index: GraphIndex, position: int) -> list[str]:
-    """What the bodies of a node are called."""
+    """Return the names of a node's bodies."""
     node = index.nodes[position]
     named = [name for name, _ in walk.bodies(node)] if node.attribute else []
     return named or ([FUNCTION] if function_of(index, node) is not None else [])
 
 
 def unknown_body(index: GraphIndex, position: int, body: str) -> UnknownNameError:
-    """What to say where a node has no such body, or there is no such node."""
+    """Return the error for a node that lacks this body, or that does not exist."""
     found = bodies(index, position) if position < len(index.nodes) else []
     known = [f"@{position}/{name}" for name in found] or list(all_bodies(index))
     place = f"graph {index.graph.name!r}"
@@ -92,7 +92,7 @@ def unknown_body(index: GraphIndex, position: int, body: str) -> UnknownNameErro
 
 
 def iterations_in(index: GraphIndex, selector: str) -> tuple[str, tuple[int, ...]]:
-    """As `iterations_of`, for what may be a value of the body or a selector: `q[3]`, `@1[3]`; `op:Conv[3]` has none."""
+    """Like `iterations_of`, for a value name or a selector: `q[3]`, `@1[3]`; but `op:Conv[3]` has no iterations."""
     if selector in index or selector.startswith("op:"):
         return selector, ()
     return iterations_of(selector)
@@ -100,11 +100,11 @@ def iterations_in(index: GraphIndex, selector: str) -> tuple[str, tuple[int, ...
 
 @dataclass(frozen=True)
 class InnerGraph:
-    """A body as a model of its own: what it captures is an input, or an initializer as it is outside.
+    """A body as a model of its own: a captured value is an input, or an initializer if it is one outside.
 
     Attributes:
-        index: positions are those of the body; a function's attributes are those of the call.
-        captured: the values that come from outside.
+        index: of the body; the attributes of a function are those of the call.
+        captured: the values from outside.
     """
 
     index: GraphIndex
@@ -112,10 +112,10 @@ class InnerGraph:
 
     @classmethod
     def of(cls, index: GraphIndex, position: int, body: str) -> "InnerGraph":
-        """A body of one of the graph's nodes.
+        """Return a body of one of the graph's nodes.
 
         Raises:
-            UnknownNameError: there is no such node, or it has no such body.
+            UnknownNameError: there is no such node or body.
         """
         found = bodies(index, position) if position < len(index.nodes) else []
         if body not in found:
@@ -135,18 +135,18 @@ class InnerGraph:
 
     @property
     def values(self) -> list[str]:
-        """The body's own values."""
+        """Return the body's own values."""
         return [name for name in self.index.values() if name not in self.captured]
 
 
 def all_bodies(index: GraphIndex) -> Iterator[str]:
-    """The bodies of the graph's own nodes, as `@12/body`."""
+    """Yield the bodies of the graph's nodes, as `@12/body`."""
     for position in range(len(index.nodes)):
         yield from (f"@{position}/{name}" for name in bodies(index, position))
 
 
 def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> Iterator[str]:
-    """Every value that nodes in bodies of some nodes, or of all, produce, at any depth, as `@12/body/q`."""
+    """Yield each value that is produced inside bodies, at any depth, as `@12/body/q`; by default of all nodes."""
     for position in range(len(index.nodes)) if positions is None else positions:
         for body in bodies(index, position):
             inner = InnerGraph.of(index, position, body).index
@@ -186,13 +186,12 @@ def _of_function(index: GraphIndex, node: NodeProto, function: FunctionProto) ->
 
 
 def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
-    """A function's nodes, with the attributes of a call in place of the references to them."""
+    """Return a function's nodes, with attribute references replaced by the attributes of a call."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update((attribute.name, attribute) for attribute in call.attribute)
     nodes = []
     for original in function.node:
-        node = NodeProto()
-        node.CopyFrom(original)
+        node = copied(original)
         nodes.append(node)
     pending = list(nodes)
     while pending:
@@ -201,7 +200,7 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
             attribute = node.attribute[place]
             if attribute.ref_attr_name:
                 name, value = attribute.name, given.get(attribute.ref_attr_name)
-                if value is None:  # it is optional and the call leaves it out
+                if value is None:  # the attribute is optional, and the call omits it
                     del node.attribute[place]
                 else:
                     attribute.CopyFrom(value)
@@ -211,7 +210,7 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
 
 
 def _given(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
-    """The types of a Loop's body inputs, as far as they do not change: a state's shape may."""
+    """Return the types of a Loop body's inputs that every iteration shares: the shape of a state can change."""
     if node.op_type != "Loop":
         return []
     types: list[TypeProto | None] = [_scalar(TensorProto.INT64), _scalar(TensorProto.BOOL)]
@@ -232,10 +231,10 @@ def _scalar(elem_type: int) -> TypeProto:
 
 
 def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
-    """Have an outer value under a name of the body."""
+    """Declare an outer value under a name inside the body."""
     constant = index.initializers.get(outer)
     if outer in index.inputs and index.model.proto.ir_version >= 4:
-        constant = None  # a default, which may not be what is fed
+        constant = None  # a default, which feeds can override
     if isinstance(constant, TensorProto):
         graph.initializer.append(constant)
         graph.initializer[-1].name = name
@@ -249,7 +248,7 @@ def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
 
 
 def _omit(nodes: Iterable[NodeProto], name: str) -> None:
-    """Have the nodes read nothing where they read this value."""
+    """Make the nodes read nothing instead of this value."""
     pending = list(nodes)
     while pending:
         node = pending.pop()

@@ -1,4 +1,4 @@
-"""A graph to walk around in: values, their producers and consumers, what lies around and between."""
+"""Navigate a graph: values, their producers and consumers, neighbors, and paths."""
 
 from bisect import bisect_left
 from collections import deque
@@ -13,60 +13,54 @@ from onnxsurgeon_lite.graph.select import required, select_node, select_nodes, u
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.names import fitting, glob, shown
 
-_SHOWN = 4  # consumers in a line
-_LISTED = 40  # nodes below each other
+_SHOWN = 4  # consumers on a line
+_LISTED = 40  # nodes in a listing
 
 
 @dataclass(frozen=True)
 class Value:
     """A value of the main graph."""
 
-    index: GraphIndex
+    graph: "Graph"
     name: str
 
     @property
     def type(self) -> str:
-        """Its type, as `float [1, 3]`."""
-        index = self.index
-        if self.name not in index.types and not index.learning:
-            index.learn_types(index.producer)  # at once: one by one would take long
-        kind = index.types.get(self.name)
-        if kind is None:
-            return "type not inferred yet" if index.learning else "unknown type"
-        return type_text(kind)
+        """The type, as `float [1, 3]`."""
+        return self.graph.type_text(self.name)
 
     @property
     def kind(self) -> str:
         """`produced`, `input` or `initializer`."""
-        if self.name in self.index.producer:
+        if self.name in self.graph.index.producer:
             return "produced"
-        return "initializer" if self.name in self.index.initializers else "input"
+        return "initializer" if self.name in self.graph.index.initializers else "input"
 
     @property
     def is_output(self) -> bool:
-        """Whether it is an output of the graph."""
-        return self.name in self.index.outputs
+        """True for an output of the graph."""
+        return self.name in self.graph.index.outputs
 
     @property
     def producer(self) -> "Node | None":
-        """The node that makes it."""
-        position = self.index.producer.get(self.name)
-        return None if position is None else Node(self.index, position)
+        """The node that produces it."""
+        position = self.graph.index.producer.get(self.name)
+        return None if position is None else Node(self.graph, position)
 
     @property
     def consumers(self) -> "Nodes":
         """The nodes that read it."""
-        return Nodes(self.index, self.index.consumers.get(self.name, ()))
+        return Nodes(self.graph, self.graph.index.consumers.get(self.name, ()))
 
     @property
     def scope(self) -> str:
-        """Where in the source program it comes from."""
+        """The place in the source program."""
         return self.producer.scope if self.producer is not None else ""
 
     def __repr__(self) -> str:
         source = self.producer.title if self.producer is not None else self.kind
-        positions = self.index.consumers.get(self.name, [])
-        users = ", ".join(map(self.index.describe, positions[:_SHOWN]))
+        positions = self.graph.index.consumers.get(self.name, [])
+        users = ", ".join(map(self.graph.index.describe, positions[:_SHOWN]))
         more = f" and {len(positions) - _SHOWN} more" if len(positions) > _SHOWN else ""
         ends = ", ".join(filter(None, (users + more, "output" if self.is_output else "")))
         return shown(f"value {self.name!r} {self.type}: {source} -> {ends or 'nothing'}")
@@ -76,7 +70,7 @@ class Value:
 class Node:
     """A node of the main graph."""
 
-    index: GraphIndex
+    graph: "Graph"
     position: int
 
     @property
@@ -86,39 +80,39 @@ class Node:
 
     @property
     def name(self) -> str:
-        """As the file has it; '' where it has none."""
-        return str(self.index.nodes[self.position].name)
+        """The name in the file; '' if it has none."""
+        return str(self.graph.index.nodes[self.position].name)
 
     @property
     def op_type(self) -> str:
-        """The operator."""
-        return str(self.index.nodes[self.position].op_type)
+        """The operator type."""
+        return str(self.graph.index.nodes[self.position].op_type)
 
     @property
     def title(self) -> str:
         """`Conv 'name' (@12)`."""
-        return self.index.describe(self.position)
+        return self.graph.index.describe(self.position)
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Name -> text."""
-        return attribute_texts(self.index.nodes[self.position])
+        """Attributes by name, as text."""
+        return attribute_texts(self.graph.index.nodes[self.position])
 
     @property
     def inputs(self) -> list[Value]:
-        """What it reads, and what its bodies capture."""
-        return [Value(self.index, name) for name in self.index.reads[self.position]]
+        """The values that it reads, captured values included."""
+        return [Value(self.graph, name) for name in self.graph.index.reads[self.position]]
 
     @property
     def outputs(self) -> list[Value]:
-        """What it makes."""
-        made = self.index.nodes[self.position].output
-        return [Value(self.index, name) for name in made if name]
+        """The values that it produces."""
+        made = self.graph.index.nodes[self.position].output
+        return [Value(self.graph, name) for name in made if name]
 
     @property
     def scope(self) -> str:
-        """Where in the source program it comes from: `convs3.1 (Conv2d), model.py:17`."""
-        return str(self.index.origins[self.position])
+        """The place in the source program: `convs3.1 (Conv2d), model.py:17`."""
+        return str(self.graph.index.origins[self.position])
 
     def __repr__(self) -> str:
         reads, made = (", ".join(v.name for v in side) for side in (self.inputs, self.outputs))
@@ -127,9 +121,9 @@ class Node:
 
 
 class Nodes(Sequence[Node]):
-    """Nodes of the main graph: a line each, of many those at the beginning."""
+    """Nodes of the main graph; they print one a line, up to a limit."""
 
-    def __init__(self, graph: GraphIndex, positions: Sequence[int]) -> None:
+    def __init__(self, graph: "Graph", positions: Sequence[int]) -> None:
         self._graph = graph
         self.positions = positions
 
@@ -161,17 +155,17 @@ class Graph:
         return len(self.index.nodes)
 
     def __getitem__(self, name: str) -> Value | Node:
-        """A value, or the node of a name or id.
+        """Return a value, or the node with a name or id.
 
         Raises:
-            UnknownNameError: there is neither.
-            AmbiguousNameError: it fits several.
+            UnknownNameError: there is no such value or node.
+            AmbiguousNameError: the name fits several nodes.
         """
         index, exact = self.index, required(name).removeprefix("name:")
         if exact in index:
-            return Value(index, exact)
+            return Value(self, exact)
         try:
-            return Node(index, select_node(index, name))
+            return Node(self, select_node(index, name))
         except UnknownNameError as error:
             raise unknown(index, name, error) from error
 
@@ -181,13 +175,20 @@ class Graph:
         ends = f"{inputs} -> {', '.join(index.outputs)}"
         return shown(f"graph {index.graph.name!r}: {len(self):,} nodes, {ends}")
 
+    def type_text(self, name: str) -> str:
+        """A value's type as text."""
+        if name not in self.index.types:
+            self.index.learn_types(self.index.producer)  # at once: one by one would take long
+        kind = self.index.types.get(name)
+        return "unknown type" if kind is None else type_text(kind)
+
     def _ipython_key_completions_(self) -> list[str]:
         return [*self.index.values()]
 
     def find(
         self, op: str = "*", scope: str = "", name: str = "*", cls: str = "", src: str = ""
     ) -> Nodes:
-        """The nodes of an operator, in a module, of a name; patterns all of them.
+        """Return the nodes with this operator, module, name, class and source line; all of them are patterns.
 
         Raises:
             UnknownNameError: there is no such module, class or source line.
@@ -201,29 +202,29 @@ class Graph:
         if name != "*":
             chosen.append(_merged(index.named[each] for each in fitting(index.node_names, name)))
         if not chosen:
-            return Nodes(index, range(len(index.nodes)))
+            return Nodes(self, range(len(index.nodes)))
         fewest, *others = sorted(chosen, key=len)
         for other in others:
             fewest = [position for position in fewest if _has(other, position)]
-        return Nodes(index, fewest)
+        return Nodes(self, fewest)
 
     def around(self, name: str, radius: int = 1) -> Nodes:
-        """The nodes at most so many edges away, in topological order; a constant that both read is no edge."""
+        """Return the nodes at most `radius` edges away, in topological order; shared constants do not connect nodes."""
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
         for _ in range(radius - 1):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
             values -= index.initializers.keys()
-            edge = {p for n in values for p in self._neighbours(n)} - near
+            edge = {p for n in values for p in self._neighbors(n)} - near
             near |= edge
-        return Nodes(index, sorted(near, key=index.places.__getitem__))
+        return Nodes(self, sorted(near, key=index.places.__getitem__))
 
     def path(self, start: str, end: str) -> Nodes:
-        """The nodes of a shortest way from one value or node to another, along the edges.
+        """Return the nodes of a shortest path between two values or nodes, along the edges.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no path.
         """
         index = self.index
         goals = set(self._ends(end, backwards=True))
@@ -236,28 +237,28 @@ class Graph:
                 while position is not None:
                     way.append(position)
                     position = came_from[position]
-                return Nodes(index, way[::-1])
+                return Nodes(self, way[::-1])
             made = index.nodes[position or 0].output
             for user in (user for name in made if name for user in index.consumers.get(name, ())):
                 if user not in came_from:
                     came_from[user] = position
                     pending.append(user)
         raise UsageError(
-            f"there is no way '{start} -> {end}' in graph {index.graph.name!r}",
-            f"a way leads from producers to consumers: try graph.path({end!r}, {start!r})",
+            f"there is no path '{start} -> {end}' in graph {index.graph.name!r}",
+            f"a path leads from producers to consumers: try graph.path({end!r}, {start!r})",
         )
 
     def _ends(self, name: str, backwards: bool) -> list[int]:
-        """The node itself, or a value's producer (backwards) or consumers."""
+        """Return the node itself, or a value's producer (backwards) or consumers."""
         found = self[name]
         if isinstance(found, Node):
             return [found.position]
-        near = self._neighbours(found.name)
+        near = self._neighbors(found.name)
         producer = self.index.producer.get(found.name)
         return [p for p in near if (p == producer) == backwards]
 
-    def _neighbours(self, name: str) -> list[int]:
-        """The nodes that make or read a value."""
+    def _neighbors(self, name: str) -> list[int]:
+        """Return the nodes that produce or read a value."""
         producer = self.index.producer.get(name)
         users = self.index.consumers.get(name, [])
         return users if producer is None else [producer, *users]

@@ -1,13 +1,14 @@
-"""The ONNX checker's verdict, in a process of its own and without materialising weights."""
+"""Run the ONNX checker in a process of its own, without loading the weights."""
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 # The checker looks for external data below the working directory.
 _SCRIPT = """
@@ -19,39 +20,41 @@ except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as er
 """
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """The checker's verdict.
+@dataclass(frozen=True, repr=False)
+class CheckResult(Shown):
+    """The checker's verdict and the lint findings.
 
     Attributes:
-        problem: its message, '' for a valid model.
-        findings: what is suspicious although the checker does not mind.
+        problem: the checker's message; '' for a valid model.
+        findings: suspicious parts of a model that the checker accepts.
+        path: the model's file.
     """
 
     valid: bool
     problem: str = ""
     findings: tuple[LintFinding, ...] = ()
+    path: str = field(default="", metadata=HIDDEN)
 
 
 def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
-    """Check a model against the ONNX specification, and look for what is suspicious.
+    """Check a model against the ONNX specification, and look for suspicious parts.
 
     Args:
-        full: strict type and shape inference, too.
+        full: check types and shapes strictly, too.
         timeout: seconds, None for no limit.
 
     Raises:
         GraphError: a cycle, two producers of one value, a function that calls itself.
-        RuntimeCrash, RuntimeTimeout: the checker died of the model, or took too long.
+        RuntimeCrash, RuntimeTimeout: the checker crashed on the model, or took too long.
     """
     index = GraphIndex.of(model)
     index.require_sound()
     problem = _problem(model, full, timeout)
-    return CheckResult(not problem, problem, tuple(find(index)))
+    return CheckResult(not problem, problem, tuple(find(index)), str(model.path or "the model"))
 
 
 def _problem(model: Model, full: bool = False, timeout: float | None = None) -> str:
-    """The checker's message, '' where it accepts the model."""
+    """Return the checker's message; '' if it accepts the model."""
     proto, folder = model.for_runtime()
     command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
     try:
@@ -70,11 +73,11 @@ def _problem(model: Model, full: bool = False, timeout: float | None = None) -> 
         return ""
     if done.returncode == 1 and message.startswith("invalid: "):
         return message.removeprefix("invalid: ")
-    raise RuntimeCrash(f"the checker died of the model: {message or done.returncode}")
+    raise RuntimeCrash(f"the checker crashed on the model: {message or done.returncode}")
 
 
 def require_valid(model: Model) -> None:
-    """Raise `GraphError` with the checker's message unless it accepts the model."""
+    """Raise `GraphError` with the checker's message if it rejects the model."""
     GraphIndex.of(model).require_sound()
     problem = _problem(model)
     if problem:

@@ -1,4 +1,4 @@
-"""Names that begin with what was typed: values, nodes, selectors. Quick for any number of them."""
+"""Complete the names of values, nodes and selectors, quickly for any number of them."""
 
 import re
 from collections.abc import Iterable
@@ -10,58 +10,58 @@ from onnxsurgeon_lite.graph.index import FUNCTION_PATH, GraphIndex, function_pat
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.names import starting
 
-_MOST = 200  # that are offered at once
+_MOST = 200  # completions offered at a time
 
 
 class Names:
-    """What can be typed where a value or a node is meant."""
+    """Completions where a value or a node is expected."""
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
         self._inner: dict[int, list[str]] = {}
 
     def values(self, typed: str) -> list[str]:
-        """Values, and the selectors of nodes."""
+        """Complete values and node selectors."""
         return self._selectors(typed) or self._inside(typed) or _starting(self._values, typed)
 
     def nodes(self, typed: str) -> list[str]:
-        """Nodes, selectors of them, values that stand for their producers."""
+        """Complete nodes, node selectors, and values that stand for their producers."""
         found = (
             self._selectors(typed) or self._inside(typed) or _starting(self.index.node_names, typed)
         )
         return list(dict.fromkeys([*found, *_starting(self._values, typed)]))[:_MOST]
 
     def inputs(self, typed: str) -> list[str]:
-        """What is fed."""
+        """Complete graph inputs, constants excluded."""
         return _starting(sorted(self.index.inputs.keys() - self.index.initializers), typed)
 
     def outputs(self, typed: str) -> list[str]:
-        """What the model gives."""
+        """Complete graph outputs."""
         return _starting(sorted(self.index.outputs), typed)
 
     def functions(self, typed: str) -> list[str]:
-        """Functions: `domain::name`."""
+        """Complete functions: `domain::name`."""
         found = map(function_path, self.index.model.proto.functions)
         return _starting(sorted(path.removeprefix(FUNCTION_PATH) for path in found), typed)
 
     def ops(self, typed: str) -> list[str]:
-        """Operators."""
+        """Complete operator types."""
         return _starting(self._ops, typed)
 
     def scopes(self, typed: str) -> list[str]:
-        """Module paths."""
+        """Complete module paths."""
         return _starting(self._scopes, typed)
 
     def classes(self, typed: str) -> list[str]:
-        """Classes of modules."""
+        """Complete module classes."""
         return _starting(self._classes, typed)
 
     def sources(self, typed: str) -> list[str]:
-        """Source lines."""
+        """Complete source lines."""
         return _starting(self._sources, typed)
 
     def _selectors(self, typed: str) -> list[str]:
-        """What goes on after `op:` and the like; those words themselves where they are begun."""
+        """Complete the part after `op:` and other prefixes, or the prefix itself."""
         kinds = {
             "op:": self.ops,
             "scope:": self.scopes,
@@ -75,7 +75,7 @@ class Names:
         return [*begun, *_starting(self._values, typed)][:_MOST] if begun else []
 
     def _inside(self, typed: str) -> list[str]:
-        """What goes on after `@12/`."""
+        """Complete the part after `@12/`."""
         inside = re.match(r"@(\d{1,9})/", typed)
         position = int(inside[1]) if inside else len(self.index.nodes)
         if position >= len(self.index.nodes):

@@ -1,4 +1,4 @@
-"""A cut (inputs, outputs) by value name: which nodes lie between, and what closes it when the inputs do not."""
+"""Close a cut (inputs, outputs) by value name: which nodes lie between, and which inputs are missing."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,19 +8,17 @@ from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.names import command, listed
 
-_Vertex = tuple[str, bool]  # (value, whether its exit)
-_ONE = (
-    1 << 20
-)  # what cutting a value costs; one upstream of an input costs one part in a million more
+_Vertex = tuple[str, bool]  # (value, True for its exit and False for its entry)
+_ONE = 1 << 20  # the cost of cutting a value; a value upstream of an input costs one millionth more
 _UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A closed cut.
+    """A closed cut: its inputs determine its outputs.
 
     Attributes:
-        nodes: the nodes between, in the file's order.
+        nodes: the nodes between, in file order.
         unused: the inputs that no output depends on.
     """
 
@@ -31,11 +29,11 @@ class Cut:
 
 
 def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> Cut:
-    """The nodes that compute the outputs from the inputs.
+    """Return the cut with the nodes that compute the outputs from the inputs.
 
     Raises:
-        UnknownNameError: a name is no value of the main graph.
-        CutError: an output is an input too, or lies upstream of the inputs.
+        UnknownNameError: a name is not a value of the main graph.
+        CutError: an output is also an input, or lies upstream of the inputs.
         OpenCutError: the inputs do not determine the outputs.
     """
     for name in (*inputs, *outputs):
@@ -44,7 +42,7 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
         if name in inputs:
             raise CutError(
                 f"value {name!r} is both an input and an output of the cut",
-                "leave it out of one of the two",
+                "remove it from one of the two",
             )
     nodes, needed_by, leaves = _walk_back(index, outputs, set(inputs))
     unused = tuple(name for name in inputs if name not in needed_by)
@@ -59,10 +57,10 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
 
 
 def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
-    """The smallest set of further values that closes the cut: a minimum vertex cut.
+    """Return the smallest set of further values that closes the cut: a minimum vertex cut.
 
-    It separates the outputs from the graph's inputs, the given inputs being cut already. Of several smallest sets,
-    the one with the fewest values upstream of a given input, and of those the one farthest from the outputs.
+    It separates the outputs from the graph's inputs; the given inputs are cut already. Among several smallest sets, it
+    has the fewest values upstream of a given input, then the greatest distance from the outputs.
     """
     _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
     needed = _computed_from(index, leaves, needed_by.keys() - set(inputs))
@@ -75,7 +73,7 @@ def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[s
 
 
 def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
-    """The sources and those of `values` that depend on them through `values`; constants are not among them."""
+    """Return the sources, and those of `values` that depend on them through `values`; constants excluded."""
     found: set[str] = set()
     pending = list(sources)
     while pending:
@@ -87,7 +85,7 @@ def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) 
 
 
 def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
-    """The values that the inputs are computed from."""
+    """Return the values that the inputs are computed from."""
     return {
         name
         for position in index.ancestors(inputs)
@@ -96,7 +94,7 @@ def _upstream(index: GraphIndex, inputs: Iterable[str]) -> set[str]:
 
 
 def _results(index: GraphIndex, name: str) -> list[str]:
-    """The values that are computed directly from a value."""
+    """Return the values that are computed directly from a value."""
     users = index.consumers.get(name, ())
     return [output for user in users for output in index.nodes[user].output if output]
 
@@ -104,7 +102,7 @@ def _results(index: GraphIndex, name: str) -> list[str]:
 def _walk_back(
     index: GraphIndex, outputs: Iterable[str], stop: set[str]
 ) -> tuple[set[int], dict[str, str], list[str]]:
-    """(nodes, value -> the value that needs it, graph inputs reached that are not in `stop`)."""
+    """Return (nodes, value -> the value that needs it, graph inputs reached that are not in `stop`)."""
     nodes: set[int] = set()
     needed_by = {name: name for name in outputs}
     leaves = []
@@ -137,7 +135,7 @@ def _refuse_upstream(index: GraphIndex, inputs: Sequence[str], outputs: Sequence
         if name in before:
             raise CutError(
                 f"output {name!r} lies upstream of the inputs {', '.join(map(repr, inputs))}",
-                f"the other way round: {_extract_command(index, outputs, inputs)}",
+                f"swap them: {_extract_command(index, outputs, inputs)}",
             )
 
 
@@ -159,7 +157,7 @@ def _open_cut(
 
 
 def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """The command line that makes a cut; `=` because a name may begin with a dash."""
+    """Return the command line for a cut; it uses `=` because a name can begin with a dash."""
     given, wanted = listed(inputs), listed(outputs)
     model = str(index.model.path or "MODEL")
     dashed = given.startswith("-") or wanted.startswith("-")
@@ -175,9 +173,9 @@ def _minimum_vertex_cut(
     sinks: set[str],
     capacity: Callable[[str], int],
 ) -> list[str]:
-    """The cheapest values that separate sources from sinks; of several such sets the one nearest to the sources.
+    """Return the cheapest values that separate sources from sinks; among several sets the nearest to the sources.
 
-    Edmonds and Karp's maximum flow over split vertices: each value is an edge from its entry to its exit.
+    Edmonds-Karp maximum flow over split vertices: each value is an edge from its entry to its exit.
     """
     network = _Network(index, values, capacity)
     while True:
@@ -191,7 +189,7 @@ def _minimum_vertex_cut(
 
 @dataclass
 class _Network:
-    """Values as edges with a capacity, and what flows through them."""
+    """Values as edges with a capacity, and the flow through them."""
 
     index: GraphIndex
     values: set[str]
@@ -199,7 +197,7 @@ class _Network:
     flow: Counter[tuple[_Vertex, _Vertex]] = field(default_factory=Counter)
 
     def room(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
-        """Where more can flow from a vertex, and how much."""
+        """Yield the vertices that can take more flow from this vertex, and how much."""
         name, is_exit = vertex
         if is_exit:
             yield (name, False), self.flow[(name, False), vertex]
@@ -215,7 +213,7 @@ class _Network:
     def path(
         self, sources: set[str], sinks: set[str]
     ) -> tuple[dict[_Vertex, _Vertex | None], _Vertex | None]:
-        """(vertex -> the one it was reached from, the sink's vertex or None), breadth first."""
+        """Search breadth first; return (vertex -> its predecessor, the sink's vertex or None)."""
         came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
         pending = deque(came_from)
         while pending:
@@ -229,7 +227,7 @@ class _Network:
         return came_from, None
 
     def push(self, came_from: dict[_Vertex, _Vertex | None], end: _Vertex) -> None:
-        """Send as much as the path to `end` can take."""
+        """Send as much flow as the path to `end` can take."""
         edges = []
         vertex = end
         while (before := came_from[vertex]) is not None:
@@ -237,6 +235,6 @@ class _Network:
             vertex = before
         amount = min(dict(self.room(before))[after] for before, after in edges)
         for before, after in edges:
-            back = min(amount, self.flow[after, before])  # take back what flows the other way
+            back = min(amount, self.flow[after, before])  # cancel the opposite flow first
             self.flow[after, before] -= back
             self.flow[before, after] += amount - back

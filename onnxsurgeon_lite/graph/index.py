@@ -1,7 +1,7 @@
-"""Who produces and who consumes each value of a graph: captures, bodies and functions included.
+"""Index who produces and who consumes each value of a graph: captures, bodies and functions included.
 
-A value that a node's subgraphs capture is an input of that node, everywhere. `''` is an omitted input or output and
-never a name. Nodes have printable ids that no file holds: `@12` in the main graph, `@12/then_branch/@3` in a body,
+A value that a node's subgraphs capture counts as an input of that node. `''` is an omitted input or output, never a
+name. Nodes have printable ids that no file contains: `@12` in the main graph, `@12/then_branch/@3` in a body,
 `fn:domain::name/@3` in a function.
 """
 
@@ -28,6 +28,7 @@ from onnx import (
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -45,7 +46,7 @@ class Body:
     nodes: Iterable[NodeProto]
 
     def node_id(self, position: int) -> str:
-        """The printable id of the node at a position."""
+        """Return the printable id of the node at a position."""
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
 
@@ -54,12 +55,11 @@ class GraphIndex:
     """The main graph of a model, indexed once in O(nodes + edges).
 
     Attributes:
-        nodes: the graph's nodes; a node's position is its number everywhere below.
-        reads: per node, the values it needs: its inputs, then what its subgraphs capture.
-        producer: value -> the node it comes from.
-        inputs, outputs: the graph's declarations by name.
+        nodes: the graph's nodes; a position below is an index into them.
+        reads: per node, the values it needs: its inputs, then the captures of its subgraphs.
+        producer: value -> the position of its node.
+        inputs, outputs: the graph's declarations, by name.
         initializers: by name, sparse ones included.
-        learning: whether another thread is about to learn every type: whoever only looks need not wait for it.
     """
 
     model: Model
@@ -69,7 +69,6 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
-    learning: bool = False
     _without_type: set[str] = field(default_factory=set)
 
     @classmethod
@@ -108,7 +107,7 @@ class GraphIndex:
 
     @cached_property
     def named(self) -> dict[str, list[int]]:
-        """Name -> the nodes that have it."""
+        """Name -> the nodes with this name."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
             if name := node.name:
@@ -122,7 +121,7 @@ class GraphIndex:
 
     @cached_property
     def needs(self) -> list[list[str]]:
-        """Per node, the values it needs; of those without attributes as they stand there, repeats and '' included."""
+        """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
         return [
             self.reads[position] if node.attribute else node.input[:]
             for position, node in enumerate(self.nodes)
@@ -139,7 +138,7 @@ class GraphIndex:
         return dict(found)
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
-        """Of a few values, the nodes that need each, in order: what `consumers` says, without indexing all others."""
+        """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
         found: dict[str, list[int]] = {value: [] for value in values}
         for position in mentioning(self._encoded, found):
             node = self.nodes[position]
@@ -150,7 +149,7 @@ class GraphIndex:
         return found
 
     def unread(self, values: Iterable[str]) -> set[str]:
-        """Of a few values, those that no node needs."""
+        """Return those of a few values that no node needs."""
         left = set(values)
         for names in self.needs if left else ():
             left.difference_update(names)
@@ -164,7 +163,7 @@ class GraphIndex:
 
     @cached_property
     def order(self) -> list[int]:
-        """The nodes in a topological order: as in the file wherever that is sorted already.
+        """The nodes in topological order: the order of the file where that is sorted.
 
         Raises:
             GraphError: the graph has a cycle.
@@ -182,29 +181,29 @@ class GraphIndex:
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Each node's place in the topological order."""
+        """Node -> its place in the topological order."""
         return {position: place for place, position in enumerate(self.order)}
 
     @cached_property
     def rank(self) -> dict[str, int]:
-        """The place in the topological order of each produced value's node."""
+        """Produced value -> the place of its node in the topological order."""
         return {name: self.places[position] for name, position in self.producer.items()}
 
     @cached_property
     def last_use(self) -> dict[str, int]:
-        """The place in the topological order of each value's last consumer."""
+        """Value -> the place of its last consumer in the topological order."""
         return {
             name: max(map(self.places.__getitem__, users)) for name, users in self.consumers.items()
         }
 
     @cached_property
     def origins(self) -> Provenances:
-        """Where in the source program each node comes from."""
+        """The place in the source program of each node."""
         return Provenances(self.nodes, self.initializers)
 
     @cached_property
     def operators(self) -> dict[str, list[int]]:
-        """Operator -> its nodes, whatever their domains."""
+        """Operator type -> its nodes, in any domain."""
         found = defaultdict[str, list[int]](list)
         for position, node in enumerate(self.nodes):
             found[node.op_type].append(position)
@@ -212,19 +211,19 @@ class GraphIndex:
 
     @cached_property
     def types(self) -> "_Types":
-        """The known types: of declarations and initializers, and what was inferred so far."""
+        """The known types: from declarations and initializers, and those inferred so far."""
         return _Types(self)
 
     def type_of(self, name: str) -> TypeProto | None:
-        """A value's type: as declared, else as inferred, else None."""
+        """Return a value's type: declared, otherwise inferred, otherwise None."""
         self.learn_types([name])
         return self.types.get(name)
 
     def learn_types(self, names: Iterable[str], infer: "Infer | None" = None) -> None:
-        """Infer the types of values that declare none, on the part of the structure that computes them.
+        """Infer the types of undeclared values, on the part of the structure that computes them.
 
         Args:
-            infer: who does, ONNX's inference in this process by default.
+            infer: the inference to use, by default ONNX's in this process.
         """
         unknown = {name for name in names if name not in self.types} - self._without_type
         if not unknown:
@@ -242,7 +241,7 @@ class GraphIndex:
         self._without_type |= unknown
 
     def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
-        """(nodes, data propagation): the cheapest first, since it is nearly always enough."""
+        """Yield (nodes, data propagation), the cheapest first: it is nearly always enough."""
         prefix = range(1 + max((self.producer.get(name, -1) for name in values), default=-1))
         yield prefix, False
         ordered = topological_order(self, sorted(self.ancestors(values)))
@@ -258,8 +257,7 @@ class GraphIndex:
         infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
-        part = ModelProto()
-        part.CopyFrom(source)
+        part = copied(source)
         del part.graph.output[:]
         if isinstance(positions, range):
             del part.graph.node[positions.stop :]
@@ -277,9 +275,9 @@ class GraphIndex:
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
     ) -> dict[str, TypeProto]:
-        """The types of loop states whose shape the body declares to be that of their initial value.
+        """Return the types of loop states that the body declares with the shape of their initial value.
 
-        ONNX's inference gives a state no shape, since a body may change it at each iteration.
+        ONNX's inference gives a state no shape, because a body can change it at each iteration.
         """
         states = {}
         for node in (self.nodes[position] for position in positions):
@@ -294,14 +292,14 @@ class GraphIndex:
 
     @cached_property
     def declarations(self) -> dict[str, ValueInfoProto]:
-        """Every declared value: value_info, then outputs, then inputs, the later overriding."""
+        """Value -> its declaration: value_info, then outputs, then inputs; later ones override."""
         graph = self.graph
         return {
             v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
         }
 
     def value_info(self, name: str) -> ValueInfoProto:
-        """A declaration of the value, as complete as the model allows: at least its name."""
+        """Return a declaration of the value, as complete as possible: at least its name."""
         info = ValueInfoProto(name=name)
         declared = self.declarations.get(name)
         if declared is not None:
@@ -312,11 +310,11 @@ class GraphIndex:
         return info
 
     def values(self) -> Iterator[str]:
-        """Every value of the main graph: inputs, initializers, what nodes produce."""
+        """Yield every value of the main graph: inputs, initializers, outputs of nodes."""
         yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
 
     def require_sound(self, positions: Iterable[int] | None = None) -> None:
-        """Raise `GraphError` when the graph, or these nodes of it, have a cycle, or a function calls itself."""
+        """Raise `GraphError` if the graph, or these nodes of it, have a cycle, or if a function calls itself."""
         check_functions(self.model.proto)
         if positions is None:
             _ = self.order
@@ -334,11 +332,11 @@ class GraphIndex:
             raise error
 
     def _where_inside(self, name: str) -> str | None:
-        """Where a value is, if a body has it."""
+        """Return a hint that says where a value is, if a body contains it."""
         found = next((b.path for b in self.inner_bodies if name in _defined(b)), None)
         if found is None or not found.startswith(FUNCTION_PATH):
             return found and f"it is inside a body: {f'{found}/{name}'!r}"
-        return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: of one call it is '@NODE/function/{name}'"
+        return f"it is inside function {found.removeprefix(FUNCTION_PATH)!r}: in one call it is '@NODE/function/{name}'"
 
     @cached_property
     def inner_bodies(self) -> list[Body]:
@@ -355,7 +353,7 @@ class GraphIndex:
         return [body for body in found if body.path]
 
     def describe(self, position: int, path: str = "") -> str:
-        """A node as a message shows it: its operator, its name where it has one, its id; `@12/body/` is a path."""
+        """Return a node's text for messages: its operator, name and id; `path` (`@12/body/`) goes before the id."""
         node, node_id = self.nodes[position], f"{path}@{position}"
         return (
             f"{node.op_type} {node.name!r} ({node_id})"
@@ -364,7 +362,7 @@ class GraphIndex:
         )
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
-        """The nodes that the values depend on, not looking past the values in `stop`."""
+        """Return the nodes that the values depend on; the search stops at the values in `stop`."""
         stop = stop if isinstance(stop, (dict, set)) else set(stop)
         seen, nodes = set[str](), set[int]()
         pending = list(values)
@@ -380,7 +378,7 @@ class GraphIndex:
         return nodes
 
     def descendants(self, position: int) -> set[int]:
-        """The nodes that depend on a node, itself included."""
+        """Return the nodes that depend on a node, and the node itself."""
         found, pending = {position}, [position]
         while pending:
             for name in self.nodes[pending.pop()].output:
@@ -392,7 +390,7 @@ class GraphIndex:
 
 
 class _Types(UserDict[str, TypeProto]):
-    """Value -> its known type; looked up in the model when asked, since an edit asks about few values of many."""
+    """Value -> its known type, looked up on demand: an edit needs few values of many."""
 
     def __init__(self, index: GraphIndex) -> None:
         super().__init__()
@@ -417,7 +415,7 @@ class _Types(UserDict[str, TypeProto]):
 
 
 class _Reads(Sequence[list[str]]):
-    """Per node, the values it needs; looked up when asked, since a cut asks about few nodes of many."""
+    """Per node, the values it needs, looked up on demand: a cut needs few nodes of many."""
 
     def __init__(self, nodes: list[NodeProto]) -> None:
         self._nodes = nodes
@@ -444,7 +442,7 @@ class _Reads(Sequence[list[str]]):
 Infer = Callable[[ModelProto, bool], Iterable[ValueInfoProto]]
 """(model, data propagation) -> the declarations that ONNX's inference adds.
 
-Raises `InferenceError`, `RuntimeError` or `ValueError` where it cannot.
+Raises `InferenceError`, `RuntimeError` or `ValueError` if inference fails.
 """
 
 
@@ -454,12 +452,12 @@ def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
 
 
 def captured(node: NodeProto) -> list[str]:
-    """The values of enclosing scopes that a node's subgraphs use, at any depth."""
+    """Return the values of enclosing scopes that a node's subgraphs use, at any depth."""
     return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
 
 
 def captured_by(graph: GraphProto) -> list[str]:
-    """The values of enclosing scopes that a subgraph uses, at any depth."""
+    """Return the values of enclosing scopes that a subgraph uses, at any depth."""
     local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     local |= {sparse.values.name for sparse in graph.sparse_initializer}
     used: list[str] = []
@@ -473,10 +471,10 @@ def captured_by(graph: GraphProto) -> list[str]:
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
-    """Some of the nodes, so that each comes after what it reads of them (Kahn); sorted ones keep their order.
+    """Sort nodes topologically among themselves (Kahn's algorithm); sorted nodes keep their order.
 
     Raises:
-        GraphError: they have a cycle; the message names it.
+        GraphError: they have a cycle; the message shows it.
     """
     positions = list(positions)
     among = set(positions)
@@ -494,7 +492,7 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     while ready:
         position = heapq.heappop(
             ready
-        )  # the first that can be: as near to the file's order as it gets
+        )  # the first that is ready: as near to the file's order as possible
         order.append(position)
         for user in users[position]:
             missing[user] -= 1
@@ -506,7 +504,7 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
 
 
 def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[int], str]) -> str:
-    """What to say of a cycle: walking back inside what could not be sorted must come around."""
+    """Describe a cycle: walking back among the nodes that could not be sorted must come around."""
     position = min(left)
     path: list[int] = []
     seen: dict[int, int] = {}
@@ -520,22 +518,22 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
 
 
 def function_key(function: FunctionProto) -> FunctionKey:
-    """(domain, name, overload)."""
+    """Return (domain, name, overload)."""
     return _domain(function.domain), function.name, function.overload
 
 
 def function_path(function: FunctionProto) -> str:
-    """What a function is called where no call of it is meant: `fn:domain::name`."""
+    """Return the path of a function's body outside of any call: `fn:domain::name`."""
     return f"{FUNCTION_PATH}{'::'.join(filter(None, function_key(function)))}"
 
 
 def call_key(node: NodeProto) -> FunctionKey:
-    """The function that a node calls, if there is one of that key."""
+    """Return the key of the function that a node calls, if it calls one."""
     return _domain(node.domain), node.op_type, node.overload
 
 
 def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
-    """The functions that the nodes call, directly or not, in the model's order."""
+    """Return the functions that the nodes call, directly or indirectly, in the model's order."""
     by_key = {function_key(function): function for function in model.functions}
     reached: set[FunctionKey] = set()
     pending = list(nodes) if by_key else []
@@ -551,7 +549,7 @@ def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[Fun
 
 
 def check_functions(model: ModelProto) -> None:
-    """Raise `GraphError` when a function calls itself, directly or not."""
+    """Raise `GraphError` if a function calls itself, directly or indirectly."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
         key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
@@ -561,7 +559,7 @@ def check_functions(model: ModelProto) -> None:
         leaves = {key for key, called in calls.items() if not called & calls.keys()}
         if not leaves:
             names = ", ".join(repr("::".join(filter(None, key))) for key in calls)
-            raise GraphError(f"functions that call themselves, directly or not: {names}")
+            raise GraphError(f"functions call themselves, directly or indirectly: {names}")
         for key in leaves:
             del calls[key]
 
@@ -571,7 +569,7 @@ def _defined(body: Body) -> set[str]:
 
 
 def has_shape(kind: TypeProto) -> bool:
-    """Whether a type says as much as a declaration must: a tensor its rank, others what they are."""
+    """Return whether a type is complete enough for a declaration: a tensor needs its rank."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 

@@ -1,4 +1,4 @@
-"""What is suspicious in a model that the ONNX checker finds valid."""
+"""Find suspicious parts of a model that the ONNX checker accepts."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
 
 @dataclass(frozen=True)
 class LintFinding:
-    """Something suspicious.
+    """A suspicious part of a model.
 
     Attributes:
         kind: `unreachable`, `duplicate name`, `unknown type`, `frozen output` or `training mode`.
@@ -24,7 +24,7 @@ class LintFinding:
 
 
 def find(index: GraphIndex) -> list[LintFinding]:
-    """Look for what the checker does not: in the main graph; names and training mode in bodies too.
+    """Look for problems that the checker accepts: in the main graph; names and training mode in bodies too.
 
     Raises:
         GraphError: a function calls itself.
@@ -47,7 +47,7 @@ def _unreachable(index: GraphIndex) -> Iterator[LintFinding]:
 
 
 def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
-    """A value defined twice, in the main graph or in it and in a body, and nodes of one graph with one name."""
+    """Find values that are defined twice, bodies included, and nodes of one graph with the same name."""
     defined: dict[str, str] = {}
     for what, name in _definitions(index):
         first = defined.setdefault(name, what)
@@ -65,12 +65,12 @@ def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:
             if name and len(ids) > 1:
                 shown = ", ".join(ids)
                 yield LintFinding(
-                    "duplicate name", f"{name!r} is the name of nodes {shown}", tuple(ids)
+                    "duplicate name", f"nodes {shown} have the same name {name!r}", tuple(ids)
                 )
 
 
 def _definitions(index: GraphIndex) -> Iterator[tuple[str, str]]:
-    """(what it is, name) of everything that defines a value of the main graph."""
+    """Yield (what it is, name) for each definition of a value in the main graph."""
     yield from (("an input", value.name) for value in index.graph.input)
     seen = set[str]()
     for tensor in index.graph.initializer:
@@ -129,7 +129,7 @@ def _trains(index: GraphIndex, node: NodeProto) -> bool:
 
 
 def _constant(index: GraphIndex, name: str) -> TensorProto | None:
-    """The tensor of an initializer or of a Constant node of the main graph."""
+    """Return the tensor of an initializer or of a Constant node of the main graph."""
     tensor = index.initializers.get(name)
     if isinstance(tensor, TensorProto):
         return tensor

@@ -1,4 +1,4 @@
-"""The module tree of a model: what each module of the source program became."""
+"""The module tree of a model: the nodes, parameters and outputs of each source module."""
 
 import math
 from collections import Counter
@@ -6,16 +6,17 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.shown import Shown
 
 
 @dataclass
 class Module:
-    """A module of the source program, with all that lies in it.
+    """A module of the source program and its contents.
 
     Attributes:
-        path: dotted; '' is the root. class_name: without its package, '' where the exporter left none.
+        path: dotted; '' is the root. class_name: without its package; '' if the exporter did not record it.
         ops: operator -> count. parameters: elements of the initializers that its nodes use first.
-        outputs: the types of the values that leave it, by name.
+        outputs: the types of the values that leave the module, by name.
     """
 
     path: str
@@ -25,8 +26,12 @@ class Module:
     outputs: dict[str, str] = field(default_factory=dict)
 
 
-def module_tree(index: GraphIndex) -> list[Module]:
-    """Every module that holds a node, the root first, each before those inside it, in the order of the graph."""
+class ModuleTree(Shown, list[Module]):
+    """Modules, each before those inside it."""
+
+
+def module_tree(index: GraphIndex) -> ModuleTree:
+    """Return each module that contains a node, the root first, parents before children, in graph order."""
     modules: dict[str, Module] = {}
     holders = [("", *origin.around()) for origin in index.origins]
     counted: set[str] = set()
@@ -46,7 +51,7 @@ def module_tree(index: GraphIndex) -> list[Module]:
     ordered = {
         path: [place[path[:end]] for end in _ends(path) if path[:end] in place] for path in modules
     }
-    return sorted(modules.values(), key=lambda module: ordered[module.path])
+    return ModuleTree(sorted(modules.values(), key=lambda module: ordered[module.path]))
 
 
 def _add_outputs(
@@ -65,5 +70,5 @@ def _add_outputs(
 
 
 def _ends(path: str) -> list[int]:
-    """Where the path of each module around and at a path ends."""
+    """Return where the path of each enclosing module, and of the module itself, ends."""
     return [0, *(i for i, c in enumerate(path) if c == "."), len(path)] if path else [0]

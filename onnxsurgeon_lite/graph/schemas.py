@@ -1,4 +1,4 @@
-"""What ONNX's own schemas say of a node: whether its operator, inputs and attributes fit, what types it makes."""
+"""Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Iterable, Mapping
 from typing import SupportsInt, cast
@@ -15,7 +15,7 @@ Schema = defs.OpSchema
 
 
 def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
-    """The schema of a node's operator in the model's opset; None for functions and domains that ONNX does not know.
+    """Return the schema of a node's operator in the model's opset; None for unknown functions and domains.
 
     Raises:
         UnknownNameError: ONNX's own domain has no such operator at that version.
@@ -43,11 +43,16 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
 
 
-def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeProto]:
-    """The types that a node's outputs get, as far as they are known; the node may be new to the index's graph.
+def check_node(
+    index: GraphIndex, node: NodeProto, what: str, unsettled: set[str] | None = None
+) -> dict[str, TypeProto]:
+    """Check a node, which can be new to the graph, and return the known types of its outputs.
+
+    Args:
+        unsettled: if given, it takes the outputs of a node whose types do not fit, instead of an error.
 
     Raises:
-        UnknownNameError, EditError: its operator, inputs, attributes or their types do not fit; `what` says which node.
+        UnknownNameError, EditError: its operator, inputs, attributes or types do not fit; `what` names the node.
     """
     schema = schema_of(index, node)
     if schema is None:
@@ -63,17 +68,19 @@ def check_node(index: GraphIndex, node: NodeProto, what: str) -> dict[str, TypeP
             return {}
         return _inferred(index, schema, node, types, what)
     except EditError:
-        if index.model.unsettled is None:
+        if unsettled is None:
             raise
-        index.model.unsettled.update(filter(None, node.output))
+        unsettled.update(filter(None, node.output))
         return {}
 
 
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
     if not low <= count <= high:
-        wanted = str(low) if low == high else f"{low} or more" if high > 99 else f"{low} to {high}"
+        expected = (
+            str(low) if low == high else f"{low} or more" if high > 99 else f"{low} to {high}"
+        )
         raise EditError(
-            f"{what}: {schema.name} takes {wanted} {kind}, the node has {count}",
+            f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
             "choose an operator of the same form",
         )
 
@@ -92,32 +99,32 @@ def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
     if missing:
         raise EditError(
             f"{what}: {schema.name} needs attribute {', '.join(map(repr, missing))}",
-            f"give it: {missing[0]}=VALUE",
+            f"add it: {missing[0]}=VALUE",
         )
     for name, attribute in given.items():
-        wanted = attribute_type(schema, name)
-        if attribute.type != wanted and not attribute.ref_attr_name:
-            kind, has = type_text(wanted), type_text(attribute.type)
+        expected = attribute_type(schema, name)
+        if attribute.type != expected and not attribute.ref_attr_name:
+            kind, has = type_text(expected), type_text(attribute.type)
             raise EditError(
-                f"{what}: attribute {name!r} of {schema.name} is of type {kind}, not {has}",
+                f"{what}: attribute {name!r} of {schema.name} has type {kind}, not {has}",
                 f"give it as {kind}",
             )
 
 
 def attribute_type(schema: Schema, name: str) -> int:
-    """The `AttributeProto.AttributeType` that an operator's attribute has."""
+    """Return the `AttributeProto.AttributeType` of an operator's attribute."""
     return int(cast(SupportsInt, schema.attributes[name].type))
 
 
 def type_text(attribute_type: int) -> str:
-    """The name of an `AttributeProto.AttributeType`, lower case."""
+    """Return the name of an `AttributeProto.AttributeType`, lower case."""
     return str(AttributeProto.AttributeType.Name(attribute_type)).lower()
 
 
 def _check_types(
     schema: Schema, node: NodeProto, types: Mapping[str, TypeProto], what: str
 ) -> None:
-    """Each input's element type is one that the operator takes, and the same where it must be the same."""
+    """Check that the operator takes each input's element type, and that inputs of one type variable agree."""
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
     bound: dict[str, str] = {}
     for slot, name in enumerate(node.input):
@@ -128,19 +135,19 @@ def _check_types(
             continue
         if text not in allowed.get(formal.type_str, {formal.type_str}):
             raise EditError(
-                f"{what}: input {name!r} is {text}, which {schema.name} does not take",
+                f"{what}: input {name!r} has type {text}, which {schema.name} does not take",
                 "insert a Cast before it",
             )
         uniform = formal.type_str in allowed and formal.is_homogeneous
         if uniform and bound.setdefault(formal.type_str, text) != text:
             raise EditError(
-                f"{what}: input {name!r} is {text}, another input of {schema.name} is {bound[formal.type_str]}",
+                f"{what}: input {name!r} has type {text}, another input of {schema.name} has {bound[formal.type_str]}",
                 "insert a Cast before it",
             )
 
 
 def _type_string(kind: TypeProto) -> str:
-    """A type as schemas write it, '' where that is not known."""
+    """Return a type as schemas write it; '' if it is unknown."""
     if kind.HasField("tensor_type") and kind.tensor_type.elem_type:
         return f"tensor({dtypes.dtype_name(kind.tensor_type.elem_type)})"
     if kind.HasField("sequence_type"):
@@ -173,7 +180,7 @@ def _inferred(
 
 
 def constant(index: GraphIndex, name: str) -> TensorProto | None:
-    """The tensor that a value always is: an initializer that no input overrides, or what a Constant node makes."""
+    """Return the tensor that a value always has: a constant initializer, or the output of a Constant node."""
     initializer = index.initializers.get(name)
     if isinstance(initializer, TensorProto):
         return None if name in index.inputs else initializer
@@ -182,7 +189,7 @@ def constant(index: GraphIndex, name: str) -> TensorProto | None:
 
 
 def constant_of(node: NodeProto) -> TensorProto | None:
-    """The tensor of a Constant node that holds one, or a number or string."""
+    """Return the tensor of a Constant node that holds a tensor, number or string."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
     for attribute in node.attribute:

@@ -1,9 +1,9 @@
-"""A selector string -> values or nodes.
+"""Resolve a selector string to values or nodes.
 
-Tried in this order: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
-(what lies in a module), `class:LayerNorm`, `src:model.py:42`, glob. `name:` in front forces an exact name. A name held
-by both a value and a node means the kind that is asked for. Behind a body
-(`@12/body/`) any of these means values in it.
+The order is: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
+(everything in a module), `class:LayerNorm`, `src:model.py:42`, glob. The prefix `name:` forces an exact name. If a
+value and a node share a name, the kind that the caller needs wins. After a body (`@12/body/`) each of these means
+values in the body.
 """
 
 import re
@@ -23,22 +23,22 @@ _PLACES = ("scope:", "class:", "src:")
 
 @dataclass
 class Selection:
-    """Names in the order they were asked for, and what a reader should know of how they were found."""
+    """Names in the order of the request, and remarks on how they were found."""
 
     names: list[str]
     notes: list[str] = field(default_factory=list)
 
 
 def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = False) -> Selection:
-    """The values that list arguments mean: names, ids or operators of nodes stand for their outputs.
+    """Return the values that list arguments mean; names, ids or operators of nodes stand for their outputs.
 
     Args:
-        inner: whether values inside bodies (`@12/body/q`, `@12/body/q[3]`) are among them.
+        inner: accept values inside bodies (`@12/body/q`, `@12/body/q[3]`) too.
 
     Raises:
-        UnknownNameError: nothing is called that.
-        AmbiguousNameError: a node with several outputs stands where one value was meant.
-        UsageError: a value is listed twice, or is inside a body where that cannot be.
+        UnknownNameError: nothing has this name.
+        AmbiguousNameError: a node with several outputs is given for one value.
+        UsageError: a value is listed twice, or is inside a body without `inner`.
     """
     selection = Selection([])
     for argument in _split(index, arguments):
@@ -49,8 +49,8 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
             selection.names += _inner_values(index, argument, inside, selection.notes)
         else:
             raise UsageError(
-                f"{argument!r} is inside a body: only values of the main graph can be taken here",
-                "run, record and expose reach inside; edit inline brings a function's values out",
+                f"{argument!r} is inside a body: only values of the main graph can be used here",
+                "run, record and expose reach into bodies; edit inline moves a function's values out",
             )
     repeated = [name for name, times in Counter(selection.names).items() if times > 1]
     if repeated:
@@ -60,7 +60,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 
 
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
-    """The nodes that one selector means; a value's name stands for its producer."""
+    """Return the nodes that one selector means; a value's name stands for its producer."""
     exact = argument.removeprefix("name:")
     if exact in index.named:
         return index.named[exact]
@@ -77,7 +77,7 @@ def select_nodes(index: GraphIndex, argument: str) -> list[int]:
 
 
 def select_node(index: GraphIndex, argument: str) -> int:
-    """The one node that a selector means."""
+    """Return the one node that a selector means."""
     found = select_nodes(index, argument)
     if len(found) > 1:
         raise AmbiguousNameError(argument, [f"@{position}" for position in found])
@@ -85,22 +85,23 @@ def select_node(index: GraphIndex, argument: str) -> int:
 
 
 def required(name: object) -> str:
-    """The name as it is; what is no text is none.
+    """Return the name itself if it is text.
 
     Raises:
-        UsageError: it is a number, say.
+        UsageError: it is a number, for example.
     """
     if isinstance(name, str):
         return name
     raise UsageError(
-        f"{name!r} is no name: names are text", f"write '{name}', or '@{name}' for a node's number"
+        f"{name!r} is not a name: names are text",
+        f"write '{name}', or '@{name}' for a node's number",
     )
 
 
 def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> UnknownNameError:
-    """What `select_nodes` raised, where a value could have been meant as well."""
+    """Return the error of `select_nodes`, rewritten for a place where a value is also accepted."""
     if ":" in argument:
-        return error  # it says what there is of that kind
+        return error  # it lists the names of that kind
     known = [*(node.name for node in index.nodes if node.name), *index.values()]
     return UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node or value")
 
@@ -108,7 +109,7 @@ def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> Unknow
 def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
     arguments = list(arguments)
     if not any("," in argument or "\\" in argument for argument in arguments):
-        return arguments  # nothing to split, and no need to know every name
+        return arguments  # nothing to split, so the known names are not needed
     return names.split(arguments, {*index.values(), *(node.name for node in index.nodes)})
 
 
@@ -122,7 +123,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         raise AmbiguousNameError(argument, [f"@{position}" for position in named])
     if named:
         value = _only_output(index, argument, named[0])
-        notes.append(f"{argument!r} is a node: its output {value!r} was taken")
+        notes.append(f"{argument!r} is a node: using its output {value!r}")
         return [value]
     nodes = _by_kind(index, argument)
     if nodes and argument.startswith(_PLACES):
@@ -138,7 +139,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
 def _inner_values(
     index: GraphIndex, argument: str, inside: BodyName, notes: list[str]
 ) -> list[str]:
-    """The values in a body that a selector behind the body's path means."""
+    """Return the values in a body that the part of a selector after the body means."""
     inner = InnerGraph.of(index, inside.position, inside.body)
     deeper = None if inside.rest in inner.index else BodyName.of(inside.rest)
     if deeper is not None:
@@ -152,7 +153,9 @@ def _inner_values(
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
     own = [name for name in names if name not in inner.captured]
     if not own:
-        raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
+        raise UsageError(
+            f"{argument!r} is captured from outside", f"use its name there: {names[0]!r}"
+        )
     return [at(f"{inside.path}/{name}", iterations) for name in own]
 
 
@@ -164,7 +167,7 @@ def _only_output(index: GraphIndex, argument: str, position: int) -> str:
 
 
 def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
-    """The nodes of an id, an `op:` selector or a place in the source program, None when it is none of them.
+    """Return the nodes of an id, an `op:` selector or a source place; None for any other selector.
 
     Raises:
         UnknownNameError: the graph has no such operator or place.
@@ -187,7 +190,7 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
 
 
 def _by_place(index: GraphIndex, argument: str) -> list[int]:
-    """The nodes of a module, of modules of a class, or of a source line.
+    """Return the nodes of a module, of modules of a class, or of a source line.
 
     Raises:
         UnknownNameError: the model has no such place.
@@ -212,11 +215,11 @@ def _by_place(index: GraphIndex, argument: str) -> list[int]:
 
 
 def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str | None:
-    """What to say of a place that the model does not have, unless it is the closest names."""
+    """Return a hint for a place that the model does not have, or None to show the closest names."""
     if not known:
-        return "PyTorch's exporters write scopes down, the dynamo one classes and lines too"
+        return "PyTorch's exporters record scopes, the dynamo exporter classes and lines too"
     if what == "class" and pattern in index.operators:
-        return f"an operator is named so: 'op:{pattern}'"
+        return f"an operator has this name: 'op:{pattern}'"
     file, _, line = pattern.rpartition(":")
     lines = [int(other.rpartition(":")[2]) for other in known if other.startswith(f"{file}:")]
     if what != "source line" or not line.isdecimal() or not lines:
@@ -226,7 +229,7 @@ def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str
 
 
 def _globbed(index: GraphIndex, pattern: str) -> list[str]:
-    """The values that a glob means, in the graph's order."""
+    """Return the values that match a glob, in the graph's order."""
     if not names.is_glob(pattern):
         return []
     return [*filter(names.glob(pattern), index.values())]

@@ -1,10 +1,10 @@
-"""What a model is: a summary, one node, one value, its text; no weight is read."""
+"""Summarize a model, one node or one value, or print the model as text; no weight is read."""
 
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, TensorProto, printer
+from onnx import TensorProto, printer
 from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names
@@ -14,6 +14,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
@@ -21,10 +23,10 @@ _ELIDED_ABOVE = 16  # elements
 
 @dataclass
 class ValueSummary:
-    """A value with its type, and the nodes around it where asked for.
+    """A value with its type, and the nodes around it if requested.
 
     `kind` is `input`, `initializer`, `constant input` (an input with a default) or `produced`; `producer` and
-    `consumers` are described as `Conv 'name' (@3)`.
+    `consumers` are texts like `Conv 'name' (@3)`.
     """
 
     name: str
@@ -38,9 +40,9 @@ class ValueSummary:
     source: str = ""
 
 
-@dataclass
-class NodeSummary:
-    """A node: what it is, reads, makes, and where it comes from."""
+@dataclass(repr=False)
+class NodeSummary(Shown):
+    """A node: its type, inputs, outputs and origin."""
 
     id: str
     name: str
@@ -58,13 +60,13 @@ class NodeSummary:
     metadata: dict[str, str]
 
 
-@dataclass
-class ModelSummary:
+@dataclass(repr=False)
+class ModelSummary(Shown):
     """A model at a glance.
 
     Attributes:
-        parameters: elements of all initializers. parameter_bytes: what they take. data_files: external ones.
-        ops: operator -> count, bodies and functions included. nodes: of the main graph.
+        parameters: elements of all initializers. parameter_bytes: their size. data_files: the external ones.
+        ops: operator -> count, bodies and functions included. nodes: of the main graph only.
         subgraphs: graphs nested in nodes. dynamic_dims: symbolic dimensions of the inputs.
     """
 
@@ -85,6 +87,18 @@ class ModelSummary:
     dynamic_dims: list[str]
     metadata: dict[str, str]
     doc_string: str
+
+
+class OperatorCounts(ModelSummary):
+    """A model's summary, shown as its operators."""
+
+
+class ValueSummaries(Shown, list[ValueSummary]):
+    """Values, one after another."""
+
+    def contract(self) -> object:
+        """Return one value as an object, several as a list."""
+        return self[0] if len(self) == 1 else list(self)
 
 
 def summarize(model: Model) -> ModelSummary:
@@ -180,9 +194,8 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
 
 
 def model_text(model: Model) -> str:
-    """The model in ONNX text syntax, weights elided."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    """Return the model in ONNX text syntax, weights omitted."""
+    proto = copied(model.proto)
     for tensor in walk.tensors(proto):
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)
@@ -190,12 +203,12 @@ def model_text(model: Model) -> str:
         return names.shown_text(str(printer.to_text(proto)))
     except (InferenceError, RuntimeError) as error:
         raise GraphError(
-            f"the model cannot be printed: {error}", "see what is wrong with it: onnxdbg check"
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
         ) from error
 
 
 def _elide(tensor: TensorProto) -> None:
-    """The text syntax shows an external tensor's entries; they say how much is left out."""
+    """Replace the payload by a note of its size: the text syntax shows the entries of an external tensor."""
     elided = TensorProto(
         name=tensor.name,
         dims=tensor.dims,

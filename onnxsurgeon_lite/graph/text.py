@@ -8,7 +8,7 @@ Dimension = TensorShapeProto.Dimension
 
 
 def shape_text(kind: TypeProto) -> str:
-    """A tensor type's dimensions as `[batch, 3, ?]`, '[...]' where even their number is unknown."""
+    """Return a tensor type's dimensions as `[batch, 3, ?]`; '[...]' if the rank is unknown."""
     if not kind.tensor_type.HasField("shape"):
         return "[...]"
     return "[" + ", ".join(_dim_text(d) for d in kind.tensor_type.shape.dim) + "]"
@@ -19,7 +19,7 @@ def _dim_text(dim: Dimension) -> str:
 
 
 def attribute_texts(node: NodeProto) -> dict[str, str]:
-    """A node's attributes by name, as text; a long tensor or graph is abridged."""
+    """Return a node's attributes by name, as text; a long tensor or graph is abridged."""
     texts = {}
     for attribute in node.attribute:
         text = str(helper.printable_attribute(attribute))
@@ -28,7 +28,7 @@ def attribute_texts(node: NodeProto) -> dict[str, str]:
 
 
 def type_text(kind: TypeProto) -> str:
-    """A type as `float [batch, 3]`, `sequence of float [...]`."""
+    """Return a type as `float [batch, 3]`, `sequence of float [...]`."""
     match kind.WhichOneof("value"):
         case "tensor_type":
             return f"{dtypes.dtype_name(kind.tensor_type.elem_type)} {shape_text(kind)}"

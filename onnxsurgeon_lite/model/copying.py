@@ -1,4 +1,4 @@
-"""Bytes that travel from file to file, in the kernel where it can."""
+"""Copy bytes from file to file, in the kernel if possible."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ _CHUNK = 1 << 30
 
 
 def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFile]) -> None:
-    """Write bytes and spans of other files, one after another."""
+    """Write bytes and spans of other files, one after the other."""
     for piece in pieces:
         if isinstance(piece, Span):
             copy_span(out, files[piece.key], piece.offset, piece.length)
@@ -26,7 +26,7 @@ def write_pieces(out: BinaryIO, pieces: Iterable[Piece], files: dict[str, DataFi
 
 
 def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
-    """Append `length` bytes of another file, in the kernel where it can."""
+    """Append `length` bytes of another file, in the kernel if possible."""
     file.verify()
     if isinstance(out, ByteCounter):
         out.count += length

@@ -1,4 +1,4 @@
-"""The files that hold tensors: where a location may point, and whether the file is still the one that was loaded."""
+"""The files that hold tensors: where a location may point, and whether a file changed since the load."""
 
 import os
 import stat
@@ -13,12 +13,12 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that holds payloads, as it was when the model was loaded.
+    """A file that holds tensor payloads, as it was when the model was loaded.
 
     Attributes:
         path: the real file, absolute.
-        location: what the model calls it, relative to the model's folder; None for the model file itself.
-        size, mtime_ns, inode: what the file was; another value later means another file.
+        location: its name in the model, relative to the model's folder; None for the model file itself.
+        size, mtime_ns, inode: identify the file's version: another value later means that the file changed.
     """
 
     path: Path
@@ -29,12 +29,12 @@ class DataFile:
 
     @classmethod
     def of(cls, path: Path, location: str | None = None) -> "DataFile":
-        """The file as it is now."""
+        """Return the file as it is now."""
         status = path.stat()
         return cls(path, location, status.st_size, status.st_mtime_ns, status.st_ino)
 
     def verify(self) -> None:
-        """Raise `SourceChangedError` unless the file is still the one that was loaded."""
+        """Raise `SourceChangedError` if the file changed since the load."""
         try:
             now = DataFile.of(self.path, self.location)
         except OSError as error:
@@ -44,39 +44,41 @@ class DataFile:
             ) from error
         if now != self:
             raise SourceChangedError(
-                f"{str(self.path)!r} changed after the model was loaded, its tensors are not there any more",
+                f"{str(self.path)!r} changed after the model was loaded; its tensors are lost",
                 "load the model again",
             )
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`."""
+        """Read `length` bytes from `offset`."""
         return b"".join(self.blocks(offset, length, max(length, 1)))
 
     def blocks(self, offset: int, length: int, block: int = _BLOCK) -> Iterator[bytes]:
-        """The bytes in blocks, after making sure that the file is the one that was loaded."""
+        """Read the bytes in blocks, after `verify`."""
         self.verify()
         with self.path.open("rb") as file:
             file.seek(offset)
             while length:
                 data = file.read(min(block, length))
                 if not data:
-                    raise SourceChangedError(f"{str(self.path)!r} became shorter while it was read")
+                    raise SourceChangedError(
+                        f"{str(self.path)!r} became shorter while it was being read"
+                    )
                 length -= len(data)
                 yield data
 
 
 def locate(folder: Path, location: str, tensor: str) -> Path:
-    """The regular file that an external tensor's location means.
+    """Return the regular file at an external tensor's location.
 
-    A model is untrusted: its locations stay below its own folder and go through no link.
+    A model is untrusted: its locations must stay below its own folder and may not pass a link.
 
     Raises:
         ExternalDataError: the location is refused, or there is no such file.
     """
     if not _is_inside(location):
         raise ExternalDataError(
-            f"tensor {tensor!r} wants its data from {location!r}, outside the model's folder: refused",
-            "put the file into that folder, and save the model again with its data there",
+            f"tensor {tensor!r} has its data at {location!r}, outside the model's folder: refused",
+            "move the file into that folder, and save the model again with its data there",
         )
     path = folder
     for part in PurePosixPath(location).parts:
@@ -90,21 +92,21 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
             ) from error
         if stat.S_ISLNK(mode):
             raise ExternalDataError(
-                f"the external data of tensor {tensor!r} lies behind a symbolic link, {str(path)!r}: refused",
+                f"the external data of tensor {tensor!r} is behind a symbolic link, {str(path)!r}: refused",
                 "put the file itself there, for example with cp --dereference",
             )
     if not stat.S_ISREG(mode):
         raise ExternalDataError(
-            f"the external data of tensor {tensor!r} is no regular file: {str(path)!r}"
+            f"the external data of tensor {tensor!r} is not a regular file: {str(path)!r}"
         )
     return Path(os.path.abspath(path))
 
 
 def require_inside(location: str, model: str) -> None:
-    """Raise `UsageError` unless a location is a path below the folder of the model file of that name."""
+    """Raise `UsageError` unless the location is a path below the folder of the model file with this name."""
     if not _is_inside(location) or PurePosixPath(location) == PurePosixPath(model):
         raise UsageError(
-            f"{location!r} cannot hold the data of {model!r}: it is no other file in its folder or below",
+            f"{location!r} cannot hold the data of {model!r}: it must be another file in its folder or below",
             "give a path relative to the model, such as weights/model.data",
         )
 
@@ -117,5 +119,5 @@ def _is_inside(location: str) -> bool:
         or ".." in parts
         or PurePosixPath(location).is_absolute()
         or PureWindowsPath(location).drive
-        or location.startswith("*/")  # onnxruntime's marker for addresses in memory
+        or location.startswith("*/")  # onnxruntime's marker for memory addresses
     )

@@ -1,5 +1,6 @@
-"""From a path to a `Model`, reading the structure alone."""
+"""Load a `Model` from a path; only the structure is read."""
 
+from os import PathLike
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -12,14 +13,17 @@ from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
 from onnxsurgeon_lite.tensors import dtypes
 
-_ANOTHER_KIND = "a protobuf of another kind (a tensor of a test_data_set, say) or a file cut short looks like this"
+_ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_data_set, say) or a truncated file"
 
 
-def load(path: str | Path) -> Model:
+ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model
+
+
+def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
     Raises:
-        ModelFileError: the file is missing, empty, a directory, truncated or no ONNX model.
+        ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.
     """
     path = Path(path)
@@ -28,7 +32,7 @@ def load(path: str | Path) -> Model:
         if path.is_dir():
             raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))
         if not source.path.is_file():
-            raise ModelFileError(f"{str(path)!r} is no regular file")
+            raise ModelFileError(f"{str(path)!r} is not a regular file")
         key = str(source.path)
         data = skeleton(source.path, key)
     except OSError as error:
@@ -43,9 +47,26 @@ def load(path: str | Path) -> Model:
     return model
 
 
-def loaded(model: Model | str) -> Model:
-    """A model that is there, or that of a path, as a pass may be given it."""
-    return load(model) if isinstance(model, str) else model
+def loaded(model: ModelLike) -> Model:
+    """Return a model that is given in any way: a path, a file's bytes, a `ModelProto`, a `Model`.
+
+    Raises:
+        ModelFileError: see `load`.
+        ExternalDataError: a model in memory refers to data files, whose folder is unknown.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | PathLike):
+        return load(model)
+    proto = (
+        model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
+    )
+    if any(external_tensors(proto)):
+        raise ExternalDataError(
+            "the model in memory refers to data files, and its folder is unknown",
+            "give the model's path",
+        )
+    return Model(proto)
 
 
 def _parse(data: bytes, path: Path) -> ModelProto:
@@ -59,18 +80,18 @@ def _parse(data: bytes, path: Path) -> ModelProto:
         place, text = next(not_utf8(proto), ("text that was overwritten", b""))
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: {place} is not UTF-8: {text[:40]!r}",
-            "the specification wants all text in UTF-8; decode it in Python, with onnx, and save it anew",
+            "the specification requires UTF-8 text; decode it in Python, with onnx, and save it again",
         )
     if not proto.HasField("graph"):
         raise ModelFileError(
-            f"{str(path)!r} is not an ONNX model: it holds no graph",
+            f"{str(path)!r} is not an ONNX model: it has no graph",
             _ANOTHER_KIND,
         )
     return proto
 
 
 def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
-    """Turn an external tensor as a file has it into one as a `Model` has it; check that its bytes are there."""
+    """Point an external tensor to a key of `Model.files`, and check that its bytes exist."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if location in model.files and model.files[location].location is None:
@@ -78,17 +99,17 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
     else:
         path = locate(folder, location, tensor.name)
         file = model.files.setdefault(str(path), DataFile.of(path, location))
-    wanted = _byte_count(tensor)
+    needed = _byte_count(tensor)
     try:
         offset = int(entries.get("offset") or 0)
-        length = int(entries.get("length") or wanted)
+        length = int(entries.get("length") or needed)
     except ValueError as error:
         raise ExternalDataError(
-            f"tensor {tensor.name!r} has an offset or length that is no number"
+            f"tensor {tensor.name!r} has an offset or length that is not a number"
         ) from error
-    if offset < 0 or length < wanted or offset + length > file.size:
+    if offset < 0 or length < needed or offset + length > file.size:
         raise ExternalDataError(
-            f"tensor {tensor.name!r} needs {wanted} bytes at offset {offset} of {file.path.name!r}, "
+            f"tensor {tensor.name!r} needs {needed} bytes at offset {offset} of {file.path.name!r}, "
             f"which has {file.size}; the model says {length}",
             "was the file copied or downloaded completely?",
         )
@@ -96,7 +117,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
 
 
 def _byte_count(tensor: TensorProto) -> int:
-    """Bytes that the tensor needs; 0 where the dtype is newer than this library."""
+    """Return the bytes that the tensor needs; 0 for a dtype that is newer than this library."""
     try:
         return dtypes.byte_count(tensor.data_type, tensor.dims)
     except SurgeonError:

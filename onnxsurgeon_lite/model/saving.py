@@ -1,4 +1,4 @@
-"""From a `Model` to complete files on disk."""
+"""Save a `Model` as complete files on disk."""
 
 import filecmp
 from collections.abc import Mapping
@@ -13,24 +13,28 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.wire import LARGE, expand
+from onnxsurgeon_lite.shown import Shown
 
 MAX_PROTOBUF = (1 << 31) - 1
-"""protobuf refuses to parse a message of more bytes."""
+"""The largest message that protobuf parses, in bytes."""
 
 
-@dataclass(frozen=True)
-class Written:
-    """What `save` wrote: the model, and the data files beside it (those that were there already included).
+@dataclass(frozen=True, repr=False)
+class Written(Shown):
+    """The files that `save` wrote: the model and its data files, with those that existed already.
 
     Attributes:
-        sizes: the files that it wrote, or would write, and their bytes.
+        sizes: the files that were written, or would be written, and their bytes.
+        planned: nothing was written, by `dry_run`.
     """
 
     path: Path
     data_files: tuple[Path, ...] = ()
     sizes: Mapping[Path, int] = field(default_factory=dict)
+    planned: bool = False
 
 
 def save(
@@ -42,21 +46,21 @@ def save(
     force: bool = False,
     dry_run: bool = False,
 ) -> Written:
-    """Write a model whose files can be moved together; an unedited one is written byte for byte as it was.
+    """Write a model with the data files that it needs; an unedited model is written byte for byte.
 
-    The target and the data files appear whole or not at all. The model may be written over the files it was loaded
-    from; it must then be loaded again.
+    The target and the data files appear complete or not at all. A model may overwrite the files that it was loaded
+    from; load it again afterwards.
 
     Args:
-        external: None keeps the source's way (its data files are copied under their own names), unless a single
-            file would pass protobuf's 2 GiB; True moves every large initializer into one `<name>.data`; False
-            embeds everything, whatever the size.
-        location: with external=True, the data file's path relative to the model; `<name>.data` when empty.
-        force: overwrite a data file that belongs to something else.
-        dry_run: write nothing, only find out what would be.
+        external: None keeps the layout of the source (its data files are copied under their own names), unless a
+            single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
+            False embeds all data, whatever the size.
+        location: with external=True, the path of the data file relative to the model; `<name>.data` if empty.
+        force: overwrite a data file that belongs to another model.
+        dry_run: write nothing, only report the files and their sizes.
 
     Raises:
-        OutputExistsError: a data file that belongs to something else would be overwritten.
+        OutputExistsError: a data file that belongs to another model would be overwritten.
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
@@ -68,8 +72,7 @@ def save(
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
             return _write_plain(path, encoded, Staging(dry_run))
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
     with Staging(dry_run) as staging:
@@ -83,17 +86,17 @@ def save(
         with staging.open(path) as out:
             write_pieces(out, pieces, model.files)
         staging.commit()
-    return Written(path, tuple(data_files), staging.sizes)
+    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
 
 
 def movable(model: Model) -> bool | None:
-    """The `external` with which a part of a model is saved complete, without the source's data files."""
+    """Return the `external` option that saves a part of a model without the source's data files."""
     spans = map(model.span, external_tensors(model.proto))
     return True if any(file.location is not None for file, *_ in spans) else None
 
 
 def _is_unedited(model: Model, encoded: bytes) -> bool:
-    """Whether the file that the model came from says exactly what the model says."""
+    """Return whether the source file still says exactly what the model says."""
     if not model.loaded or digest(encoded) != model.loaded:
         return False
     for file in model.files.values():
@@ -102,12 +105,12 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
 
 
 def _write_plain(path: Path, encoded: bytes, staging: Staging) -> Written:
-    """Write a structure that refers to no data elsewhere."""
+    """Write a structure without external data."""
     with staging:
         with staging.open(path) as out:
             out.write(encoded)
         staging.commit()
-    return Written(path, sizes=staging.sizes)
+    return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 
 
 def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
@@ -118,11 +121,11 @@ def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Wri
             with staging.open(path) as out:
                 copy_span(out, source, 0, source.size)
         staging.commit()
-    return Written(path, tuple(data_files), staging.sizes)
+    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
 
 
 def embedded_size(model: Model, everything: bool = True) -> int:
-    """Bytes of the model's file with all its data inside, or with what is inside already."""
+    """Return the size of the model file with all data inside, or only with the data that is inside already."""
     spans = (model.span(tensor) for tensor in external_tensors(model.proto))
     inside = (length for file, _, length in spans if everything or file.location is None)
     return int(model.proto.ByteSize()) + sum(inside)
@@ -131,7 +134,7 @@ def embedded_size(model: Model, everything: bool = True) -> int:
 def _copy_data_files(
     model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
 ) -> list[Path]:
-    """Put the source's data files beside the target under their own names; refer to them there."""
+    """Copy the source's data files beside the target under their own names, and refer to them there."""
     copied: dict[Path, DataFile] = {}
     for tensor in external_tensors(proto):
         file, offset, length = model.span(tensor)
@@ -145,7 +148,7 @@ def _copy_data_files(
             continue
         if target.exists() and not force and not filecmp.cmp(file.path, target, shallow=False):
             raise OutputExistsError(
-                f"{str(target)!r} is there already and is not the data file of {str(model.path)!r}",
+                f"{str(target)!r} already exists and is not the data file of {str(model.path)!r}",
                 "write to another folder, or overwrite it with --force",
             )
         with staging.open(target, parents=True) as out:
@@ -156,7 +159,7 @@ def _copy_data_files(
 def _gather(
     model: Model, proto: ModelProto, path: Path, location: str, staging: Staging, force: bool
 ) -> list[Path]:
-    """Write exactly the bytes of every large initializer, and of what was external, to one data file."""
+    """Write the bytes of every large initializer, and of all external tensors, to one data file."""
     location = location or path.name.removesuffix(".onnx") + ".data"
     require_inside(location, path.name)
     target = path.parent / location
@@ -170,9 +173,9 @@ def _gather(
         return []
     if target.exists() and not force and not _belongs(target, path):
         raise OutputExistsError(
-            f"{str(target)!r} is there already", "choose another -o, or overwrite it with --force"
+            f"{str(target)!r} already exists", "choose another -o, or overwrite it with --force"
         )
-    written: dict[tuple[Path, int, int], int] = {}  # shared bytes are written once
+    written: dict[tuple[Path, int, int], int] = {}  # so that shared bytes are written once
     position = 0
     with staging.open(target, parents=True) as out:
         for tensor in large:
@@ -193,7 +196,7 @@ def _gather(
 
 
 def _belongs(data: Path, path: Path) -> bool:
-    """Whether the model that stands at `path` keeps its tensors in `data`."""
+    """Return whether the model at `path` keeps its tensors in `data`."""
     if not path.exists():
         return False
     try:

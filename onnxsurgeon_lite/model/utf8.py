@@ -1,4 +1,4 @@
-"""Whether all text of a model is UTF-8, as the specification wants it; reading a proto2 message does not look."""
+"""Check that a model's text is UTF-8, as the specification requires; proto2 parsing does not check it."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +9,7 @@ from onnx import ModelProto
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether the strings of a serialized model, which can be parsed, are UTF-8."""
+    """Return whether all strings of a serialized, parsable model are UTF-8."""
     try:
         _strict_model().FromString(data)
     except DecodeError:
@@ -19,9 +19,9 @@ def is_utf8(data: bytes) -> bool:
 
 @cache
 def _strict_model() -> type[Message]:
-    """The model's message as onnx declares it, in an edition whose reader looks.
+    """Return onnx's model message in a protobuf edition whose parser checks UTF-8.
 
-    No field is repeated there: each item is read into the place of the one before, which takes no memory.
+    Its fields are not repeated: each item is parsed over the one before, which needs no memory.
     """
     file = descriptor_pb2.FileDescriptorProto()
     ModelProto.DESCRIPTOR.file.CopyToProto(file)
@@ -32,7 +32,7 @@ def _strict_model() -> type[Message]:
     for message in file.message_type:
         for field in message.field:
             field.label = field.LABEL_OPTIONAL
-            field.ClearField("options")  # `packed` is a feature there
+            field.ClearField("options")  # `packed` is a feature in editions
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found: type[Message] = message_factory.GetMessageClass(
@@ -42,7 +42,7 @@ def _strict_model() -> type[Message]:
 
 
 def not_utf8(message: Message, place: str = "") -> Iterator[tuple[str, bytes]]:
-    """Every string that is not UTF-8: where it is (`graph.node[3].name`), and its bytes."""
+    """Yield each string that is not UTF-8: its path (`graph.node[3].name`) and its bytes."""
     for field, value in message.ListFields():
         values = list(value) if field.is_repeated else [value]
         for number, item in enumerate(values):

@@ -1,4 +1,4 @@
-"""Every tensor, graph and function body of a model, in one order, without recursion."""
+"""Visit every tensor, graph and function body of a model, in one order, without recursion."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,7 +6,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensor
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor: initializers, attributes, sparse parts; bodies, functions and training graphs included."""
+    """Yield every tensor: initializers, attributes, sparse parts; in bodies, functions and training graphs too."""
     pending = _roots(model)
     for function in model.functions:
         yield from _of_attributes(function.attribute_proto)
@@ -22,13 +22,13 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def initializers(model: ModelProto) -> Iterator[TensorProto]:
-    """The (dense) initializers of every graph."""
+    """Yield the dense initializers of every graph."""
     for graph in graphs(model):
         yield from graph.initializer
 
 
 def attribute_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """The tensors that are no initializers: in attributes, and the parts of sparse tensors."""
+    """Yield the tensors that are not initializers: those in attributes, and the parts of sparse tensors."""
     for graph in graphs(model):
         yield from _of_sparse(graph.sparse_initializer)
         yield from _of_nodes(graph.node)
@@ -38,7 +38,7 @@ def attribute_tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def graphs(model: ModelProto) -> Iterator[GraphProto]:
-    """The main graph, the training graphs, and every graph nested in them or in a function."""
+    """Yield the main graph, the training graphs, and every graph nested in them or in a function."""
     pending = _roots(model)
     while pending:
         graph = pending.pop()
@@ -49,7 +49,7 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 
 def _roots(model: ModelProto) -> list[GraphProto]:
-    """The graphs that are nested in no node of a graph."""
+    """Return the graphs that are not nested in a node of a graph."""
     roots = [model.graph]
     for training in model.training_info:
         roots.extend((training.initialization, training.algorithm))
@@ -59,7 +59,7 @@ def _roots(model: ModelProto) -> list[GraphProto]:
 
 
 def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
-    """(attribute name, subgraph) of each subgraph that the node holds."""
+    """Return (attribute name, subgraph) for each subgraph of the node."""
     found = []
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
@@ -70,7 +70,7 @@ def bodies(node: NodeProto) -> list[tuple[str, GraphProto]]:
 
 
 def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """These nodes, and those of the subgraphs that they hold, of any depth."""
+    """Yield these nodes and the nodes of their subgraphs, at any depth."""
     pending = list(nodes)
     while pending:
         node = pending.pop()

@@ -1,10 +1,10 @@
-"""Where the large tensors of a protobuf file lie, without reading them.
+"""Find the large tensors of a protobuf file without reading them.
 
-`skeleton` walks the length-delimited fields of a serialized `ModelProto` over a memory map and gives back the
-same message with the payload of every large tensor replaced by an external-data reference to (key, offset,
-length). Only the messages that are themselves large are entered, so the cost is that of the structure, whatever the
-weights weigh. This is the one way in for files above 2 GiB, which protobuf refuses to parse. `expand` is the way
-back: it says which bytes, and which spans of which files, make up the complete message.
+`skeleton` walks the length-delimited fields of a serialized `ModelProto` over a memory map. It returns the same
+message, with the payload of each large tensor replaced by an external-data reference (key, offset, length). It enters
+only large messages, so the cost depends on the structure, not on the weights. This is the only way to load files above
+2 GiB, which protobuf refuses to parse. `expand` is the inverse: it lists the bytes, and the spans of files, that make
+up the complete message.
 
 Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the field numbers.
 """
@@ -26,13 +26,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from onnxsurgeon_lite.errors import ModelFileError
 
 LARGE = 1024
-"""Payloads of more bytes than this stay in their file; smaller ones are read, shape inference needs them."""
+"""Payloads of more bytes stay in their file; smaller ones are read, because shape inference needs them."""
 
 _READ_WHOLE = 1 << 25  # bytes
 _FEW = 64  # strings
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
-# message -> field number -> the message that field holds, for every way from a model to a tensor
+# message -> field number -> the message in that field, for every path from a model to a tensor
 _CHILDREN: dict[str, dict[int, str]] = {
     "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
     "TrainingInfo": {1: "Graph", 2: "Graph"},
@@ -43,7 +43,7 @@ _CHILDREN: dict[str, dict[int, str]] = {
 }
 _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA = 4, 9, 10
 _PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as raw_data holds them
-# every payload that is large begins so: its tag, and a length of two bytes or more that is at least `LARGE`
+# every large payload starts with its tag and a length of at least `LARGE`, which takes two bytes or more
 _PAYLOAD_HEAD = re.compile(rb"[\x22\x4a\x52][\x80-\xff][\x08-\xff]")
 _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
@@ -57,7 +57,7 @@ Buffer = mmap.mmap | bytes
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of another file: `length` of them from `offset`, in the file known as `key`."""
+    """`length` bytes from `offset` in the file known as `key`."""
 
     key: str
     offset: int
@@ -71,12 +71,12 @@ Piece = bytes | Span
 
 
 class _MalformedError(Exception):
-    """The bytes are not a message of the expected kind."""
+    """The bytes are not a message of the expected type."""
 
 
 @dataclass
 class _Rewrite:
-    """One walk over a message: which parts to enter, what to do with a tensor, and the result in pieces."""
+    """One walk over a message: what to enter, what to do with a tensor, and the resulting pieces."""
 
     source: Buffer
     worth_entering: Callable[[int, int], bool]
@@ -85,7 +85,7 @@ class _Rewrite:
 
 
 def skeleton(path: Path, key: str) -> bytes:
-    """Serialized `ModelProto` at `path` with large payloads replaced by references into `key`.
+    """Serialize the `ModelProto` at `path`, with large payloads replaced by references into `key`.
 
     Raises:
         ModelFileError: the file is empty, truncated or not a serialized protobuf message.
@@ -114,7 +114,7 @@ def skeleton(path: Path, key: str) -> bytes:
 
 
 def _whole(file: BinaryIO, size: int) -> contextlib.AbstractContextManager[Buffer]:
-    """A file's bytes: read, or mapped where there are many; what is read is faster to walk over."""
+    """Return a file's bytes: read if small, which is faster to walk, otherwise memory-mapped."""
     if size <= _READ_WHOLE:
         file.seek(0)
         return contextlib.nullcontext(file.read())
@@ -122,7 +122,7 @@ def _whole(file: BinaryIO, size: int) -> contextlib.AbstractContextManager[Buffe
 
 
 def expand(structure: bytes, keys: Container[str]) -> list[Piece]:
-    """The complete message: `structure` with each reference into one of `keys` replaced by the payload's span."""
+    """Return the complete message: each reference in `structure` into one of `keys` becomes the payload's span."""
     embed = functools.partial(_embed_payload, keys)
     has_reference = functools.partial(_has_reference, structure)
     walk = _Rewrite(structure, has_reference, embed)
@@ -136,7 +136,7 @@ def _has_reference(structure: bytes, start: int, stop: int) -> bool:
 
 
 def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int | None:
-    """Append the rewritten message to `walk.pieces`; its new length, or None (nothing appended) if unchanged."""
+    """Append the rewritten message to `walk.pieces`; return its new length, or None if nothing changed."""
     source, pieces = walk.source, walk.pieces
     if kind == "Tensor":
         tensor = walk.tensor(source, start, end)
@@ -163,7 +163,9 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
             )
         if tag in children and walk.worth_entering(at, stop):
             slot = len(pieces)
-            pieces.extend((b"", b""))  # what stands before the child, and its new tag and length
+            pieces.extend(
+                (b"", b"")
+            )  # slots for the bytes before the child, and its new tag and length
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
             if new_size is None:
                 del pieces[slot:]
@@ -181,7 +183,7 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
 
 @dataclass
 class _TensorFields:
-    """What a rewrite needs to know of one serialized `TensorProto`."""
+    """The fields of one serialized `TensorProto` that a rewrite needs."""
 
     data_type: int = 0
     external: bool = False
@@ -224,7 +226,7 @@ def _scan_tensor(source: Buffer, start: int, end: int) -> _TensorFields:
 
 
 def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
-    """A `StringStringEntryProto`."""
+    """Return (key, value) of a `StringStringEntryProto`."""
     pair = {1: b"", 2: b""}
     while at < end:
         tag, at = _varint(source, at, end)
@@ -240,7 +242,7 @@ def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
 
 
 def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[Piece] | None:
-    """A tensor whose payload is one large little-endian field becomes a reference to it."""
+    """Replace the payload of a tensor, one large little-endian field, by a reference to it."""
     fields = _scan_tensor(source, start, end)
     if fields.external or len(fields.payloads) != 1:
         return None
@@ -261,7 +263,7 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
 def _embed_payload(
     keys: Container[str], source: Buffer, start: int, end: int
 ) -> list[Piece] | None:
-    """A reference into one of `keys` becomes `raw_data`; the bytes are named, not read."""
+    """Replace a reference into one of `keys` by `raw_data`; the bytes are named, not read."""
     fields = _scan_tensor(source, start, end)
     key = fields.entries.get(b"location", b"").decode()
     if not fields.external or key not in keys:
@@ -279,9 +281,9 @@ def _embed_payload(
 
 
 def mentioning(messages: Sequence[bytes], names: Collection[str]) -> list[int]:
-    """The places of the serialized messages that hold one of these strings, at any depth.
+    """Return the positions of the serialized messages that contain one of these strings, at any depth.
 
-    A few others may be among them; all are, where the strings are too many to be looked for.
+    The result can hold a few others; with many strings it holds all, because searching would take too long.
     """
     if len(names) > _FEW:
         return list(range(len(messages)))
@@ -303,7 +305,7 @@ def _sized(text: str) -> bytes:
 
 
 def unknown_fields(message: Message) -> bytes:
-    """The serialized fields of a message that this version of ONNX does not know."""
+    """Serialize the fields of a message that this version of ONNX does not know."""
     encoded = b""
     for unknown in UnknownFieldSet(message):
         encoded += _encode(unknown.field_number << 3 | unknown.wire_type)
@@ -318,7 +320,7 @@ def unknown_fields(message: Message) -> bytes:
 
 
 def _skip(source: Buffer, tag: int, at: int, end: int) -> int:
-    """The position after a field that is not length-delimited."""
+    """Return the position after a field that is not length-delimited."""
     wire_type = tag & 7
     if tag >> 3 == 0:
         raise _MalformedError(f"field number 0 at byte {at}")
@@ -338,7 +340,7 @@ def _skip(source: Buffer, tag: int, at: int, end: int) -> int:
 
 
 def _skip_group(source: Buffer, tag: int, at: int, end: int) -> int:
-    """Groups are long out of use but still legal as unknown fields."""
+    """Skip a group: groups are obsolete but still legal as unknown fields."""
     open_groups = [tag >> 3]
     while open_groups:
         tag, at = _varint(source, at, end)
@@ -356,8 +358,8 @@ def _skip_group(source: Buffer, tag: int, at: int, end: int) -> int:
 
 
 def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
-    """(value, position after it)."""
-    if at < end and source[at] < 128:  # as most are
+    """Return (value, position after it)."""
+    if at < end and source[at] < 128:  # the most frequent case
         return source[at], at + 1
     value = shift = 0
     while at < end:

@@ -1,36 +1,38 @@
-"""Passes one after another."""
+"""Apply passes one after another."""
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult, RetypingPass
 from onnxsurgeon_lite.surgery.types import retype
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Apply passes in order; a pass itself. Whether types fit together is judged at the end, not in between."""
+    """Apply passes in order; types are checked once, at the end. A pipeline is a pass too."""
 
     passes: tuple[Pass, ...]
     name: ClassVar[str] = "pipeline"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
-        """Apply them all.
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
+        """Apply all passes.
 
         Raises:
             SurgeonError: a pass failed; the error's note names it and those before it.
-            EditError: the types do not fit in the end.
+            EditError: the final types do not fit.
         """
-        unsettled: set[str] = set() if model.unsettled is None else model.unsettled
+        left = frozenset(unsettled or ())
         current = model
         notes: list[str] = []
         changes: list[str] = []
         for number, step in enumerate(self.passes):
             try:
-                result = step.apply(replace(current, unsettled=unsettled))
+                result = apply_step(step, current, left)
             except SurgeonError as error:
                 before = ", ".join(repr(done.name) for done in self.passes[:number])
                 error.add_note(
@@ -39,11 +41,19 @@ class Pipeline:
                 )
                 raise
             current = result.model if result.changed else current
+            left = result.unsettled
             notes += result.notes
             changes += result.changes
         if current is model:
-            return PassResult(model, changed=False, notes=tuple(notes))
-        current = replace(current, unsettled=model.unsettled)
-        if unsettled and model.unsettled is None:
-            notes += retype(model, GraphIndex.of(current), unsettled)
-        return PassResult(current, True, tuple(notes), tuple(changes))
+            return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
+        if left and unsettled is None:
+            notes += retype(model, GraphIndex.of(current), left)
+            left = frozenset()
+        return PassResult(current, True, tuple(notes), tuple(changes), left)
+
+
+def apply_step(step: Pass, model: Model, unsettled: frozenset[str]) -> PassResult:
+    """Apply one step of a pipeline, after which types need not fit yet."""
+    if isinstance(step, RetypingPass):
+        return step.apply(model, unsettled)
+    return replace(step.apply(model), unsettled=unsettled)

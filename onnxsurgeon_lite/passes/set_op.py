@@ -1,5 +1,6 @@
-"""Another operator in the place of one."""
+"""Change the operator of nodes."""
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,17 +17,18 @@ from onnxsurgeon_lite.surgery.types import follow
 
 @dataclass(frozen=True)
 class SetOp:
-    """Give nodes another operator; their inputs, outputs, attributes and name stay.
+    """Change the operator of nodes; their inputs, outputs, attributes and names stay.
 
-    Nodes inside bodies and functions are reached by their ids. A new domain is imported at version 1.
+    Ids select nodes inside bodies and functions. A new domain is imported at version 1.
     """
 
     nodes: tuple[str, ...]
     op_type: str
     domain: str | None = None
     name: ClassVar[str] = "set-op"
+    retypes: ClassVar[bool] = True
 
-    def apply(self, model: Model) -> PassResult:
+    def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Change the operator.
 
         Raises:
@@ -34,6 +36,7 @@ class SetOp:
             EditError: the operator does not take the node's inputs or attributes.
         """
         before = GraphIndex.of(model)
+        waiting = None if unsettled is None else set(unsettled)
         result = model.copy()
         notes = []
         imported = {opset.domain for opset in result.proto.opset_import}
@@ -49,7 +52,7 @@ class SetOp:
             node.op_type = self.op_type
             if self.domain is not None:
                 node.domain = self.domain
-            types.update(check_node(index, node, what))
+            types.update(check_node(index, node, what, waiting))
             changes.append(f"{what}: operator {old} -> {self.op_type}")
-        notes += follow(before, index, types)
-        return PassResult.of(model, result, changes, notes)
+        notes += follow(before, index, types, unsettled=waiting)
+        return PassResult.of(model, result, changes, notes, waiting)

@@ -8,31 +8,43 @@ from collections.abc import Callable, Iterable
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
+from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
-from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.child import Child
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types
 _TURN = 0.0005  # seconds that a busy thread may keep the others waiting: a key needs some ten turns
 
 
+class PreparedGraph(Graph):
+    """A graph to look at while another process still infers its types."""
+
+    learning = False
+
+    def type_text(self, name: str) -> str:
+        """A value's type as text, without waiting for it."""
+        if self.learning and name not in self.index.types:
+            return "type not inferred yet"
+        return super().type_text(name)
+
+
 class Preparation:
     """Indexes what the first look around a session's graph would wait for; again when it was edited."""
 
-    def __init__(self, current: Callable[[], Names]) -> None:
+    def __init__(self, current: Callable[[], tuple[PreparedGraph, Names]]) -> None:
         self._current = current
-        self._names: Names | None = None
+        self._graph: PreparedGraph | None = None
 
     def begin(self, delay: float = 0.0) -> None:
         """Some seconds from now, unless it was begun before; what another process does, at once."""
-        names = self._current()
-        if names is self._names:
+        graph, names = self._current()
+        if graph is self._graph:
             return
-        self._names, index = names, names.index
-        index.learning = len(index.nodes) >= _LARGE
-        if index.learning:
+        self._graph = graph
+        graph.learning = len(graph) >= _LARGE
+        if graph.learning:
             sys.setswitchinterval(_TURN)
-        _start(lambda: _learn(index), 0.0 if index.learning else delay)
+        _start(lambda: _learn(graph), 0.0 if graph.learning else delay)
         _start(lambda: _look(names), delay)
 
 
@@ -42,13 +54,14 @@ def _start(work: Callable[[], None], delay: float) -> None:
     timer.start()
 
 
-def _learn(index: GraphIndex) -> None:
+def _learn(graph: PreparedGraph) -> None:
+    index = graph.index
     try:
-        index.learn_types(index.producer, _infer if index.learning else None)
+        index.learn_types(index.producer, _infer if graph.learning else None)
     except GraphError:
         pass  # a look that meets it says so
     finally:
-        index.learning = False
+        graph.learning = False
 
 
 def _look(names: Names) -> None:

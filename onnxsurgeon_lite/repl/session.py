@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.debug.stepping import Debugger
-from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.history import History
 from onnxsurgeon_lite.repl.model import EditedModel
+from onnxsurgeon_lite.repl.preparing import PreparedGraph
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.debugging import text_of
 
@@ -55,7 +55,7 @@ class Session:
     def _look(self) -> None:
         index: GraphIndex = self.dbg.index
         self.names = Names(index)
-        self.namespace["graph"] = Graph(index)
+        self.graph = self.namespace["graph"] = PreparedGraph(index)
 
 
 def print_result(result: object) -> None:

@@ -52,7 +52,7 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     shell.push(names, interactive=False)
     session.namespace = session.dbg.names = shell.user_ns
     session.show = _shower(shell)
-    preparation = Preparation(lambda: _current(shell).names)
+    preparation = Preparation(lambda: (_current(shell).graph, _current(shell).names))
     if isinstance(before, Session):
         before.dbg.runtime.__exit__()
         return preparation

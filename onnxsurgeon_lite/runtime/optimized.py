@@ -1,9 +1,9 @@
-"""A model as it is shipped: the graph that the runtime makes of it, with the original's values found again in it.
+"""The optimized graph that the runtime makes of a model, with the original's values found in it.
 
-The runtime writes its optimised graph; run as that is, with optimisation off, it computes what the shipped run
-computes, and a value in it can be observed without undoing a fusion. Where convolutions were moved to a blocked layout
-their values changed names, but a node still carries the name of the value it stands for, and a `ReorderOutput` gives
-it back.
+The runtime writes its optimized graph; run as that is, with optimization off, it computes what the optimized run
+computes, and a value in it can be observed without undoing a fusion. Convolutions in a blocked layout have values with
+other names, but a node still carries the name of the value that it computes, and a `ReorderOutput` converts that
+value back.
 """
 
 import tempfile
@@ -22,34 +22,34 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 
 @contextmanager
-def optimised_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
-    """The graph that the runtime runs for a model; its files go with the context.
+def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
+    """Yield the graph that the runtime runs for a model; its files exist while the context is open.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
     """
     with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
-        path = Path(folder) / "optimised.onnx"
-        runtime.open(original.model, optimised=path)
+        path = Path(folder) / "optimized.onnx"
+        runtime.open(original.model, optimized=path)
         model = load(path)
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
 
 
-def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
-    """Give back each value that lives on in blocked layout alone: out of that layout under its own name, and in again.
+def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
+    """Restore each value that exists only in blocked layout: convert it out under its own name, and back in.
 
-    Both ways only move data, so what is computed stays the same to the last bit; and the value is a place where the
-    graph can be cut, and a reference put in.
+    Both conversions only move data, so results stay bitwise equal. The graph can then be cut at the value, and a
+    reference can replace it.
     """
     blocked = {
         node.output[0]: name
-        for node in optimised.nodes
+        for node in optimized.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
-        if (name := _stands_for(original, node)) is not None and name not in optimised.producer
+        if (name := _stands_for(original, node)) is not None and name not in optimized.producer
     }
     original.learn_types(blocked.values())
-    graph = optimised.graph
+    graph = optimized.graph
     nodes, again = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:
@@ -69,14 +69,14 @@ def _pass_through(original: GraphIndex, optimised: GraphIndex) -> None:
 
 
 def _channels(original: GraphIndex, name: str) -> int:
-    """The channels of a feature map; 0 where they are not known."""
+    """Return the channels of a feature map; 0 if unknown."""
     kind = original.types.get(name)
     dims = list(kind.tensor_type.shape.dim) if kind is not None else []
     return int(dims[1].dim_value) if len(dims) == 4 else 0
 
 
 def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:
-    """The original value that a blocked node computes: with a fourth input, the sum that a residual joins."""
+    """Return the original value that a blocked node computes: with a fourth input, the residual sum."""
     value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
     if value not in original.producer:
         return None

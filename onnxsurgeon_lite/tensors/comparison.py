@@ -7,15 +7,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_BLOCK = 1 << 18  # elements looked at together: the working set stays in the cache
+_BLOCK = 1 << 18  # elements compared at a time, so that the working set stays in the cache
 
-SMALLEST_SCALE = 1e-6  # what is smaller everywhere is compared with zero
+SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
 _FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
 _LOOSE = 1e30
-_MASK, _GAP = 1e3, 1e-2  # masks are no smaller, and nothing is between a hundredth of them and them
+_MASK, _GAP = (
+    1e3,
+    1e-2,
+)  # a mask is at least this large, and no other element is above _GAP times it
 
 Numbers = NDArray[np.inexact]
 
@@ -25,10 +29,10 @@ class Tolerance:
     """`|actual - reference| <= atol + rtol * |reference|`.
 
     Attributes:
-        atol: absolute, in the value's own unit.
-        rtol: relative to the reference's element.
-        scaled: `atol` counts in units of the reference's largest magnitude (`SMALLEST_SCALE` where that is less; masks
-            left out): rounding errors of a sum follow its largest terms, not its result.
+        atol: absolute, in the unit of the value.
+        rtol: relative to the reference element.
+        scaled: multiply `atol` by the largest magnitude of the reference, masks excluded, at least `SMALLEST_SCALE`:
+            the rounding error of a sum follows its largest terms, not its result.
     """
 
     atol: float
@@ -36,7 +40,7 @@ class Tolerance:
     scaled: bool = False
 
     def absolute(self, scale: float) -> float:
-        """`atol` for a reference whose largest finite magnitude is `scale`."""
+        """Return `atol` for a reference whose largest finite magnitude is `scale`."""
         return self.atol * max(SMALLEST_SCALE, scale) if self.scaled else self.atol
 
     def __str__(self) -> str:
@@ -46,7 +50,7 @@ class Tolerance:
 
 EXACT = Tolerance(0.0, 0.0)
 
-# What correct kernels may differ by after a chain of operators in that dtype; integers, booleans, strings are equal.
+# The allowed difference of correct kernels after a chain of operators; integers, booleans and strings must be equal.
 DEFAULTS: dict[str, Tolerance] = {
     "float64": Tolerance(1e-9, 1e-7, scaled=True),
     "float32": Tolerance(1e-5, 1e-4, scaled=True),
@@ -63,12 +67,12 @@ DEFAULTS: dict[str, Tolerance] = {
 
 
 def default_tolerance(*dtypes: np.dtype[np.generic]) -> Tolerance:
-    """The widest of the dtypes' own tolerances: a result is no more precise than its coarsest part."""
+    """Return the widest default tolerance of the dtypes: a result is as precise as its coarsest part."""
     return max((DEFAULTS.get(dtype.name, EXACT) for dtype in dtypes), key=lambda t: t.rtol)
 
 
 Number = float | str
-"""An element as people and JSON read it: complex numbers as text, integers exactly."""
+"""An element as text and JSON show it: complex numbers as text, integers exact."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +86,19 @@ class Worst:
     allowed: float
 
 
-@dataclass
-class Comparison:
-    """What comparing an actual tensor with its reference gave.
+@dataclass(repr=False)
+class Comparison(Shown):
+    """The result of comparing an actual tensor with its reference.
 
     Attributes:
-        match: every element within its tolerance, non-finite ones at the same places.
-        reason: why not: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
-        exceeding: elements over their tolerance, of `elements`.
-        max_abs, max_rel, rmse: over the positions where both are finite, in the value's unit (max_rel: a ratio).
-        cosine: of the two as vectors. sqnr_db: signal to error power in decibels.
-        ulp: the largest distance in units in the last place of the actual's dtype; None where it has none.
+        match: every element is within its tolerance, and non-finite elements are at the same positions.
+        reason: of a mismatch: `shape`, `dtype`, `non-finite` or `values`; '' for a match.
+        exceeding: the number of elements over their tolerance, of `elements`.
+        max_abs, max_rel, rmse: over the positions where both are finite.
+        cosine: cosine similarity. sqnr_db: signal-to-quantization-noise ratio in decibels.
+        ulp: the largest distance in units in the last place of the actual dtype; None for dtypes without.
         nan, inf: (actual, reference) counts.
-        non_finite: the first position where only one is finite, or they differ.
+        non_finite: the first position where the two differ in a non-finite element.
     """
 
     tolerance: Tolerance
@@ -118,7 +122,7 @@ class Comparison:
 
 
 def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> bool:
-    """The verdict alone, as fast as it can be had."""
+    """Return the verdict alone, without metrics, as fast as possible."""
     if actual.shape != reference.shape:
         return False
     if (
@@ -137,7 +141,7 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
 
 
 def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
-    """In float64, up to the first block that holds an element over its allowance; no metrics."""
+    """Compare in float64, up to the first block with an element over its tolerance."""
     with np.errstate(all="ignore"):
         for _, x, y in _blocks(actual, reference):
             same = (x == y) | (np.isnan(x) & np.isnan(y))
@@ -149,9 +153,9 @@ def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> b
 
 
 def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
-    """In the dtype's own arithmetic, which is fast; what its rounding could decide is left undecided."""
+    """Compare in the dtype's own arithmetic, which is fast; return False where its rounding could decide."""
     if atol > _LOOSE or rtol > 0.5:
-        return False  # the allowance itself could overflow
+        return False  # the tolerance itself could overflow
     rounding = _FAST[actual.dtype.name]
     atol = (atol - 4 * float(rounding.tiny)) if rtol else atol
     safe = 1 - 8 * float(rounding.eps)
@@ -160,7 +164,7 @@ def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -
             x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
             error = np.subtract(x, y)
             np.abs(error, out=error)
-            # strictly below: an infinite error is not below an infinite allowance
+            # strictly below: an infinite error is not below an infinite tolerance
             if (error < atol * safe).all():
                 continue
             if not (error < atol * safe + rtol * safe * np.abs(y)).all():
@@ -169,7 +173,7 @@ def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -
 
 
 def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare shape, dtype, then values. Different float dtypes are compared in the wider one, and said."""
+    """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note."""
     allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
     result = Comparison(
         allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))
@@ -213,7 +217,7 @@ def _text(item: object) -> str:
 
 @dataclass
 class _Sums:
-    """What the metrics are made of, added up block by block."""
+    """The sums behind the metrics, added up block by block."""
 
     error: float = 0.0
     actual: float = 0.0
@@ -294,7 +298,7 @@ def _add_block(
 
 
 def _count_exactly(actual: Array, reference: Array, sums: _Sums, result: Comparison) -> None:
-    """Integers above 2**53 differ although their nearest float64 are equal."""
+    """Count integers above 2**53 that differ although their nearest float64 are equal."""
     different = np.flatnonzero(actual.reshape(-1) != reference.reshape(-1))
     if different.size and result.tolerance == EXACT:
         result.exceeding = int(different.size)
@@ -323,7 +327,7 @@ def _blocks(actual: Array, reference: Array) -> Iterator[tuple[int, Numbers, Num
 
 
 def _ulp(actual: Array, reference: Array) -> int | None:
-    """The largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
+    """Return the largest distance in representable numbers: adjacent floats are adjacent integers, sign folded."""
     integers = {2: np.int16, 4: np.int32, 8: np.int64}.get(actual.dtype.itemsize)
     if actual.dtype != reference.dtype or integers is None or not _is_float(actual):
         return None
@@ -346,10 +350,10 @@ def _number_line(bits: NDArray[np.signedinteger]) -> Array:
 
 
 def _scale(reference: Array) -> float:
-    """The largest finite magnitude, that of a mask left out.
+    """Return the largest finite magnitude, masks excluded.
 
-    A mask (-1e4, -1e9, the dtype's lowest number added where attention must not look) is a few equal magnitudes far
-    above all others; measured by it, any difference between the others would be small.
+    A mask (-1e4, -1e9, the lowest number of the dtype) is a few equal magnitudes far above all others; measured
+    against it, any difference between the others would look small.
     """
     top = _largest(reference)
     if top < _MASK:

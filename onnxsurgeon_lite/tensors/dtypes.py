@@ -1,6 +1,6 @@
-"""`TensorProto` and raw bytes <-> numpy, for every ONNX dtype.
+"""Convert `TensorProto` and raw bytes to numpy and back, for every ONNX dtype.
 
-bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types. Raw bytes are what `raw_data` holds:
+bfloat16, float8, float4, int4 and int2 are numpy arrays of the ml_dtypes types. Raw bytes are as in `raw_data`:
 little-endian, sub-byte elements packed from the low bits up.
 """
 
@@ -28,7 +28,7 @@ _SUB_BYTE_BITS: dict[int, int] = {
 
 
 def dtype_name(data_type: int) -> str:
-    """The ONNX name of a `TensorProto.DataType`, lower case: `float`, `bfloat16`, `float8e4m3fn`."""
+    """Return the ONNX name of a `TensorProto.DataType`, lower case: `float`, `bfloat16`, `float8e4m3fn`."""
     try:
         return str(TensorProto.DataType.Name(data_type)).lower()
     except ValueError:
@@ -36,54 +36,47 @@ def dtype_name(data_type: int) -> str:
 
 
 def data_type_of(name: str) -> int:
-    """The `TensorProto.DataType` that `dtype_name` calls `name`."""
+    """Return the `TensorProto.DataType` with this name; the inverse of `dtype_name`."""
     return int(TensorProto.DataType.Value(name.upper()))
 
 
 def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
-    """The numpy dtype that holds one element; strings are objects."""
+    """Return the numpy dtype of one element; strings are objects."""
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(data_type))
     except KeyError as error:
-        raise SurgeonError(f"{data_type} is no ONNX dtype that this version knows") from error
+        raise SurgeonError(f"{data_type} is not an ONNX dtype that this version knows") from error
 
 
 def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
-    """The `TensorProto.DataType` of a numpy dtype.
+    """Return the `TensorProto.DataType` of a numpy dtype.
 
     Raises:
-        SurgeonError: ONNX has none like it.
+        SurgeonError: ONNX has no such dtype.
     """
     if dtype.kind in "OUS":
         return int(TensorProto.STRING)
     try:
         return int(helper.np_dtype_to_tensor_dtype(dtype))
     except ValueError as error:
-        raise SurgeonError(f"numpy's {dtype} is no ONNX dtype") from error
+        raise SurgeonError(f"numpy's {dtype} is not an ONNX dtype") from error
 
 
 def is_float(dtype: np.dtype[np.generic]) -> bool:
-    """Whether a real floating-point dtype, those of ml_dtypes included."""
+    """Return whether a dtype is real floating-point, those of ml_dtypes included."""
     return dtype.kind == "f" or "float" in dtype.name
 
 
 def type_of(value: Array | list[Array]) -> TypeProto:
-    """The type of a tensor without its shape, or of a sequence of such tensors."""
+    """Return the type of a tensor without its shape, or of a sequence of such tensors."""
     if not isinstance(value, list):
         return helper.make_tensor_type_proto(data_type_of_numpy(value.dtype), None)
     element = value[0] if value else np.empty(0, np.float32)
     return helper.make_sequence_type_proto(type_of(element))
 
 
-def copied(kind: TypeProto) -> TypeProto:
-    """A type of its own, to be changed."""
-    copy = TypeProto()
-    copy.CopyFrom(kind)
-    return copy
-
-
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
-    """Bytes that `raw_data` takes for a tensor of this dtype and shape."""
+    """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
     elements = math.prod(dims)
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is not None:
@@ -92,15 +85,15 @@ def byte_count(data_type: int, dims: Sequence[int]) -> int:
 
 
 def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
-    """The array that raw bytes hold.
+    """Return the array that raw bytes hold.
 
     Raises:
-        SurgeonError: the number of bytes does not fit the dtype and shape.
+        SurgeonError: the number of bytes does not match dtype and shape.
     """
-    wanted = byte_count(data_type, dims)
-    if len(raw) != wanted:
+    needed = byte_count(data_type, dims)
+    if len(raw) != needed:
         raise SurgeonError(
-            f"{dtype_name(data_type)} {list(dims)} needs {wanted} bytes, {len(raw)} are there"
+            f"{dtype_name(data_type)} {list(dims)} needs {needed} bytes, but has {len(raw)}"
         )
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is None:
@@ -109,15 +102,15 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
 
 
 def encode(array: Array) -> bytes:
-    """The raw bytes of an array; the inverse of `decode`. Strings have none."""
+    """Return the raw bytes of an array; the inverse of `decode`, except for strings."""
     return from_array(array).raw_data
 
 
 def to_array(tensor: TensorProto) -> Array:
-    """The numbers of a tensor whose payload is in memory.
+    """Return the numbers of a tensor whose payload is in memory.
 
     Raises:
-        SurgeonError: its dtype, shape and payload do not fit together.
+        SurgeonError: dtype, shape and payload contradict each other.
     """
     try:
         return np.asarray(numpy_helper.to_array(tensor))
@@ -126,7 +119,7 @@ def to_array(tensor: TensorProto) -> Array:
 
 
 def from_array(array: Array, name: str = "") -> TensorProto:
-    """A tensor with the array's numbers."""
+    """Return a tensor with the array's numbers."""
     if array.dtype.kind in "OUS":
         encoded = [item if isinstance(item, bytes) else str(item).encode() for item in array.flat]
         return TensorProto(
@@ -136,7 +129,7 @@ def from_array(array: Array, name: str = "") -> TensorProto:
 
 
 def unordered_digest(raw: bytes, data_type: int) -> str:
-    """A digest of a tensor's elements that a transposition does not change."""
+    """Return a digest of a tensor's elements that a transpose does not change."""
     size = byte_count(data_type, [1]) if data_type != TensorProto.STRING else 1
     elements = np.frombuffer(raw, np.dtype(f"u{size}") if len(raw) % size == 0 else np.uint8)
     total = np.uint64(0)

@@ -1,6 +1,6 @@
-"""A tensor's content in a few numbers, by which it is recognised.
+"""A tensor's content in a few numbers, to recognize the tensor elsewhere.
 
-This file imports nothing of the package: the runtime's process loads it, so that tensors need not leave that process.
+This file imports nothing from the package: the runtime's process loads it, so that tensors stay in that process.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MIN_ELEMENTS = 17
-"""Tensors with fewer elements are alike by chance."""
+"""Tensors with fewer elements match by chance."""
 _SUMS, _SAMPLE = 4, 512
 _MIN_DISTINCT = 8
 _MAX_AXES = 6
@@ -25,10 +25,10 @@ class Signature:
     """A tensor's content in a few numbers.
 
     Attributes:
-        sums: sum, root of the sum of squares, largest and smallest, over all elements.
-        sample: elements at fixed places of the flattened tensor.
-        means: for each axis, the mean over the others.
-        half: whether it has half precision or less.
+        sums: sum, L2 norm, maximum and minimum of all elements.
+        sample: elements at fixed positions of the flattened tensor.
+        means: for each axis, the mean over the other axes.
+        half: the dtype has half precision or less.
     """
 
     shape: tuple[int, ...]
@@ -44,16 +44,16 @@ class Signature:
 
     @property
     def norm(self) -> float:
-        """The root of the sum of squares."""
+        """The L2 norm."""
         return float(self.sums[1])
 
     def packed(self) -> Floats:
-        """Its numbers in a row."""
+        """Return all numbers as one array."""
         return np.concatenate([self.sums, self.sample, *self.means])
 
 
 def unpacked(shape: Sequence[int], half: bool, numbers: Floats) -> Signature:
-    """The signature of a tensor of that shape, from its numbers in a row."""
+    """Return the signature that `packed` turned into these numbers."""
     sample = min(math.prod(shape), _SAMPLE)
     ends = np.cumsum([_SUMS, sample, *(shape if len(shape) <= _MAX_AXES else ())])
     sums, elements, *means = np.split(numbers, ends[:-1])
@@ -61,7 +61,7 @@ def unpacked(shape: Sequence[int], half: bool, numbers: Floats) -> Signature:
 
 
 def signature_of(array: NDArray[np.generic]) -> Signature | None:
-    """A tensor's signature; None for what carries too little to be recognised: integers, few or equal elements."""
+    """Return a tensor's signature; None if it cannot be recognized: integers, too few or too equal elements."""
     if array.size < MIN_ELEMENTS:
         return None
     half = array.dtype.itemsize == 2 if array.dtype.kind == "f" else array.dtype.name == "bfloat16"
@@ -87,9 +87,9 @@ def _places(size: int) -> NDArray[np.int64]:
 
 
 def _means(numbers: NDArray[np.generic]) -> tuple[Floats, ...]:
-    """For each axis the mean over the others; the axes before it are summed once for all that follow.
+    """Return for each axis the mean over the others; the axes before it are summed once for all that follow.
 
-    Sums are products with ones: several times as fast, and near enough.
+    Sums are products with ones: several times as fast, and precise enough.
     """
     if numbers.ndim > _MAX_AXES:
         return ()

@@ -30,7 +30,7 @@ def bisection(name: str, *targets: Target) -> Callable[[Path, Path], list[Contes
         model, references = folder / "faulty.onnx", folder / "references.npz"
         planted = (folder / "planted.txt").read_text()
         argv = [ONNXDBG, "bisect", model, "--reference", references, "-o", target, "--force"]
-        argv += ["--look", "written", "--quick"]
+        argv += ["--look", "unoptimized", "--quick"]
         ours = Command(f"bisect-{name}", argv, target, exit_code=1)
         script = [PYTHON, MARK_ALL, model, references]
         peer = Peer(Command("mark_all.py", script, exit_code=1), targets)
@@ -58,13 +58,13 @@ def triage(name: str) -> Callable[[Path, Path], list[Contest]]:
         def contest(how: str, words: list[str], memory: float, time: float, *more: Peer) -> Contest:
             ours = Command(f"{how}-{name}", [*argv, *words], target, exit_code=1)
             targets = (Target("time", time), Target("memory", memory))
-            check = (lambda log: None) if how == "shipped" else partial(require_named, planted)
+            check = (lambda log: None) if how == "optimized" else partial(require_named, planted)
             return Contest(ours, (Peer(plain, targets), *more), check)
 
         return [
-            contest("quick", ["--quick", "--look", "written"], 1.15, 1.6, polygraphy),
+            contest("quick", ["--quick", "--look", "unoptimized"], 1.15, 1.6, polygraphy),
             contest("triage", [], 1.15, 4.0),
-            contest("shipped", ["--look", "shipped"], 1.5, 5.0),
+            contest("optimized", ["--look", "optimized"], 1.5, 5.0),
         ]
 
     return contests
@@ -93,7 +93,7 @@ ROWS = {
     ),
     **{
         f"triage-{name}": Row(
-            f"one wrong node in {name}: quick, in full, as shipped",
+            f"one wrong node in {name}: quick, in full, optimized",
             (name,),
             100_000_000,
             triage(name),

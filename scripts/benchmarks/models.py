@@ -283,7 +283,7 @@ def _export(module, result: str, sample, name: str, path: Path) -> None:
 
 
 def _plant_and_record(folder: Path, feeds: dict[str, np.ndarray]) -> None:
-    """References from the good model with optimisation off, then one wrong epsilon in the middle of a copy."""
+    """References from the good model with optimization off, then one wrong epsilon in the middle of a copy."""
     import onnxruntime as ort
 
     model = onnx.load(folder / "good.onnx")

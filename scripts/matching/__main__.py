@@ -24,7 +24,7 @@ import torch
 
 import onnxsurgeon_lite as osl
 from architectures import ARCHITECTURES, as_it_is, built, with_extra_layer
-from exporting import SIMPLIFIERS, exported, neutral, optimised, simplified
+from exporting import SIMPLIFIERS, exported, neutral, optimized, simplified
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import feeds_in_order
 from onnxsurgeon_lite.matching.values.run_both import (
@@ -54,8 +54,8 @@ def rows(name: str, folder: Path, small: bool, noisy: bool) -> Iterator[tuple[st
             row = against(*exports.values(), feeds, fresh, runtime)
             yield ", ".join(exports), row
         for exporter, index in exports.items():
-            other = optimised(index, folder / "optimised.onnx")
-            yield f"{exporter}, optimised", against(index, other, feeds, fresh, runtime)
+            other = optimized(index, folder / "optimized.onnx")
+            yield f"{exporter}, optimized", against(index, other, feeds, fresh, runtime)
             for tool in SIMPLIFIERS:
                 copy = simplified(index, folder / f"{tool}.onnx", tool)
                 if copy is not None:

@@ -1,4 +1,4 @@
-"""What exporters, the runtime's optimiser and simplifiers make of a module."""
+"""What exporters, the runtime's optimizer and simplifiers make of a module."""
 
 import contextlib
 import importlib
@@ -71,9 +71,9 @@ def index_of(path: Path) -> GraphIndex:
     return GraphIndex.of(osl.load(path))
 
 
-def optimised(index: GraphIndex, path: Path) -> GraphIndex:
+def optimized(index: GraphIndex, path: Path) -> GraphIndex:
     with Runtime(RuntimeOptions(opt="all")) as runtime:
-        runtime.open(index.model, optimised=path)
+        runtime.open(index.model, optimized=path)
     return index_of(path)
 
 

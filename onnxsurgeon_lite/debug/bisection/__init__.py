@@ -1,4 +1,4 @@
-"""From "the outputs differ" to the nodes and the reasons: looks, search, verdicts, reproducer."""
+"""Bisect a mismatch to its nodes and reasons: looks, search, verdicts, reproducer."""
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.debug.bisection.computed import ChangedInitializers, computed_references

@@ -1,4 +1,4 @@
-"""Where something first appears that needs no reference to be wrong: NaN, Inf, what overflows a dtype."""
+"""Find where NaN, Inf or overflows first appear, without references."""
 
 from collections.abc import Iterator
 
@@ -27,21 +27,23 @@ def find(
     search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
-    """Find the nodes that make what is looked for from inputs that are free of it, and those in their bodies.
+    """Find the nodes that produce such values from inputs without them, in bodies too.
 
     Args:
         kind: `nan`, `inf` or `overflow:float16`.
 
     Raises:
-        UsageError: nothing of that kind can be looked for.
+        UsageError: the kind is unknown.
     """
     search = search or Search()
     judge, index = Finds.of(kind), GraphIndex.of(model)
     observer = Observer(index, runtime, by_node=search.look == "node")
     observer.feed(feeds)
     space = Space(index)
-    walk = Walk(space, observer, judge, search.look or "written", search.memory, progress=progress)
-    result = BisectResult("agrees", look=search.look or "written")
+    walk = Walk(
+        space, observer, judge, search.look or "unoptimized", search.memory, progress=progress
+    )
+    result = BisectResult("agrees", look=search.look or "unoptimized")
     for origins in walk.every(lambda found: found):
         result.verdict = "mismatch"
         result.culprits = list(_culprits(space, observer, judge, [o.bad for o in origins], result))
@@ -68,7 +70,7 @@ def _culprits(
         if isinstance(array, np.ndarray):
             at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
             made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
-            because = f"{array[at]:.6g} at {list(at)}, made of {made}"
+            because = f"{array[at]:.6g} at {list(at)}, computed from {made}"
             culprit.findings = [Finding("non-finite", because)]
         culprit.values = [ValueReport(name, "input") for name in culprit.inputs]
         culprit.values.append(ValueReport(culprit.value, "output"))

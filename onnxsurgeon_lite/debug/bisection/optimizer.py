@@ -1,4 +1,4 @@
-"""When optimisation makes the difference: where in the optimised graph, which original nodes, which optimiser."""
+"""Attribute a mismatch of the optimized graph to original nodes and to an optimizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,18 +24,18 @@ _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
 
 
-def compare_with_written(
+def compare_with_unoptimized(
     culprit: Culprit,
     original: Observer,
     judge: AgainstReferences,
     inputs: Mapping[str, RunValue],
     actual: RunValue,
 ) -> Literal["agrees", "mismatches", "another value", "unknown"]:
-    """Run, as written, the original nodes that a region of the optimised graph stands for, on its own inputs.
+    """Run the original nodes of an optimized region, unoptimized, on the region's actual inputs.
 
     Returns:
-        Whether that agrees with the reference. If not, the fault is in one of them; a name that the optimised graph
-        has for another value is told by its shape or dtype.
+        Whether the result agrees with the reference. If not, one of these nodes is wrong. "another value": the
+        optimized graph reuses the name, as shape or dtype show.
     """
     index = original.index
     covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
@@ -44,18 +44,18 @@ def compare_with_written(
     if not covered or len(ends) < len(culprit.inputs):
         return "unknown"
     try:
-        written = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
+        unoptimized = original.alone(covered, {n: inputs[n] for n in ends}, [culprit.value])
     except RuntimeFailure:
         return "unknown"
-    result = written[culprit.value]
+    result = unoptimized[culprit.value]
     sides = [(v.shape, v.dtype) for v in (actual, result) if isinstance(v, np.ndarray)]
     if len(set(sides)) > 1:
         return "another value"
     if judge.good(culprit.value, result):
         which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
-        because = f"on the same inputs the original nodes ({which}) as written give the reference"
+        because = f"on the same inputs, the original nodes ({which}) give the reference with optimization off"
         culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
-        culprit.findings.append(Finding("optimiser", because))
+        culprit.findings.append(Finding("optimizer", because))
         _explain_rounding(culprit, original, inputs, actual, result)
         culprit.findings.sort(key=lambda finding: get_args(Verdict).index(finding.verdict))
         return "agrees"
@@ -67,19 +67,19 @@ def _explain_rounding(
     original: Observer,
     inputs: Mapping[str, RunValue],
     actual: RunValue,
-    written: RunValue,
+    unoptimized: RunValue,
 ) -> None:
-    """Whether the difference is what rounding every value of the original nodes otherwise makes as well.
+    """Add a rounding finding if perturbing the last place of the original nodes' values makes the same difference.
 
     Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
     """
     positions = [int(place[1:]) for place in culprit.covers]
-    if not isinstance(actual, np.ndarray) or not isinstance(written, np.ndarray):
+    if not isinstance(actual, np.ndarray) or not isinstance(unoptimized, np.ndarray):
         return
-    if actual.shape != written.shape or actual.dtype.kind in "OUSb":
+    if actual.shape != unoptimized.shape or actual.dtype.kind in "OUSb":
         return
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
-    error = _wide(actual) - _wide(written)
+    error = _wide(actual) - _wide(unoptimized)
     typical, largest = 0.0, 0.0
     for seed in range(_SAMPLES):
         part = original.part(positions, types, [culprit.value])
@@ -90,20 +90,20 @@ def _explain_rounding(
             return
         if not isinstance(shaken, np.ndarray):
             return
-        moved = np.abs(_wide(shaken) - _wide(written))
+        moved = np.abs(_wide(shaken) - _wide(unoptimized))
         typical = max(typical, float(np.sqrt(np.mean(np.square(moved)))))
         largest = max(largest, float(moved.max(initial=0.0)))
     off = float(np.sqrt(np.mean(np.square(error))))
     if off <= _NOISE * typical and float(np.abs(error).max(initial=0.0)) <= _NOISE * largest:
         because = (
-            f"the error (RMS {off:.3g}) is no larger than {_NOISE:g} times what rounding each of the "
-            f"{len(positions)} nodes' results otherwise makes ({typical:.3g})"
+            f"the error (RMS {off:.3g}) is at most {_NOISE:g} times the effect of rounding the results "
+            f"of the {len(positions)} nodes differently ({typical:.3g})"
         )
         culprit.findings.append(Finding("rounding", because))
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
-    """Multiply every float32 value between the nodes by 1 and a little."""
+    """Multiply every float32 value between the nodes by a random factor close to 1."""
     graph = part.graph
     index.learn_types(name for position in positions for name in index.nodes[position].output)
     ends = {value.name for value in graph.output}
@@ -132,22 +132,22 @@ def _wide(array: Array) -> NDArray[np.float64]:
 
 def blame(
     original: Observer,
-    shipped: Runtime,
+    optimized: Runtime,
     judge: AgainstReferences,
     culprit: Culprit,
     inputs: Mapping[str, RunValue],
     feeds: Feeds,
 ) -> list[str]:
-    """The smallest set of optimisers found without which the value agrees; nothing where no set does.
+    """Return a minimal set of optimizers without which the value agrees; empty if there is none.
 
-    Tried on the culprit's own nodes where they show the mismatch by themselves, else on the whole model.
+    Uses the culprit's nodes if they show the mismatch alone, else the whole model.
     """
-    candidates = shipped.optimisers()
+    candidates = optimized.optimizers()
     positions = [int(place[1:]) for place in culprit.covers]
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
-        trial = _Trial(shipped, model, given, judge, culprit.value)
+        trial = _Trial(optimized, model, given, judge, culprit.value)
         if not trial.agrees(()):
             return smallest(candidates, trial.agrees)
     return []
@@ -155,7 +155,7 @@ def blame(
 
 @dataclass(frozen=True)
 class _Trial:
-    """One model run again and again with other optimisers switched off."""
+    """Runs one model with different optimizers disabled."""
 
     runtime: Runtime
     model: Model
@@ -164,7 +164,7 @@ class _Trial:
     value: str
 
     def agrees(self, without: Sequence[str]) -> bool:
-        """Whether the value agrees when these optimisers do not run."""
+        """Return whether the value agrees with these optimizers disabled."""
         options = self.runtime.options
         self.runtime.options = replace(options, disabled=tuple(without))
         try:

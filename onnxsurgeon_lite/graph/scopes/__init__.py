@@ -1,4 +1,4 @@
-"""Where in the source program each node comes from."""
+"""Find the place in the source program that each node comes from."""
 
 from onnxsurgeon_lite.graph.scopes.origin import UNKNOWN, Provenance, place_text
 from onnxsurgeon_lite.graph.scopes.origins import Provenances

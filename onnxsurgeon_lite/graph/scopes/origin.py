@@ -1,7 +1,7 @@
-"""The place in the source program that a node comes from, as its exporter wrote it down.
+"""The place in the source program that a node comes from, as its exporter recorded it.
 
 The dynamo exporter writes metadata: `pkg.torch.onnx.name_scopes` and `pkg.torch.onnx.class_hierarchy`, lists from the
-root module to the operator (`namespace` holds both in one text), and `pkg.torch.onnx.stack_trace`. TorchScript's names
+root module to the operator (`namespace` holds both as text), and `pkg.torch.onnx.stack_trace`. TorchScript's node names
 are paths of called modules (`/encoder/layer.4/Add`).
 """
 
@@ -19,20 +19,20 @@ _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
 CALL = re.compile(r"_\d+$")  # TorchScript numbers the calls of one module
 _VALUE = re.compile(r"/(.*/)?[^/]+_output_\d+$")  # `/encoder/layer.4/Add_output_0`
-# what onnxruntime appends to the name of the node that it fused
+# the suffix that onnxruntime appends to the name of a fused node
 _FUSION = re.compile(r"/\w+Fusion\w*(/.*)?$")
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The place in the source program.
+    """A place in the source program.
 
     Attributes:
-        scope: module path, dotted (`encoder.layer.4`); '' is the root, or that nothing is known.
-        modules: (path, class) of every enclosing module, the root first, where the exporter says so.
+        scope: module path, dotted (`encoder.layer.4`); '' is the root, or unknown.
+        modules: (path, class) of every enclosing module, the root first, if the exporter recorded them.
         frames: (file, line), the outermost call first.
-        known: whether the node's own metadata, name or weights say the scope; its neighbours say it otherwise.
-        stated: whether its own metadata or name do, which are its exporter's words.
+        known: the node's own metadata, name or weights give the scope; otherwise its neighbors do.
+        stated: the node's own metadata or name give the scope, in its exporter's words.
     """
 
     scope: str = ""
@@ -48,17 +48,17 @@ class Provenance:
 
     @property
     def source(self) -> str:
-        """`model.py:42`: the innermost line that is not torch's own."""
+        """`model.py:42`: the innermost line outside of torch."""
         own = [frame for frame in self.frames if not _LIBRARY.search(frame[0])] or self.frames
         return f"{_file_name(own[-1][0])}:{own[-1][1]}" if own else ""
 
     def around(self) -> list[str]:
-        """The paths of the modules that hold the node, the root left out, the outermost first."""
+        """The paths of the modules that contain the node, without the root, the outermost first."""
         parts = self.scope.split(".") if self.scope else []
         return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
     def __str__(self) -> str:
-        """`convs3.1 (Conv2d), model.py:17`, or what is known of it."""
+        """Return `convs3.1 (Conv2d), model.py:17`, or the known part of it."""
         return place_text(self.scope, self.class_name, self.source)
 
 
@@ -66,13 +66,13 @@ UNKNOWN = Provenance()
 
 
 def place_text(scope: str, class_name: str, source: str) -> str:
-    """`convs3.1 (Conv2d), model.py:17`, without what is empty."""
+    """Return `convs3.1 (Conv2d), model.py:17`, without empty parts."""
     module = f"{scope} ({class_name})" if scope and class_name else scope or class_name
     return ", ".join(filter(None, (module, source)))
 
 
 def origin_of(node: NodeProto) -> Provenance:
-    """What a node itself says of its origin."""
+    """Return the origin that a node itself states."""
     frames: tuple[tuple[str, int], ...] = ()
     if node.metadata_props:
         metadata = {entry.key: entry.value for entry in node.metadata_props}
@@ -85,7 +85,7 @@ def origin_of(node: NodeProto) -> Provenance:
     name = node.name
     if not name.startswith("/"):
         return Provenance(frames=frames) if frames else UNKNOWN
-    # tools that fuse and split nodes put something behind the name of one of them
+    # tools that fuse and split nodes append a suffix to the name of one of them
     if "Fusion" in name:
         name = _FUSION.sub("", name)
     folder, _, last = name.rpartition("/")
@@ -95,17 +95,17 @@ def origin_of(node: NodeProto) -> Provenance:
 
 
 def fits_scope(pattern: str, scope: str) -> bool:
-    """Whether a module path, or that of a module around it, fits a glob; `a.*` is all that lies in `a`."""
+    """Return whether a module path, or that of an enclosing module, matches a glob; `a.*` is everything in `a`."""
     return any(fnmatchcase(path, pattern) for path in (*Provenance(scope).around(), f"{scope}."))
 
 
 def fits_class(pattern: str, name: str) -> bool:
-    """Whether a class fits a glob, with or without its package."""
+    """Return whether a class matches a glob, with or without its package."""
     return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
 
 
 def fits_source(pattern: str, path: str, number: int) -> bool:
-    """Whether a line of a file is `model.py:42`, or any in `model.py`."""
+    """Return whether a line of a file matches `model.py:42`, or any line `model.py`."""
     file, _, line = pattern.rpartition(":")
     if not line.isdecimal():
         file, line = pattern, ""
@@ -114,7 +114,7 @@ def fits_source(pattern: str, path: str, number: int) -> bool:
 
 
 def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """(path, class) of the modules, the operator at the end left out."""
+    """Return (path, class) of the modules, without the operator at the end."""
     paths = _texts(metadata.get(f"{_PREFIX}name_scopes", ""))[:-1]
     classes = _texts(metadata.get(f"{_PREFIX}class_hierarchy", ""))[:-1]
     if not paths:
@@ -126,7 +126,7 @@ def _modules(metadata: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(1 << 12)
 def _frames(trace: str) -> tuple[tuple[str, int], ...]:
-    """(file, line) of a stack trace's lines; the nodes of one call have the same."""
+    """Return (file, line) of each line of a stack trace; cached, because the nodes of one call share it."""
     return tuple((found["file"], int(found["line"])) for found in _FRAME.finditer(trace))
 
 
@@ -140,15 +140,15 @@ def _texts(literal: str) -> list[str]:
 
 @lru_cache(1 << 14)
 def _in_folder(folder: str, stated: bool, frames: tuple[tuple[str, int], ...]) -> Provenance:
-    """What a TorchScript name says before its last slash; the nodes of one module share it."""
+    """Return the origin in a TorchScript name before its last slash; the nodes of one module share it."""
     return Provenance(_folder_scope(folder), (), frames, known=stated, stated=stated)
 
 
 def _folder_scope(folder: str) -> str:
-    """The module path of what stands before the last slash.
+    """Return the module path of the part before the last slash.
 
-    A segment is a module's name from its last part that is no number on, so that what lies in a Sequential repeats
-    the Sequential's name: `/layer/layer.1/Add` lies in `layer.1`.
+    A segment is a module's name from its last non-numeric part on, so that a module in a Sequential repeats the
+    Sequential's name: `/layer/layer.1/Add` is in `layer.1`.
     """
     path: list[str] = []
     for segment in filter(None, folder.split("/")):

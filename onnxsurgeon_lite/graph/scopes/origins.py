@@ -1,7 +1,7 @@
-"""Where in the source program the nodes of a graph come from, and which of them lie in a place of it.
+"""Find the source place of each node of a graph, and the nodes of a source place.
 
-A node's own words come first. Where it has none, a weight's name says whose it is (`encoder.layer.4.dense.weight`),
-and else the nodes around say in which module it must lie.
+A node's own words come first; then the names of its weights (`encoder.layer.4.dense.weight`); then the module that
+its neighbors are in.
 """
 
 from collections import Counter, defaultdict
@@ -26,20 +26,20 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Provenances(Sequence[Provenance]):
-    """Every node's origin: its own words, else its weights' names, else the module that holds its neighbours.
+    """Every node's origin: its own words, otherwise its weights' names, otherwise the module of its neighbors.
 
-    Each is found when it is asked for, since a look asks about few nodes of many.
+    Each is computed on demand, because a command asks about few nodes of many.
     """
 
     def __init__(self, nodes: Sequence[NodeProto], weights: Collection[str]) -> None:
-        """Nothing is looked at yet.
+        """Prepare; no node is read yet.
 
         Args:
-            weights: names of the initializers; that of a parameter is its module's path and its own name.
+            weights: names of the initializers; a parameter is named by its module's path and its own name.
         """
         self._nodes = nodes
         self._weights = weights
-        self._said: dict[int, Provenance] = {}
+        self._stated: dict[int, Provenance] = {}
         self._found: dict[int, Provenance] = {}
 
     def __len__(self) -> int:
@@ -58,57 +58,57 @@ class Provenances(Sequence[Provenance]):
         return map(self._at, range(len(self)))
 
     def _at(self, position: int) -> Provenance:
-        said = self._said_of(position)
-        if _is_placed(said) or not self._some_are_placed:
-            return said
+        origin = self._stated_or_owned(position)
+        if _is_placed(origin) or not self._some_are_placed:
+            return origin
         found = self._found.get(position)
         if found is None:
-            found = self._found[position] = self._among_neighbours(position, said)
+            found = self._found[position] = self._among_neighbors(position, origin)
         return found
 
-    def _said_of(self, position: int) -> Provenance:
-        """What a node's own words, or its weights' names, say."""
-        said = self._said.get(position)
-        if said is None:
-            said = origin_of(self._nodes[position])
-            if not said.modules and self._owners:
-                said = self._by_weights(self._nodes[position], said)
-            self._said[position] = said
-        return said
+    def _stated_or_owned(self, position: int) -> Provenance:
+        """Return the origin from a node's own words, or from its weights' names."""
+        origin = self._stated.get(position)
+        if origin is None:
+            origin = origin_of(self._nodes[position])
+            if not origin.modules and self._owners:
+                origin = self._by_weights(self._nodes[position], origin)
+            self._stated[position] = origin
+        return origin
 
-    def _by_weights(self, node: NodeProto, said: Provenance) -> Provenance:
+    def _by_weights(self, node: NodeProto, origin: Provenance) -> Provenance:
         weights = [name for name in node.input[:] if name in self._owners]
-        # exporters store equal weights once, under one owner's name: what several nodes use is no one's
+        # exporters store equal weights once, under one owner's name: shared weights tell nothing
         owners = {self._owners[name] for name in weights if self._uses[name] == 1}
         scope = owners.pop() if len(owners) == 1 else ""
-        # TorchScript numbers the calls of one module: `/fc_1/Gemm` may be the second call of `fc`
-        if not scope or (said.known and CALL.sub("", said.scope) != scope):
-            return said
-        # a fused node has the weights of one of its parts, and the value of another
+        # TorchScript numbers the calls of one module: `/fc_1/Gemm` can be the second call of `fc`
+        if not scope or (origin.known and CALL.sub("", origin.scope) != scope):
+            return origin
+        # a fused node has the weights of one of its parts and the value of another
         is_whole = node.domain in ("", "ai.onnx")
         return Provenance(scope, _enclosing(scope, self._class_of), (), known=is_whole)
 
-    def _among_neighbours(self, position: int, said: Provenance) -> Provenance:
-        """A node that says nothing lies in the innermost module that holds the nodes before and after it."""
+    def _among_neighbors(self, position: int, origin: Provenance) -> Provenance:
+        """Place a node without an origin in the innermost module that contains the nodes before and after it."""
         sides = [self._nearest(position, edges) for edges in (self._before, self._after)]
         if not all(sides):
-            return said
+            return origin
         scope = _common([*sides[0], *sides[1]])
-        return Provenance(scope, _enclosing(scope, self._class_of), said.frames)
+        return Provenance(scope, _enclosing(scope, self._class_of), origin.frames)
 
     def _nearest(
         self, position: int, edges: Callable[[int], Iterable[int]], most: int = 64
     ) -> list[str]:
-        """The scopes of the first nodes that know theirs, in one direction."""
+        """Return the scopes of the nearest nodes with a known scope, in one direction."""
         scopes, seen, pending = [], {position}, list(edges(position))
         while pending and len(seen) < most:
             other = pending.pop()
             if other in seen:
                 continue
             seen.add(other)
-            said = self._said_of(other)
-            if _is_placed(said):
-                scopes.append(said.scope)
+            origin = self._stated_or_owned(other)
+            if _is_placed(origin):
+                scopes.append(origin.scope)
             else:
                 pending += edges(other)
         return scopes
@@ -122,12 +122,12 @@ class Provenances(Sequence[Provenance]):
 
     @cached_property
     def scopes(self) -> dict[str, list[int]]:
-        """Module path -> the nodes that lie directly in it."""
+        """Module path -> the nodes directly in it."""
         return _inverted([origin.scope] for origin in self)
 
     @cached_property
     def classes(self) -> dict[str, list[int]]:
-        """Class, with its package -> the nodes that lie in a module of it."""
+        """Class, with its package -> the nodes in its modules."""
         return _inverted({name for _, name in origin.modules} for origin in self)
 
     @cached_property
@@ -136,37 +136,37 @@ class Provenances(Sequence[Provenance]):
         return _inverted({*origin.frames} for origin in self)
 
     def in_scope(self, pattern: str) -> list[int]:
-        """The nodes that lie in modules; see `fits_scope`."""
+        """Return the nodes in matching modules; see `fits_scope`."""
         near = (path.removesuffix(".") for path in starting(self._ordered, beginning(pattern)))
         return _joined(self.scopes[path] for path in near if fits_scope(pattern, path))
 
     def of_class(self, pattern: str) -> list[int]:
-        """The nodes in modules of a class; see `fits_class`."""
+        """Return the nodes in modules of a class; see `fits_class`."""
         return _joined(nodes for n, nodes in self.classes.items() if fits_class(pattern, n))
 
     def from_source(self, pattern: str) -> list[int]:
-        """The nodes that calls at a line, or in a file, lead to; see `fits_source`."""
+        """Return the nodes that calls at a line, or in a file, lead to; see `fits_source`."""
         return _joined(nodes for at, nodes in self.lines.items() if fits_source(pattern, *at))
 
     @cached_property
     def _ordered(self) -> list[str]:
-        """The module paths, each with a dot behind it."""
+        """The module paths, each with a dot appended."""
         return sorted(f"{path}." for path in self.scopes)
 
     @cached_property
     def _some_are_placed(self) -> bool:
-        """Whether it is worth asking neighbours."""
-        return any(map(_is_placed, map(self._said_of, range(len(self)))))
+        """True if neighbors can tell anything."""
+        return any(map(_is_placed, map(self._stated_or_owned, range(len(self)))))
 
     @cached_property
     def _class_of(self) -> dict[str, str]:
-        """Module path -> class, as the nodes themselves say."""
+        """Module path -> class, from the nodes' own metadata."""
         speaking = (position for position, n in enumerate(self._nodes) if n.metadata_props)
         return {path: name for p in speaking for path, name in origin_of(self._nodes[p]).modules}
 
     @cached_property
     def _owners(self) -> dict[str, str]:
-        """Weight -> the module that its name says it belongs to."""
+        """Weight -> the module in its name."""
         return {name: owner for name in self._weights if (owner := _owner(name))}
 
     @cached_property
@@ -191,12 +191,12 @@ def _is_placed(origin: Provenance) -> bool:
 
 
 def _owner(name: str) -> str:
-    """The module that a parameter's name says it belongs to."""
+    """Return the module in a parameter's name."""
     return name.rpartition(".")[0] if ":" not in name and "/" not in name else ""
 
 
 def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The modules around and at a path, those whose class is known; nothing unless that of the path is."""
+    """Return the enclosing modules with a known class, the path included; empty if its own class is unknown."""
     if scope not in classes:
         return ()
     paths = ["", *Provenance(scope).around()]
@@ -204,7 +204,7 @@ def _enclosing(scope: str, classes: Mapping[str, str]) -> tuple[tuple[str, str],
 
 
 def _common(scopes: Sequence[str]) -> str:
-    """The innermost module that holds them all."""
+    """Return the innermost module that contains all of them."""
     shared = takewhile(
         lambda parts: len({*parts}) == 1, zip(*(s.split(".") for s in scopes), strict=False)
     )
@@ -212,7 +212,7 @@ def _common(scopes: Sequence[str]) -> str:
 
 
 def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:
-    """Key -> the places that have it."""
+    """Key -> the positions that have it."""
     found = defaultdict[Key, list[int]](list)
     for place, own in enumerate(keys):
         for key in own:
@@ -221,6 +221,6 @@ def _inverted(keys: Iterable[Iterable[Key]]) -> dict[Key, list[int]]:
 
 
 def _joined(lists: Iterable[list[int]]) -> list[int]:
-    """What is in any of the lists, in order."""
+    """Merge sorted lists without repeats."""
     several = list(lists)
     return several[0] if len(several) == 1 else sorted({each for one in several for each in one})

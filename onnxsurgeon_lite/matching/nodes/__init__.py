@@ -1,4 +1,4 @@
-"""Which node of one graph is which of another, whatever they are called and in whatever order they stand."""
+"""Pair the nodes of two graphs without relying on their names or order."""
 
 from onnxsurgeon_lite.matching.nodes.pairing import Alignment, align
 from onnxsurgeon_lite.matching.nodes.scope import NamedGraph

@@ -1,4 +1,4 @@
-"""What nodes must have in common to be paired, and which nodes have it."""
+"""Keys that two nodes must share to be paired, and lookups by key."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -9,24 +9,24 @@ from onnxsurgeon_lite.matching.nodes.labels import Labels
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
 Key = Callable[[int, int], Hashable]
-"""(side, node) -> what two nodes must have in common to be paired."""
+"""(side, node) -> the key that two nodes must share to be paired."""
 
 
-def keys(colours: tuple[Labels, Labels]) -> tuple[Key, Key, Key, Key]:
-    """Alike in both directions, upwards, downwards, and the node itself."""
-    both = [list(zip(side.up, side.down, strict=True)) for side in colours]
+def keys(labels: tuple[Labels, Labels]) -> tuple[Key, Key, Key, Key]:
+    """Return four keys: both labels, the `up` label, the `down` label, the `local` label."""
+    both = [list(zip(side.up, side.down, strict=True)) for side in labels]
     return (
         lambda side, node: both[side][node],
-        lambda side, node: colours[side].up[node],
-        lambda side, node: colours[side].down[node],
-        lambda side, node: colours[side].local[node],
+        lambda side, node: labels[side].up[node],
+        lambda side, node: labels[side].down[node],
+        lambda side, node: labels[side].local[node],
     )
 
 
 def common(
     names: Sequence[str], others: Sequence[str], *, by_place: bool
 ) -> Iterable[tuple[str, str]]:
-    """Names that both have, and the one that is left on each side; or, by place, the first with the first."""
+    """Pair equal names, and the last name left on each side; or, with `by_place`, names by position."""
     if by_place:
         return zip(names, others, strict=False)
     mine, theirs = dict.fromkeys(names), dict.fromkeys(others)
@@ -36,7 +36,7 @@ def common(
 
 
 def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
-    """Key -> the only node that has it, None where several do."""
+    """Map each key to its only node, or to None where several nodes have it."""
     found: dict[H, int | None] = {}
     for key, node in keyed:
         found[key] = None if key in found else node
@@ -44,7 +44,7 @@ def unique(keyed: Iterable[tuple[H, int]]) -> dict[H, int | None]:
 
 
 def groups(keyed: Iterable[tuple[Hashable, T]]) -> dict[Hashable, list[T]]:
-    """Key -> everything that has it."""
+    """Map each key to everything that has it."""
     found = defaultdict[Hashable, list[T]](list)
     for key, node in keyed:
         found[key].append(node)

@@ -1,8 +1,9 @@
-"""Colours of nodes: two nodes of one colour are alike, by what they are computed from or by what is computed from them.
+"""Weisfeiler-Lehman labels of nodes: nodes with one label are alike in what they compute from, or in what uses them.
 
-Colours are small numbers for exact keys, so nothing ever collides. A node's `up` colour stands for everything it is
-computed from, its `down` colour for everything that is computed from it: one change alters the first of what lies
-below and the second of what lies above, never both of one node beside it.
+A label is a small number for an exact key, so labels never collide. The `up` label of a node stands for everything
+upstream of it, the `down` label for everything downstream. A change alters `up` labels below it and `down` labels
+above it, never both labels of a node beside it. In a graph without cycles, one sweep in each direction replaces the
+iterations of Weisfeiler & Lehman (1968); see Shervashidze et al., "Weisfeiler-Lehman Graph Kernels", JMLR 2011.
 """
 
 from collections import defaultdict
@@ -16,17 +17,17 @@ from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 
-_SAMPLE = 64  # bytes at the start, the middle and the end of a large tensor tell it from others
+_SAMPLE = 64  # bytes sampled at the start, middle and end of a large tensor
 _TENSORS = (AttributeProto.TENSOR, AttributeProto.TENSORS)
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 Leaves = dict[str, int]
-"""Name -> colour of what no node of a scope produces."""
+"""Name -> label of a value that no node of the scope produces."""
 
 
 @dataclass
 class Labels:
-    """Per node: of itself and the constants it reads, of what it is computed from, of what is computed from it."""
+    """Labels per node: of the node and the constants it reads, of its upstream, of its downstream."""
 
     local: list[int]
     up: list[int]
@@ -35,12 +36,12 @@ class Labels:
 
 @dataclass
 class InitialLabels:
-    """What colours start from.
+    """Labels that the sweeps start from.
 
     Attributes:
-        signatures: per node, of operator and attributes.
-        sources: of values that the nodes read and none of them makes.
-        uses: of what else uses the values that the nodes make: (colour, slot), by value.
+        signatures: per node, the label of its operator and attributes.
+        sources: labels of values that the nodes read and do not produce.
+        uses: other uses of the values that the nodes produce: (label, slot), by value.
     """
 
     signatures: list[int]
@@ -50,117 +51,117 @@ class InitialLabels:
 
 @dataclass
 class Labeler:
-    """Gives colours; one palette colours both graphs.
+    """Assigns labels; both graphs must use one labeler.
 
     Attributes:
-        shared: files that both models keep tensors in: a place in one of them says what a tensor holds, unread.
+        shared: data files of both models: a place in one of them identifies a tensor without reading it.
     """
 
     shared: Container[str] = ()
     _ids: dict[Hashable, int] = field(default_factory=dict)
 
-    def colour(self, key: Hashable) -> int:
-        """The key's colour."""
+    def label(self, key: Hashable) -> int:
+        """Return the key's label."""
         return self._ids.setdefault(key, len(self._ids))
 
     def tensor(self, model: Model, tensor: TensorProto, contents: bool = True) -> int:
-        """Of the dtype and shape, and of what identifies the contents without reading a large tensor."""
+        """Label the dtype and shape, and a sample of the contents where asked for."""
         kind = (tensor.data_type, *tensor.dims)
-        return self.colour((kind, self._contents(model, tensor)) if contents else kind)
+        return self.label((kind, self._contents(model, tensor)) if contents else kind)
 
     def signatures(self, scope: NamedGraph) -> list[int]:
-        """Per node, of operator and attributes; a body counts by what it computes."""
+        """Label each node's operator and attributes; a body by what it computes, not by its names."""
         return [self._signature(scope.model, node) for node in scope.index.nodes]
 
     def outputs(self, scope: NamedGraph) -> defaultdict[str, list[tuple[int, int]]]:
-        """The use that a graph makes of its outputs; by place where that tells them apart."""
+        """Return the uses of values as graph outputs; a body's outputs differ by position."""
         uses = defaultdict[str, list[tuple[int, int]]](list)
         for place, name in enumerate(scope.index.outputs):
             uses[name].append((-1, place if scope.positional else -1))
         return uses
 
     def constants(self, scope: NamedGraph, contents: bool) -> Leaves:
-        """The colours of initializers."""
+        """Label the initializers."""
         return {
             name: self._constant(scope.model, tensor, contents)
             for name, tensor in scope.index.initializers.items()
         }
 
-    def paint(
-        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, constants: Leaves
+    def label_nodes(
+        self, scope: NamedGraph, nodes: Sequence[int], initial: InitialLabels, constants: Leaves
     ) -> Labels:
-        """Colour some nodes of a scope, given in topological order, in O(nodes + edges)."""
+        """Label nodes of a scope, given in topological order, in O(nodes + edges)."""
         local = [0] * len(scope.reads)
         for node in nodes:
             reads = enumerate(scope.reads[node])
             read = [(slot, constants[name]) for slot, name in reads if name in constants]
             local[node] = (
-                self.colour((coats.signatures[node], *read)) if read else coats.signatures[node]
+                self.label((initial.signatures[node], *read)) if read else initial.signatures[node]
             )
-        up = self._upwards(scope, nodes, coats, constants)
-        return Labels(local, up, self._downwards(scope, nodes, coats, local))
+        up = self._upwards(scope, nodes, initial, constants)
+        return Labels(local, up, self._downwards(scope, nodes, initial, local))
 
     def _upwards(
-        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, constants: Leaves
+        self, scope: NamedGraph, nodes: Sequence[int], initial: InitialLabels, constants: Leaves
     ) -> list[int]:
-        of_value = {"": self.colour("omitted"), **constants, **coats.sources}
-        unknown = self.colour("from outside")
+        of_value = {"": self.label("omitted"), **constants, **initial.sources}
+        unknown = self.label("from outside")
         captured = scope.captured
         up = [0] * len(scope.reads)
         for node in nodes:
-            key = [coats.signatures[node]]
+            key = [initial.signatures[node]]
             key += [of_value.get(name, unknown) for name in scope.reads[node]]
             if node in captured:
                 key.append(-1)
                 key += sorted(of_value.get(name, unknown) for name in captured[node])
-            colour = up[node] = self.colour(tuple(key))
+            label = up[node] = self.label(tuple(key))
             for slot, name in enumerate(scope.makes[node]):
                 if name:
-                    of_value[name] = self.colour((colour, slot)) if slot else colour
+                    of_value[name] = self.label((label, slot)) if slot else label
         return up
 
     def _downwards(
-        self, scope: NamedGraph, nodes: Sequence[int], coats: InitialLabels, local: list[int]
+        self, scope: NamedGraph, nodes: Sequence[int], initial: InitialLabels, local: list[int]
     ) -> list[int]:
-        uses = coats.uses
+        uses = initial.uses
         captured = scope.captured
         down = [0] * len(scope.reads)
         for node in reversed(nodes):
             used = [tuple(sorted(uses.get(name, ()))) for name in scope.makes[node]]
             while used and not used[-1]:
-                used.pop()  # an output that nothing uses is as good as none
-            colour = down[node] = self.colour((local[node], *used))
+                used.pop()  # an unused output does not distinguish nodes
+            label = down[node] = self.label((local[node], *used))
             for slot, name in enumerate(scope.reads[node]):
                 if name:
-                    uses[name].append((colour, slot))
+                    uses[name].append((label, slot))
             for name in captured.get(node, ()):
-                uses[name].append((colour, -1))
+                uses[name].append((label, -1))
         return down
 
     def _signature(self, model: Model, node: NodeProto) -> int:
         if not node.attribute:
-            return self.colour((*call_key(node),))
+            return self.label((*call_key(node),))
         parts = [(a.name, self._attribute(model, a)) for a in node.attribute]
-        return self.colour((*call_key(node), *sorted(parts)))
+        return self.label((*call_key(node), *sorted(parts)))
 
     def _attribute(self, model: Model, attribute: AttributeProto) -> int:
         if attribute.type in _GRAPHS:
             graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
-            return self.colour(tuple(self._body(NamedGraph.of_body(model, g, "")) for g in graphs))
+            return self.label(tuple(self._body(NamedGraph.of_body(model, g, "")) for g in graphs))
         if attribute.type in _TENSORS:
             tensors = (
                 [attribute.t] if attribute.type == AttributeProto.TENSOR else attribute.tensors
             )
-            return self.colour(tuple(self.tensor(model, tensor) for tensor in tensors))
-        return self.colour(attribute.SerializeToString(deterministic=True))
+            return self.label(tuple(self.tensor(model, tensor) for tensor in tensors))
+        return self.label(attribute.SerializeToString(deterministic=True))
 
     def _body(self, scope: NamedGraph) -> int:
-        ends = {name: self.colour(("input", i)) for i, name in enumerate(scope.index.inputs)}
+        ends = {name: self.label(("input", i)) for i, name in enumerate(scope.index.inputs)}
         constants = self.constants(scope, contents=True)
-        coats = InitialLabels(self.signatures(scope), ends, self.outputs(scope))
-        colours = self.paint(scope, scope.index.order, coats, constants)
-        made = sorted(zip(colours.up, colours.down, strict=True))
-        return self.colour(("body", len(ends), *made))
+        initial = InitialLabels(self.signatures(scope), ends, self.outputs(scope))
+        labels = self.label_nodes(scope, scope.index.order, initial, constants)
+        made = sorted(zip(labels.up, labels.down, strict=True))
+        return self.label(("body", len(ends), *made))
 
     def _constant(
         self, model: Model, tensor: TensorProto | SparseTensorProto, contents: bool
@@ -168,7 +169,7 @@ class Labeler:
         if isinstance(tensor, TensorProto):
             return self.tensor(model, tensor, contents)
         parts = [self.tensor(model, part, contents) for part in (tensor.values, tensor.indices)]
-        return self.colour(("sparse", *tensor.dims, *parts))
+        return self.label(("sparse", *tensor.dims, *parts))
 
     def _contents(self, model: Model, tensor: TensorProto) -> Hashable:
         if not is_external(tensor):
@@ -183,7 +184,7 @@ class Labeler:
 
 
 def _sample(raw: bytes) -> bytes:
-    """Of bytes in memory, what is sampled of bytes on disk."""
+    """Sample bytes in memory as `_contents` samples bytes on disk."""
     if len(raw) <= 3 * _SAMPLE:
         return raw
     middle = len(raw) // 2

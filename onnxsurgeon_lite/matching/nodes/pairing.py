@@ -1,9 +1,8 @@
-"""Pairing the nodes of two graphs.
+"""Pair the nodes of two graphs.
 
-Nodes whose whole surroundings are the same are paired first, then those that agree in what they are computed from, or
-in what is computed from them, so that one change does not make everything below it another node. From these pairs
-matching spreads along the edges to what is left around the changes: same node first, then same operator, then, where
-only the wiring agrees, another operator in the same place. Names decide nothing but ties.
+Nodes with equal upstream and downstream are paired first, then nodes with one of the two equal, so that a change does
+not unpair everything below it. From these pairs matching spreads along the edges to the nodes around the changes:
+the same node first, then the same operator, then another operator with the same wiring. Names only break ties.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -17,11 +16,11 @@ from onnxsurgeon_lite.matching.nodes.scope import NamedGraph
 
 @dataclass
 class Alignment:
-    """Two graphs, node by node and value by value.
+    """The pairs of nodes and of values of two graphs.
 
     Attributes:
-        nodes: position in the first graph -> position in the second, for nodes that have a counterpart.
-        values: the same for the names of values; initializers, which no node makes, are not among them.
+        nodes: position in the first graph -> position in the second, for paired nodes.
+        values: name in the first graph -> name in the second; without initializers.
     """
 
     first: NamedGraph
@@ -31,12 +30,12 @@ class Alignment:
 
     @property
     def removed(self) -> list[int]:
-        """The nodes of the first graph without a counterpart."""
+        """Unpaired nodes of the first graph."""
         return [i for i in range(len(self.first.reads)) if i not in self.nodes]
 
     @property
     def added(self) -> list[int]:
-        """The nodes of the second graph without a counterpart."""
+        """Unpaired nodes of the second graph."""
         paired = set(self.nodes.values())
         return [i for i in range(len(self.second.reads)) if i not in paired]
 
@@ -47,7 +46,7 @@ def align(
     outside: Mapping[str, str] | None = None,
     known: Iterable[tuple[int, int]] = (),
 ) -> Alignment:
-    """Pair the nodes and values of two graphs, in about the time that it takes to index them.
+    """Pair the nodes and values of two graphs, in about the time that indexing them takes.
 
     Args:
         outside: for subgraphs, the values of the enclosing graphs that correspond.
@@ -68,18 +67,18 @@ class _Matcher:
     def __init__(self, result: Alignment) -> None:
         self.result = result
         self.sides = (result.first, result.second)
-        self.palette = Labeler(result.first.model.files.keys() & result.second.model.files.keys())
-        self.signatures = [self.palette.signatures(side) for side in self.sides]
+        self.labeler = Labeler(result.first.model.files.keys() & result.second.model.files.keys())
+        self.signatures = [self.labeler.signatures(side) for side in self.sides]
         self.ends: tuple[Leaves, Leaves] = ({}, {})
         self.free = [dict.fromkeys(range(len(side.reads))) for side in self.sides]
         self.free_inputs: list[dict[str, None]] = []
-        self.back: dict[str, str] = {}  # the values of the second graph, in the first one's names
+        self.back: dict[str, str] = {}  # name in the second graph -> name in the first
         self.spreading = False
-        self.frontier: list[tuple[str, str]] = []  # corresponding values, as they were found
+        self.frontier: list[tuple[str, str]] = []  # paired values, in the order found
         self.seen: set[tuple[str, str]] = set()
 
     def pair_ends(self, outside: Mapping[str, str]) -> None:
-        """Pair inputs by name where both have it (by place in a body), and values from outside."""
+        """Pair inputs by name (in a body by position), and values of enclosing graphs."""
         inputs = [[n for n in s.index.inputs if n not in s.index.initializers] for s in self.sides]
         inner = self.sides[0].positional
         for name, other in (*outside.items(), *common(*inputs, by_place=inner)):
@@ -89,13 +88,13 @@ class _Matcher:
             for names, ends in zip(inputs, self.ends, strict=True)
         ]
         for names, ends in zip(self.free_inputs, self.ends, strict=True):
-            ends.update(dict.fromkeys(names, self.palette.colour("another input")))
+            ends.update(dict.fromkeys(names, self.labeler.label("another input")))
         if all(self.free_inputs):
             self._pair_inputs_by_use()
 
     def match(self) -> None:
-        """Pair the nodes, the surest pairs first."""
-        exact = self._paint_whole()
+        """Pair the nodes, the most certain pairs first."""
+        exact = self._label_whole()
         alike, above, below, own = keys(exact)
         for key in (alike, above, below):
             self._pair_unique(key)
@@ -103,7 +102,7 @@ class _Matcher:
         self._start_spreading()
         self._spread(own)
         if all(self.free):
-            loose = self._paint_rest()
+            loose = self._label_rest()
             alike_but, above_but, below_but, own_but = keys(loose)
             levels = (own, own_but, self._operator)
             self._pair_unique(alike_but)
@@ -119,13 +118,13 @@ class _Matcher:
             self.result.values.update(zip(*self.free_inputs, strict=True))
 
     def _pair_inputs_by_use(self) -> None:
-        """Pair renamed inputs from which the same is computed."""
+        """Pair renamed inputs whose downstream is the same."""
         mine, theirs = (
             groups(
                 (
                     tuple(
                         sorted(
-                            (colours.down[user], slot)
+                            (labels.down[user], slot)
                             for user, slots in side.uses.get(name, {}).items()
                             for slot in slots
                         )
@@ -134,8 +133,8 @@ class _Matcher:
                 )
                 for name in names
             )
-            for side, colours, names in zip(
-                self.sides, self._paint_whole(), self.free_inputs, strict=True
+            for side, labels, names in zip(
+                self.sides, self._label_whole(), self.free_inputs, strict=True
             )
         )
         for used, names in mine.items():
@@ -143,31 +142,31 @@ class _Matcher:
                 self._pair_end(name, other, f"renamed end {name}")
                 del self.free_inputs[0][name], self.free_inputs[1][other]
 
-    def _paint_whole(self) -> tuple[Labels, Labels]:
-        """Contents of constants included."""
+    def _label_whole(self) -> tuple[Labels, Labels]:
+        """Label all nodes, contents of constants included."""
         first, second = (
-            self.palette.paint(
+            self.labeler.label_nodes(
                 side,
                 side.index.order,
-                InitialLabels(signatures, ends, self.palette.outputs(side)),
-                self.palette.constants(side, contents=True),
+                InitialLabels(signatures, ends, self.labeler.outputs(side)),
+                self.labeler.constants(side, contents=True),
             )
             for side, signatures, ends in zip(self.sides, self.signatures, self.ends, strict=True)
         )
         return first, second
 
-    def _paint_rest(self) -> tuple[Labels, Labels]:
-        """The nodes that are left, as seen from those that are paired; constants by dtype and shape alone."""
+    def _label_rest(self) -> tuple[Labels, Labels]:
+        """Label unpaired nodes relative to paired ones; constants by dtype and shape alone."""
         numbers = [
             {a: number for number, a in enumerate(self.result.nodes)},
             {b: number for number, b in enumerate(self.result.nodes.values())},
         ]
         values: list[Leaves] = [{}, {}]
         for name, other in self.result.values.items():
-            values[0][name] = values[1][other] = self.palette.colour(("paired", name))
+            values[0][name] = values[1][other] = self.labeler.label(("paired", name))
         rest = []
         for i, side in enumerate(self.sides):
-            uses = self.palette.outputs(side)
+            uses = self.labeler.outputs(side)
             for node in self.free[i]:
                 for name in filter(None, side.makes[node]):
                     uses[name] += [
@@ -176,14 +175,14 @@ class _Matcher:
                         if user in numbers[i]
                         for slot in slots
                     ]
-            coats = InitialLabels(self.signatures[i], {**self.ends[i], **values[i]}, uses)
+            initial = InitialLabels(self.signatures[i], {**self.ends[i], **values[i]}, uses)
             nodes = [node for node in side.index.order if node in self.free[i]]
-            constants = self.palette.constants(side, contents=False)
-            rest.append(self.palette.paint(side, nodes, coats, constants))
+            constants = self.labeler.constants(side, contents=False)
+            rest.append(self.labeler.label_nodes(side, nodes, initial, constants))
         return rest[0], rest[1]
 
-    def _pair_end(self, name: str, other: str, colour: str) -> None:
-        self.ends[0][name] = self.ends[1][other] = self.palette.colour(colour)
+    def _pair_end(self, name: str, other: str, label: str) -> None:
+        self.ends[0][name] = self.ends[1][other] = self.labeler.label(label)
         self._same_value(name, other)
 
     def _same_value(self, name: str, other: str) -> None:
@@ -191,7 +190,7 @@ class _Matcher:
         self.back[other] = name
 
     def pair(self, a: int, b: int) -> None:
-        """Two nodes are the same, and so are the values that they make."""
+        """Pair two nodes and the values that they produce."""
         del self.free[0][a], self.free[1][b]
         self.result.nodes[a] = b
         first, second = self.sides
@@ -215,7 +214,7 @@ class _Matcher:
                 self._same_value(name, other)
 
     def _pair_unique(self, key: Key) -> None:
-        """Pair what has a key that no other free node of its graph has."""
+        """Pair free nodes whose key is unique in both graphs."""
         mine, theirs = (unique((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, a in mine.items():
             b = theirs.get(found)
@@ -223,7 +222,7 @@ class _Matcher:
                 self.pair(a, b)
 
     def _pair_ties(self, key: Key, levels: Sequence[Key]) -> None:
-        """Pair what has the same key, those of one name first, then in order; each pair spreads before the next."""
+        """Pair nodes with equal keys: equal names first, then in order; each pair spreads before the next."""
         mine, theirs = (groups((key(side, n), n) for n in self.free[side]) for side in (0, 1))
         for found, group in mine.items():
             others = theirs.get(found, [])
@@ -242,7 +241,7 @@ class _Matcher:
             self._spread(*levels, start=start)
 
     def _start_spreading(self) -> None:
-        """Gather the corresponding values around the nodes that are left."""
+        """Collect the paired values around unpaired nodes."""
         self.spreading = True
         first, second = self.sides
         outputs = [list(side.index.outputs) for side in self.sides]
@@ -264,7 +263,7 @@ class _Matcher:
             self.frontier.append((name, other))
 
     def _spread(self, *levels: Key, start: int = 0) -> None:
-        """Pair neighbours of what is paired; a looser key has its turn when no stricter one finds any more."""
+        """Pair neighbors of paired nodes; try a looser key only after the stricter ones find nothing."""
         done = [start] * len(levels)
         level = 0
         while level < len(levels) and all(self.free):
@@ -277,7 +276,7 @@ class _Matcher:
                 level = 0
 
     def _pair_around(self, name: str, other: str, key: Key) -> bool:
-        """Pair the producers of two corresponding values, and those of their users that have no double."""
+        """Pair the producers of two paired values, and their consumers with unique keys."""
         first, second = self.sides
         before = len(self.result.nodes)
         a, b = first.index.producer.get(name), second.index.producer.get(other)
@@ -306,7 +305,7 @@ class _Matcher:
         return (self._operator(side, node), *self.sides[side].makes[node])
 
     def _with_constants(self, own: Key) -> Key:
-        """The node itself, where constants set it apart from others."""
+        """Return the `local` key of nodes that read constants, None for the others."""
         constants = [side.index.initializers.keys() for side in self.sides]
 
         def key(side: int, node: int) -> Hashable:
@@ -316,8 +315,8 @@ class _Matcher:
         return key
 
     def _wired(self) -> Key:
-        """What a node reads, where all of that corresponds: another operator may stand in the same place."""
-        constants = [self.palette.constants(side, contents=False) for side in self.sides]
+        """Key a node by its inputs where all are paired; the operator may differ."""
+        constants = [self.labeler.constants(side, contents=False) for side in self.sides]
 
         def key(side: int, node: int) -> Hashable:
             wires: list[Hashable] = []

@@ -1,4 +1,4 @@
-"""A graph, a subgraph or a function as matching sees it."""
+"""The graph, subgraph or function that matching works on."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,13 +13,13 @@ from onnxsurgeon_lite.model import Model
 
 @dataclass
 class NamedGraph:
-    """One graph of a model, its nodes' names looked up once.
+    """One graph of a model, with the input and output names of its nodes.
 
     Attributes:
-        path: where it is, as node ids say it; '' for the main graph.
-        positional: inputs and outputs are told apart by their place, not by their name, as those of bodies are.
-        positions: of a graph from which nodes were left out, where the others stood; None for a whole one.
-        reads, makes: per node, the names of its inputs and outputs, omitted ones included.
+        path: its path as in node ids; '' for the main graph.
+        positional: inputs and outputs are identified by position, as in bodies, not by name.
+        positions: original positions of the nodes when some were left out; None for a whole graph.
+        reads, makes: per node, the names of its inputs and outputs, '' for omitted ones.
     """
 
     index: GraphIndex
@@ -35,7 +35,7 @@ class NamedGraph:
 
     @classmethod
     def of(cls, model: Model, positions: Sequence[int] | None = None) -> "NamedGraph":
-        """The main graph, or what is left of it.
+        """Wrap the main graph; `positions` when nodes were left out.
 
         Raises:
             GraphError: two nodes produce one value.
@@ -44,14 +44,14 @@ class NamedGraph:
 
     @classmethod
     def of_body(cls, model: Model, graph: GraphProto, path: str) -> "NamedGraph":
-        """A subgraph."""
+        """Wrap a subgraph."""
         proto = ModelProto()
         proto.graph.CopyFrom(graph)
         return cls(GraphIndex.of(model.with_proto(proto)), path, positional=True)
 
     @classmethod
     def of_function(cls, model: Model, function: FunctionProto) -> "NamedGraph":
-        """The body of a function."""
+        """Wrap the body of a function."""
         proto = ModelProto()
         proto.graph.node.extend(function.node)
         proto.graph.value_info.extend(function.value_info)
@@ -64,12 +64,12 @@ class NamedGraph:
 
     @property
     def model(self) -> Model:
-        """The model, or what stands for it: the files are its own."""
+        """The model that holds the graph."""
         return self.index.model
 
     @cached_property
     def captured(self) -> dict[int, list[str]]:
-        """Per node with subgraphs, what they use of this and of enclosing scopes and the node itself does not."""
+        """Per node with subgraphs, the outer values that its bodies use and the node does not read."""
         found = {}
         for position, node in enumerate(self.index.nodes):
             if node.attribute:
@@ -81,7 +81,7 @@ class NamedGraph:
 
     @cached_property
     def uses(self) -> dict[str, dict[int, tuple[int, ...]]]:
-        """Value -> the nodes that need it, and where they read it: nowhere when only their bodies do."""
+        """Value -> its consumers and their input slots; no slot when only a body uses it."""
         found = defaultdict[str, dict[int, tuple[int, ...]]](dict)
         for position, reads in enumerate(self.reads):
             for slot, name in enumerate(reads):
@@ -93,17 +93,17 @@ class NamedGraph:
         return dict(found)
 
     def needs(self, position: int) -> Iterator[str]:
-        """The values that a node needs, captured ones included."""
+        """Yield the values that a node needs, captured ones included."""
         yield from filter(None, self.reads[position])
         yield from self.captured.get(position, ())
 
     def node_id(self, position: int) -> str:
-        """A node's printable id."""
+        """Return the node's id."""
         place = position if self.positions is None else self.positions[position]
         return Body(self.path, ()).node_id(place)
 
     def describe(self, position: int) -> str:
-        """A node as people read it: `Conv 'name' (@3)`."""
+        """Describe a node: `Conv 'name' (@3)`."""
         node = self.index.nodes[position]
         return (
             f"{node.op_type} {node.name!r} ({self.node_id(position)})"

@@ -1,4 +1,4 @@
-"""Values of two models, or of references and a model, side by side whatever they are called."""
+"""Match values of two models, or of references and a model, independent of their names."""
 
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import Side, side_of_model, side_of_references

@@ -1,4 +1,4 @@
-"""Every large tensor of a model: where it is, what it is, and a fingerprint of what it holds."""
+"""List each large tensor of a model: its place, its type, and a fingerprint of its contents."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from onnx import AttributeProto, ModelProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 
@@ -16,8 +17,8 @@ class StoredTensor:
     """A tensor that stays on disk.
 
     Attributes:
-        file: relative to the model's folder; the model's own name for what is embedded.
-        fingerprint: of the contents, the same wherever they are stored; '' where it was not asked for.
+        file: relative to the model's folder; the name of the model file for embedded data.
+        fingerprint: of the contents, independent of where they are stored; '' if not requested.
     """
 
     name: str
@@ -29,11 +30,15 @@ class StoredTensor:
     fingerprint: str = ""
 
 
+class DataListing(Shown, list[StoredTensor]):
+    """The tensors that stay on disk, in the model's order."""
+
+
 def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]:
-    """The tensors that stay on disk, in the model's order.
+    """Yield the tensors that stay on disk, in the model's order.
 
     Args:
-        fingerprints: read the tensors, block by block, for their fingerprints.
+        fingerprints: compute fingerprints; this reads the tensors, block by block.
 
     Raises:
         SourceChangedError: a file changed after the load.
@@ -54,7 +59,7 @@ def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]
 
 
 def fingerprint(model: Model, tensor: TensorProto) -> str:
-    """A digest of a tensor's raw bytes (BLAKE2b, 128 bits), read block by block."""
+    """Return a digest of a tensor's raw bytes (BLAKE2b, 128 bits), read block by block."""
     digest = hashlib.blake2b(digest_size=16)
     for block in contents(model, tensor):
         digest.update(block)
@@ -62,7 +67,7 @@ def fingerprint(model: Model, tensor: TensorProto) -> str:
 
 
 def contents(model: Model, tensor: TensorProto, block: int = 1 << 20) -> Iterator[bytes]:
-    """A tensor's raw bytes in blocks; those that an external tensor's length exceeds its shape by are left out."""
+    """Yield a tensor's raw bytes in blocks, up to the length that its shape needs."""
     if not is_external(tensor):
         yield model.raw(tensor)
         return
@@ -71,7 +76,7 @@ def contents(model: Model, tensor: TensorProto, block: int = 1 << 20) -> Iterato
 
 
 def named_tensors(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """Every tensor by its name; one in an attribute by the value that its node makes."""
+    """Yield every tensor with its name; a tensor in an attribute is named after its node's output."""
     bodies = [function.node for function in proto.functions]
     for graph in walk.graphs(proto):
         yield from ((tensor.name, tensor) for tensor in graph.initializer)

@@ -1,4 +1,4 @@
-"""A model's data into the model file, into a file of its own, or into one without gaps."""
+"""Move a model's data into the model file, into one data file, or into a data file without gaps."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -14,36 +14,48 @@ from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
 from onnxsurgeon_lite.model.copying import copy_span, write_pieces
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size
 from onnxsurgeon_lite.model.wire import expand, skeleton
+from onnxsurgeon_lite.shown import Shown
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What a collection did.
+@dataclass(frozen=True, repr=False)
+class Collected(Shown):
+    """The result of `collect`.
 
     Attributes:
-        files: what was written, and its bytes: the data files that held more than the model refers to, the model.
+        files: the written files and their bytes: data files with unused bytes, and the model.
         before, after: bytes of these data files.
+        planned: nothing was written, by `dry_run`.
     """
 
     files: Mapping[Path, int]
     before: int
     after: int
+    planned: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Moved(Shown):
+    """What moving a model's data wrote, and a note for each old file that stays."""
+
+    written: Written
+    notes: tuple[str, ...] = ()
 
 
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
     """Write a model with all its data inside.
 
     Raises:
-        WriteError: the file would have more bytes than protobuf reads.
+        WriteError: the file would exceed the size that protobuf reads.
     """
     size = embedded_size(model)
     if size > MAX_PROTOBUF:
         raise WriteError(
-            f"{str(path)!r} would have {size} bytes, protobuf reads no more than {MAX_PROTOBUF}",
-            "keep the data in a file of its own: onnxdbg data external",
+            f"{str(path)!r} would have {size} bytes, but protobuf reads at most {MAX_PROTOBUF}",
+            "keep the data in a separate file: onnxdbg data external",
         )
     return save(model, path, external=False, force=force, dry_run=dry_run)
 
@@ -51,17 +63,17 @@ def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = Fals
 def move(
     model: Model, location: str, *, force: bool = False, dry_run: bool = False
 ) -> tuple[Written, list[str]]:
-    """Move a model's data to another file, below the folder that the model was loaded from.
+    """Move a model's data to another file, below the folder of the model.
 
-    The files that held the data are removed, unless another model in the folder refers to them.
+    The old data files are removed, unless another model in the folder refers to them.
 
     Returns:
-        What was written, and a note for each file that stays; with `dry_run`, what would be, and what would go.
+        The written files, and a note for each file that stays; with `dry_run`, what would be written and removed.
 
     Raises:
         UsageError: the location is outside the model's folder.
-        OutputExistsError: there is another file already.
-        SharedDataError: the data is there already, and another model refers to it.
+        OutputExistsError: another file already exists there.
+        SharedDataError: the data is already there, and another model refers to it.
     """
     path = _source_of(model)
     old = [file for file in model.files.values() if file.location is not None]
@@ -84,18 +96,17 @@ def move(
 
 
 def collect(model: Model, *, dry_run: bool = False) -> Collected:
-    """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
+    """Rewrite a model's data files in place, to exactly the bytes that the model refers to.
 
     Args:
-        dry_run: only find out what that gives.
+        dry_run: write nothing, only report the sizes.
 
     Raises:
         SharedDataError: another model in the folder refers to one of the files.
         SourceChangedError: a file changed after the load.
     """
     path = _source_of(model)
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     by_file = defaultdict[DataFile, list[TensorProto]](list)
     for tensor in external_tensors(proto):
         by_file[model.span(tensor)[0]].append(tensor)
@@ -117,13 +128,13 @@ def collect(model: Model, *, dry_run: bool = False) -> Collected:
             with staging.open(path) as out:
                 write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
         staging.commit()
-    return Collected(staging.sizes, before, after)
+    return Collected(staging.sizes, before, after, dry_run)
 
 
 def other_users(path: Path, file: DataFile) -> Iterator[Path]:
-    """The other models, in the folders of a model and of its data, that refer to a data file.
+    """Yield the other models, in the folders of a model and of its data, that refer to a data file.
 
-    What is no readable model refers to nothing.
+    Unreadable models are skipped.
     """
     folders = dict.fromkeys((path.parent, *_folders_between(path.parent, file.path.parent)))
     for folder in folders:
@@ -136,7 +147,7 @@ def _require_unshared(path: Path, file: DataFile) -> None:
     for other in other_users(path, file):
         raise SharedDataError(
             f"{str(other)!r} refers to {file.location!r} too: nothing was changed",
-            "give one of the two models data of its own first, with onnxdbg data external",
+            "give one of the two models its own data first, with onnxdbg data external",
         )
 
 
@@ -160,7 +171,7 @@ def _refers(path: Path, data: Path) -> bool:
 
 
 def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, int]]:
-    """(start, stop) of what tensors refer to in a file, in order; what touches or overlaps is one."""
+    """Return the sorted (start, stop) byte ranges that tensors use in a file, merged where they touch or overlap."""
     merged: list[tuple[int, int]] = []
     spans = (model.span(tensor) for tensor in tensors)
     for start, stop in sorted((offset, offset + length) for _, offset, length in spans):
@@ -178,7 +189,7 @@ def _pack(
     intervals: list[tuple[int, int]],
     out: BinaryIO,
 ) -> None:
-    """Copy the intervals one after another, and point the tensors there."""
+    """Copy the byte ranges one after the other, and point the tensors there."""
     starts, moved = [start for start, _ in intervals], []
     for start, stop in intervals:
         moved.append(out.tell() - start)
@@ -189,7 +200,7 @@ def _pack(
 
 
 def _source_of(model: Model) -> Path:
-    """The file that a model was loaded from, links followed."""
+    """Return the file that a model was loaded from, links resolved."""
     if model.path is None:
         raise UsageError("the model was made in memory: it has no data files", "save it first")
     return model.path.resolve()

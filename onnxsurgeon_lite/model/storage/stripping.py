@@ -1,4 +1,4 @@
-"""Weights replaced by noise of the same kind, so that a model can be shown to others, and put back again."""
+"""Replace weights by similar noise, so that a model can be shown to others, and restore them later."""
 
 import contextlib
 import hashlib
@@ -15,33 +15,35 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 MARK = "onnxsurgeon_lite.stripped"
-"""Metadata of a stripped tensor: the fingerprint of what it held."""
+"""Metadata of a stripped tensor: the fingerprint of its original contents."""
 
-_SPARED = 10  # elements: scales, shapes and the like have no more
+_SPARED = 10  # elements: scales, shapes and the like have at most so many
 _BLOCK = 1 << 18  # elements at a time
-_DRAWN = 1 << 16  # different numbers that the noise of a tensor has
+_DRAWN = 1 << 16  # distinct random numbers per tensor
 _FLOATS = frozenset(
     int(getattr(TensorProto, name))
     for name in ("FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ")
     + ("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
 )
 _PAYLOAD = (
-    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
-    *("external_data", "data_location"),
-)
+    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+    "external_data", "data_location",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stripped:
-    """What was written, and how many tensors are another now, or still what they were.
+@dataclass(frozen=True, repr=False)
+class Stripped(Shown):
+    """The written files, and the number of tensors that changed.
 
     Attributes:
-        kept: large tensors that are no floats: they hold what they held.
+        kept: names of large tensors that are not floats and keep their contents.
     """
 
     written: Written
@@ -52,10 +54,10 @@ class Stripped:
 def strip(
     model: Model, path: Path, seed: int = 0, *, force: bool = False, dry_run: bool = False
 ) -> Stripped:
-    """Write a model whose weights are noise with the mean, deviation and range of what they were.
+    """Write a model whose weights are noise with the mean, deviation and range of the originals.
 
-    Weights are float tensors of more than a few elements, in attributes too. Integers, booleans and strings stay:
-    shapes, indices and axes mean something; quantized weights are among them, and are told. A dry run makes no noise.
+    Weights are float tensors of more than a few elements, in attributes too. Integers, booleans and strings stay,
+    because shapes, indices and axes carry meaning; so do quantized weights, which `kept` lists.
 
     Raises:
         SourceChangedError: a file changed after the load.
@@ -94,12 +96,12 @@ def _is_kept(tensor: TensorProto) -> bool:
 def unstrip(
     stripped: Model, original: Model, path: Path, *, force: bool = False, dry_run: bool = False
 ) -> Written:
-    """Write a stripped model, edited since or not, with the weights of the original.
+    """Write a stripped model, edited or not, with the weights of the original.
 
-    Each is found by the fingerprint that stripping left, whatever it is called now.
+    Weights are found by the fingerprint that stripping left, so renamed tensors are found too.
 
     Raises:
-        UsageError: the model was not stripped, or the original has not what it was stripped of.
+        UsageError: the model is not stripped, or the original lacks a tensor.
     """
     result = stripped.copy()
     result.files.update(original.files)
@@ -113,14 +115,14 @@ def unstrip(
             restored += 1
     if not restored:
         raise UsageError(
-            f"{str(stripped.path)!r} holds no stripped weights",
+            f"{str(stripped.path)!r} has no stripped weights",
             "give the stripped model first, then the original",
         )
     return save(result, path, movable(result), force=force, dry_run=dry_run)
 
 
 class _OriginalWeights:
-    """The tensors of the original, by what they hold; read when something of their kind is looked for."""
+    """The tensors of the original by content; tensors of a dtype and shape are read when first looked up."""
 
     def __init__(self, original: Model) -> None:
         self.original = original
@@ -129,16 +131,16 @@ class _OriginalWeights:
         for tensor in walk.tensors(original.proto):
             self.by_kind[_kind(tensor)].append(tensor)
 
-    def find(self, stripped: TensorProto, wanted: str) -> TensorProto:
+    def find(self, stripped: TensorProto, original: str) -> TensorProto:
         kind = _kind(stripped)
         if kind not in self.known:
             self.known[kind] = {fingerprint(self.original, t): t for t in self.by_kind[kind]}
-        if wanted not in self.known[kind]:
+        if original not in self.known[kind]:
             raise UsageError(
-                f"{str(self.original.path)!r} does not hold what {stripped.name!r} was stripped of",
+                f"{str(self.original.path)!r} does not hold the original of {stripped.name!r}",
                 "is it the model that was stripped?",
             )
-        return self.known[kind][wanted]
+        return self.known[kind][original]
 
 
 def _kind(tensor: TensorProto) -> Hashable:
@@ -146,9 +148,8 @@ def _kind(tensor: TensorProto) -> Hashable:
 
 
 def _fill(tensor: TensorProto, source: TensorProto) -> None:
-    """Give a tensor another one's payload."""
-    payload = TensorProto()
-    payload.CopyFrom(source)
+    """Copy another tensor's payload into a tensor."""
+    payload = copied(source)
     for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
         payload.ClearField(name)
     for name in _PAYLOAD:
@@ -158,7 +159,7 @@ def _fill(tensor: TensorProto, source: TensorProto) -> None:
 
 @dataclass
 class _Survey:
-    """A float tensor's fingerprint, and mean, deviation and range of its finite elements."""
+    """A float tensor's fingerprint, and the mean, deviation and range of its finite elements."""
 
     fingerprint: str
     mean: float = 0.0
@@ -167,7 +168,7 @@ class _Survey:
     high: float = 0.0
 
     def noise(self, tensor: TensorProto, rng: np.random.Generator) -> Iterator[bytes]:
-        """Raw bytes of noise of the same statistics, in blocks; large tensors repeat its numbers, at random."""
+        """Yield raw bytes of noise with the same statistics, in blocks; large tensors repeat numbers at random."""
         left = math.prod(tensor.dims)
         drawn = self._draw(rng, min(left, _DRAWN)).clip(self.low, self.high)
         numbers = drawn.astype(dtypes.numpy_dtype(tensor.data_type))
@@ -217,7 +218,7 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
 
 @contextlib.contextmanager
 def _scratch_file(beside: Path | None) -> Iterator["tempfile._TemporaryFileWrapper[bytes]"]:
-    """A file that is gone afterwards, on the disk that the result goes to; elsewhere without a result."""
+    """Open a temporary file on the disk of the result, or in the default folder if there is none."""
     beside = beside or Path(tempfile.gettempdir(), "noise")
     folder = beside.absolute().parent
     try:

@@ -1,4 +1,4 @@
-"""Other sizes for dimensions of a model's inputs: which constants follow, and every size that results."""
+"""Change dimensions of a model's inputs: which constants depend on them, and every size that results."""
 
 from onnxsurgeon_lite.surgery.resizing.follow import Followed, follow
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol

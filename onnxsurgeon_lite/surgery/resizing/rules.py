@@ -1,4 +1,4 @@
-"""Operators that hold sizes: what their constants must be, given what they read."""
+"""Operators that hold sizes: the constants that they need for the sizes of their inputs."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def _reshape(visit: Visit) -> None:
     if wanted is None:
         if target and None in present and 0 not in target:
             raise visit.blocked(
-                f"it splits a dimension that follows: {visit.shown(sizes)} to {own}"
+                f"it splits a dimension that changes: {visit.shown(sizes)} to {own}"
             )
         return
     visit.axes = wanted
@@ -47,7 +47,7 @@ def _reshape(visit: Visit) -> None:
 def _resolved(
     sizes: Sequence[Size], literals: Sequence[Size], trial: int, copies: bool
 ) -> list[int] | None:
-    """The shape that a Reshape's operand means at a trial; None when it means none."""
+    """Return the shape that a Reshape's operand means at a trial; None if it is invalid."""
     shape = [
         sizes[i][trial] if literal[trial] == 0 and copies and i < len(sizes) else literal[trial]
         for i, literal in enumerate(literals)
@@ -62,7 +62,7 @@ def _resolved(
 
 
 def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
-    """The settled sizes as a Reshape can hold them: -1 for one that is open, 0 for those that the input has too."""
+    """Return sizes as a Reshape's operand: -1 for a symbolic size, 0 for a size that it copies from the input."""
     entries: list[Entry] = list(settled)
     free = own.index(-1) if -1 in own else None
     for i, entry in enumerate(settled):
@@ -107,7 +107,7 @@ def _expand(visit: Visit) -> None:
             effect.append(literal)
             entries.append(visit.plan.settled(literal))
     if effect != shape:
-        why = "a consumer needs it as long as what follows" if needs else "its input follows"
+        why = "a consumer needs the changed size" if needs else "its input depends on the change"
         visit.refill(1, entries, effect, why)
 
 
@@ -117,7 +117,7 @@ def _constant_of_shape(visit: Visit) -> None:
         return
     effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
     entries = [visit.plan.settled(size) for size in effect]
-    visit.refill(0, entries, effect, "a consumer needs it as long as what follows")
+    visit.refill(0, entries, effect, "a consumer needs the changed size")
 
 
 def _tile(visit: Visit) -> None:
@@ -127,10 +127,10 @@ def _tile(visit: Visit) -> None:
     effect = list(literals)
     for axis, size in needs.items():
         if any(n % sizes[axis][0] for n in size):
-            raise visit.blocked(f"its input is {sizes[axis][0]} long and must become {size}")
+            raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
     entries = [visit.plan.settled(size) for size in effect]
-    visit.refill(1, entries, effect, "a consumer needs it as long as what follows")
+    visit.refill(1, entries, effect, "a consumer needs the changed size")
 
 
 def _slice(visit: Visit) -> None:
@@ -155,11 +155,11 @@ def _slice(visit: Visit) -> None:
             _END if new != old else visit.plan.settled(old)
             for new, old in zip(effect, ends, strict=True)
         ]
-        visit.refill(2, entries, effect, "it keeps the whole of what follows")
+        visit.refill(2, entries, effect, "it keeps the whole of an axis that changes")
 
 
 def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
-    """Whether a Slice of an older opset takes the whole of what follows, and says so by its end."""
+    """Return whether a Slice of an older opset takes a whole changed axis by its constant end."""
     starts, ends = _integers(visit, "starts"), _integers(visit, "ends")
     axes = _integers(visit, "axes") or range(len(ends))
     return any(
@@ -184,7 +184,7 @@ def _split(visit: Visit) -> None:
     if varies(whole) and even and fits:
         part = tuple(n // count for n in whole)
         entries = [visit.plan.settled(part)] * count
-        visit.refill(1, entries, [part] * count, "it takes equal parts of what follows")
+        visit.refill(1, entries, [part] * count, "it splits an axis that changes into equal parts")
 
 
 def _resize(visit: Visit) -> None:
@@ -198,7 +198,7 @@ def _resize(visit: Visit) -> None:
     ]
     if effect != literals:
         entries = [visit.plan.settled(size) for size in effect]
-        visit.refill(3, entries, effect, "it leaves what follows as long as it is")
+        visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
 
 
 def _recurrent(visit: Visit) -> None:
@@ -227,15 +227,15 @@ def _flatten(visit: Visit) -> None:
 
 
 def _integers(visit: Visit, name: str) -> Sequence[int]:
-    """A list that an attribute holds; empty where there is none."""
+    """Return a list in an attribute; empty if it is absent."""
     return next((a.ints for a in visit.node.attribute if a.name == name), ())
 
 
 def _held(visit: Visit, attribute: str) -> ShapeError:
-    """A size that must follow is in an attribute, as older opsets have it."""
+    """Return the error for a size in an attribute that must change, as in older opsets."""
     return visit.blocked(
-        f"its attribute {attribute!r} holds a size that must follow",
-        hint="onnxdbg edit opset MODEL 13 makes it a constant, which can",
+        f"its attribute {attribute!r} holds a size that must change",
+        hint="turn it into a constant, which can change: onnxdbg edit opset MODEL 13",
     )
 
 

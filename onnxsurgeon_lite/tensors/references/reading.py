@@ -1,10 +1,11 @@
-"""Reference sets from `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
+"""Read reference sets: `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
 
 import io
 import json
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Entry, Referenc
 
 INDEX, VALUES = "index.json", "values.bin"
 
-# what safetensors' header calls a dtype -> ONNX dtype
+# dtype in a safetensors header -> ONNX dtype
 SAFETENSORS = {
     "F64": "double",
     "F32": "float",
@@ -44,18 +45,28 @@ SAFETENSORS = {
 }
 
 
+Tensors = str | PathLike[str] | Mapping[str, Stored | None] | ReferenceSet
+"""Tensors by name: a path, a dict of arrays, or a set that is open."""
+
+
 def open_references(
-    path: str | Path, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
+    path: Tensors, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
 ) -> ReferenceSet:
-    """Open a reference set; no tensor is read yet.
+    """Open a reference set; tensors are read on demand.
 
     Args:
-        inputs, outputs: the model's, for the tensors of a `test_data_set_N` that carry no name.
-        sample: which one, where there are several.
+        path: the tensors' place, or the tensors themselves by name.
+        inputs, outputs: the model's names, for the tensors of a `test_data_set_N` that have none.
+        sample: the index of the sample, for a set of several.
 
     Raises:
-        ReferenceSetError: there is nothing there, or nothing that can be read.
+        ReferenceSetError: there is nothing readable at the path.
     """
+    if isinstance(path, ReferenceSet):
+        return path
+    if isinstance(path, Mapping):
+        given = {name: _array_of(value) for name, value in path.items() if value is not None}
+        return ReferenceSet.of(given, inputs=inputs)
     path = Path(path)
     try:
         return _open(path, inputs, outputs, sample)
@@ -69,8 +80,13 @@ def open_references(
         ) from error
 
 
-def count_samples(path: str | Path) -> int:
-    """How many samples there are at a path: `test_data_set_N` folders, or those of our own index."""
+def _array_of(value: Stored) -> Stored:
+    """An array, also from what numpy can take for one, such as a PyTorch tensor."""
+    return value if isinstance(value, list) else np.asarray(value)
+
+
+def count_samples(path: str | PathLike[str]) -> int:
+    """Return the number of samples at a path: `test_data_set_N` folders, or the samples of our own index."""
     path = Path(path)
     try:
         if (path / INDEX).is_file():
@@ -78,7 +94,7 @@ def count_samples(path: str | Path) -> int:
             return 1 + max((value.get("sample", 0) for value in values), default=0)
         return len(list(path.glob("test_data_set_*"))) or 1
     except UNREADABLE:
-        return 1  # opening it says what is wrong
+        return 1  # opening it reports the error
 
 
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
@@ -100,8 +116,8 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
         case ".pb":
             return ReferenceSet(place, dict([_pb_entry(path, ())]))
     raise ReferenceSetError(
-        f"{place!r} is no kind of reference set that is known",
-        "known are: .npz, .npy (a file or a folder), .safetensors, test_data_set_N, and what `onnxdbg record` writes",
+        f"{place!r} is not a known kind of reference set",
+        "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, or a folder from `onnxdbg record`",
     )
 
 
@@ -115,7 +131,7 @@ def _open_folder(
     samples = sorted(path.glob("test_data_set_*"), key=_number)
     if samples:
         chosen = samples[min(sample, len(samples) - 1)]
-        note = f"{str(path)!r} has {len(samples)} samples: {chosen.name!r} was taken"
+        note = f"{str(path)!r} has {len(samples)} samples: using {chosen.name!r}"
         notes = (note,) if len(samples) > 1 else ()
         return ReferenceSet(str(chosen), _pb_entries(chosen, inputs, outputs), notes)
     arrays = {
@@ -124,7 +140,7 @@ def _open_folder(
     if not arrays:
         raise ReferenceSetError(
             f"folder {str(path)!r} holds no reference tensors",
-            f"it would hold {INDEX}, *.npy or test_data_set_0",
+            f"it needs {INDEX}, *.npy or test_data_set_0",
         )
     return ReferenceSet(str(path), {name: _npy_entry(arrays[name]) for name in sorted(arrays)})
 
@@ -133,7 +149,7 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
     index = _json_object((path / INDEX).read_bytes())
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
-            f"{str(path / INDEX)!r} is of version {index['version']}, this program reads version 1"
+            f"{str(path / INDEX)!r} has version {index['version']}, but this program reads version 1"
         )
     size = (path / VALUES).stat().st_size
     entries = {}
@@ -159,7 +175,7 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
 def _json_object(text: bytes) -> dict[str, Any]:
     found = json.loads(text)
     if not isinstance(found, dict):
-        raise ValueError("its index is no JSON object")
+        raise ValueError("its index is not a JSON object")
     return found
 
 
@@ -174,7 +190,7 @@ def _read_own(path: Path, value: dict[str, object]) -> Stored:
             shape = rest.get("shape")
             dims = [int(d) for d in shape] if isinstance(shape, list) else []
             return dtypes.decode(dtypes.data_type_of(dtype), dims, raw)
-    raise ReferenceSetError(f"{str(path)!r} has an entry that cannot be read: {value}")
+    raise ReferenceSetError(f"{str(path)!r} has an unreadable entry: {value}")
 
 
 def _read_at(path: Path, offset: int, length: int) -> bytes:
@@ -187,7 +203,7 @@ def _read_at(path: Path, offset: int, length: int) -> bytes:
 
 
 def _npz_entries(path: Path) -> dict[str, Entry]:
-    archive = zipfile.ZipFile(path)  # stays open: its directory is read once, not once a tensor
+    archive = zipfile.ZipFile(path)  # stays open, so that its directory is read once
     members = [name for name in archive.namelist() if name.endswith(".npy")]
     return {
         name.removesuffix(".npy"): Entry(
@@ -205,7 +221,7 @@ def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
 
 
 def _npy_array(raw: bytes) -> Array:
-    """What a `.npy` file holds, as a view of its bytes: numpy's own reader copies an archive's member in pieces."""
+    """View the bytes of a `.npy` file as an array: numpy's own reader copies an archive member in pieces."""
     file = io.BytesIO(raw)
     if np.lib.format.read_magic(file) != (1, 0):
         file.seek(0)
@@ -224,7 +240,7 @@ def _npy_entry(path: Path) -> Entry:
 
 
 def _numpy_array(read: Callable[[], Array], place: str) -> Array:
-    """An array as numpy stores it, in this machine's byte order; bfloat16 comes back as two-byte voids."""
+    """Read an array into this machine's byte order; numpy files store bfloat16 as two-byte voids."""
     try:
         array = read()
     except UNREADABLE as error:
@@ -234,18 +250,18 @@ def _numpy_array(read: Callable[[], Array], place: str) -> Array:
     if array.dtype.itemsize == 2 and array.dtype.names is None:
         return array.view(ml_dtypes.bfloat16)
     raise ReferenceSetError(
-        f"{place!r} holds {array.dtype}, whose meaning numpy files do not keep",
+        f"{place!r} has dtype {array.dtype}, and numpy files do not keep its meaning",
         "store it in a folder with `onnxdbg record`, which keeps every ONNX dtype",
     )
 
 
 def _safetensors_entries(path: Path) -> dict[str, Entry]:
-    """The header is read here: the library's numpy side has no float8, and no way to one tensor's bytes."""
+    """Parse the header here: the library's numpy side has no float8, and no access to one tensor's bytes."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > size - 8:
-            raise ReferenceSetError(f"{str(path)!r} is truncated or no safetensors file")
+            raise ReferenceSetError(f"{str(path)!r} is truncated or not a safetensors file")
         header = _json_object(file.read(length))
     entries = {}
     for name, entry in header.items():
@@ -254,7 +270,7 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
         start, stop = (8 + length + int(offset) for offset in entry["data_offsets"])
         if entry["dtype"] not in SAFETENSORS:
             raise ReferenceSetError(
-                f"{str(path)!r} holds {name!r} as {entry['dtype']}, which has no ONNX dtype"
+                f"{str(path)!r} holds {name!r} as {entry['dtype']}, which is not an ONNX dtype"
             )
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
@@ -278,7 +294,7 @@ def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> 
     entries = {}
     for path in sorted(folder.glob("*.pb"), key=_number):
         if path.name.startswith("actual_"):
-            continue  # what a run gave instead, in a reproducer
+            continue  # what a run gave instead of the output: written by a reproducer
         declared = inputs if path.name.startswith("input") else outputs
         name, entry = _pb_entry(path, declared)
         entries[name] = entry
@@ -286,7 +302,7 @@ def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> 
 
 
 def _pb_entry(path: Path, declared: Sequence[str]) -> tuple[str, Entry]:
-    """(name, entry): the name inside the file, else that of the declaration its number means."""
+    """Return (name, entry): the name in the file, else the declared name with the number of the file."""
     tensor = _parse_pb(path)
     number = _number(path)[0]
     name = tensor.name or (declared[number] if number < len(declared) else path.stem)
@@ -312,7 +328,7 @@ def _as_tensor(path: Path) -> TensorProto:
         tensor: TensorProto = TensorProto.FromString(path.read_bytes())
         dtypes.to_array(tensor)
     except (DecodeError, SurgeonError, ValueError, TypeError, KeyError) as error:
-        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor: {error}") from error
+        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor: {error}") from error
     return tensor
 
 
@@ -320,9 +336,9 @@ def _as_sequence(path: Path) -> SequenceProto:
     try:
         sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
     except DecodeError as error:
-        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor or sequence") from error
+        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence") from error
     if sequence.elem_type != SequenceProto.TENSOR:
-        raise ReferenceSetError(f"{str(path)!r} is no serialized tensor or sequence of tensors")
+        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence of tensors")
     return sequence
 
 
@@ -331,6 +347,6 @@ def _sequence(sequence: SequenceProto) -> list[Array]:
 
 
 def _number(path: Path) -> tuple[int, str]:
-    """Files and folders with a number at the end, in its order."""
+    """Sort key: the number at the end of a file's or folder's name."""
     digits = path.stem.rpartition("_")[2]
     return (int(digits) if digits.isdecimal() else 0, path.name)

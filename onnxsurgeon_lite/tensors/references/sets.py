@@ -1,9 +1,10 @@
-"""What a reference set is: names, and for each one tensor that is read when it is asked for."""
+"""A reference set: named tensors, each read on demand."""
 
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -23,7 +24,7 @@ UNREADABLE = (
     zlib.error,
     DecodeError,
 )
-"""What reading a damaged file can raise."""
+"""Exceptions that a damaged file can cause."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class Entry:
     """One stored value.
 
     Attributes:
-        read: brings the numbers.
-        shape: where it is known without reading.
-        data_type: the ONNX dtype's name, where it is known without reading.
-        scope, class_name, source: the module that the value comes from, its class, and the line that calls it
-            (`model.py:17`), where that was recorded.
-        is_input: whether it was given to the model and not computed by it, where that was recorded.
-        size: bytes that reading it brings here, about.
+        read: reads the tensor.
+        shape: None if it is only known after reading.
+        data_type: the ONNX name of the dtype; None if it is only known after reading.
+        scope, class_name, source: the module that computed the value, its class, and the line that calls it
+            (`model.py:17`), if recorded.
+        is_input: the value was fed to the model, not computed by it.
+        size: approximate memory that reading it takes, in bytes.
     """
 
     read: Callable[[], Stored]
@@ -52,13 +53,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class ReferenceSet:
-    """Stored tensors by name, of one sample.
+    """Stored tensors of one sample, by name.
 
     Attributes:
-        place: where they are, as the user wrote it.
-        notes: what a reader should know of how they were found.
-        bodies: of a set whose tensors are computed: value -> those inside the node that makes it (`body/q[3]`).
-        prefetch: told which are read next, for a set whose tensors are computed.
+        place: the path, as the user wrote it.
+        notes: remarks for the reader on how the tensors were found.
+        bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
+        prefetch: for computed tensors: receives the names that are read next.
     """
 
     place: str
@@ -67,8 +68,19 @@ class ReferenceSet:
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        tensors: Mapping[str, Stored],
+        place: str = "the tensors given",
+        inputs: Sequence[str] = (),
+    ) -> "ReferenceSet":
+        """Make a set of arrays in memory; `inputs` are those that were given to the model."""
+        entries = {n: Entry(partial(_itself, t), is_input=n in inputs) for n, t in tensors.items()}
+        return cls(place, entries)
+
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
-        """What there is of the bodies of the node that makes a value (`body/q[3]`), stored under the node's id."""
+        """Return the values inside the node that produces a value (`body/q[3]`), stored under the node's id."""
         if self.bodies is not None:
             return self.bodies(value)
         start = f"{node_id}/"
@@ -84,11 +96,11 @@ class ReferenceSet:
         return len(self.entries)
 
     def read(self, name: str) -> Stored:
-        """The tensor stored under a name.
+        """Return the tensor stored under a name.
 
         Raises:
-            UnknownNameError: there is none.
-            ReferenceSetError: it cannot be read.
+            UnknownNameError: the set has no such name.
+            ReferenceSetError: the tensor cannot be read.
         """
         if name not in self.entries:
             raise UnknownNameError(name, repr(self.place), self.entries)
@@ -98,3 +110,7 @@ class ReferenceSet:
             raise
         except (*UNREADABLE, SurgeonError, MemoryError) as error:
             raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error
+
+
+def _itself(tensor: Stored) -> Stored:
+    return tensor

@@ -1,4 +1,4 @@
-"""Reference sets to disk: our own folder, streamed; `.npz` and `.safetensors` where they can hold the tensors."""
+"""Write reference sets: our own folder, streamed; `.npz` and `.safetensors` where they can hold the tensors."""
 
 import json
 import zipfile
@@ -20,11 +20,11 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 
 
 class FolderWriter:
-    """Writes a reference folder value by value: `values.bin` as they come, `index.json` at the end.
+    """Writes a reference folder value by value: `values.bin` as they arrive, `index.json` at the end.
 
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
-    when known, and `"kind": "input"` when it was given to the model. The bytes are what `raw_data` holds; strings are
+    when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
     a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`).
     """
 
@@ -60,7 +60,7 @@ class FolderWriter:
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
     ) -> None:
-        """Append a value. place: `scope`, `class` and `source`, or `"kind": "input"` of what the model is given."""
+        """Append a value. place: `scope`, `class` and `source`, or `"kind": "input"` for a fed value."""
         entry: dict[str, object] = {"name": name, "sample": sample, "offset": self._values.tell()}
         entry |= {key: text for key, text in (place or {}).items() if text}
         if isinstance(value, list):
@@ -79,24 +79,24 @@ class FolderWriter:
 
 
 def make_folder(folder: Path) -> bool:
-    """Make a folder where none is; returns whether it was made.
+    """Create a folder unless it exists; return whether it was created.
 
     Raises:
-        WriteError: its own folder is missing or read-only, or a file stands there.
+        WriteError: its parent is missing or read-only, or a file has this name.
     """
     try:
         folder.mkdir()
     except FileExistsError as error:
         if not folder.is_dir():
             raise WriteError(
-                f"{str(folder)!r} is there already and is no folder", "choose another name"
+                f"{str(folder)!r} already exists and is not a folder", "choose another name"
             ) from error
         return False
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))
         raise WriteError(
-            f"cannot make folder {str(folder)!r}: {error.strerror}",
-            f"make its folder first: {hint}"
+            f"cannot create folder {str(folder)!r}: {error.strerror}",
+            f"create its parent first: {hint}"
             if not folder.parent.is_dir()
             else "write elsewhere with -o",
         ) from error
@@ -112,10 +112,10 @@ def _stored_bytes(value: Array) -> bytes | memoryview:
 
 
 def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
-    """Store tensors as `.npz` or `.safetensors` where the path says so, else as a folder of ours.
+    """Store tensors as `.npz` or `.safetensors` if the path says so, otherwise as our own folder.
 
     Raises:
-        ReferenceSetError: the format cannot hold one of them; it is named, and nothing is written.
+        ReferenceSetError: the format cannot hold one of them; nothing is written.
     """
     path = Path(path)
     if path.suffix not in (".npz", ".safetensors"):
@@ -138,7 +138,7 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
 
 
 def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:
-    """As `np.savez` does, which takes the names for its own arguments."""
+    """Write like `np.savez`, which cannot store the names of its own arguments."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, value in values.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -153,7 +153,7 @@ def write_test_data(
 ) -> None:
     """Store tensors as an ONNX `test_data_set_N` folder: `input_0.pb`, ..., `output_0.pb`, each with its name.
 
-    What a run gave instead of the expected outputs is stored as `actual_0.pb`, ..., which readers pass over.
+    The outputs that a run gave instead are stored as `actual_0.pb`, ..., which readers skip.
     """
     make_folder(folder)
     with Staging() as staging:
@@ -177,12 +177,12 @@ def _refuse(path: Path, unfit: Iterable[str]) -> None:
     if names:
         raise ReferenceSetError(
             f"{path.suffix} cannot hold {', '.join(map(repr, names[:5]))}",
-            f"a folder can: leave out the suffix, {str(path.with_suffix(''))!r}",
+            f"use a folder: leave out the suffix, {str(path.with_suffix(''))!r}",
         )
 
 
 def _fits_npz(name: str, value: Stored) -> bool:
-    """numpy's own dtypes alone; a name in an archive ends at a NUL."""
+    """Only numpy's own dtypes fit, and archive names end at a NUL."""
     if isinstance(value, list) or "\0" in name:
         return False
     return value.dtype.isbuiltin == 1 and value.dtype.kind in "fiubc"
