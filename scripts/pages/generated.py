@@ -92,7 +92,7 @@ def _escaped(text: str) -> str:
 
 def recipe(name: str, _: str = "") -> str:
     """The keys of a verb's step in a recipe."""
-    from onnxsurgeon_lite.passes.verbs import PASSES
+    from onnxsurgeon_lite import PASSES
 
     kind = PASSES[name]
     types = get_type_hints(kind)
@@ -109,7 +109,7 @@ def recipe(name: str, _: str = "") -> str:
 
 def recipes(_: str, __: str = "") -> str:
     """Every verb that a recipe can have."""
-    from onnxsurgeon_lite.passes.verbs import PASSES
+    from onnxsurgeon_lite import PASSES
 
     parts = []
     for name, kind in sorted(PASSES.items()):
@@ -145,16 +145,22 @@ def _kind(wanted: Any) -> str:
     return " or ".join(names.get(kind, "path of a Python file") for kind in kinds)
 
 
-def api(_: str, page: str) -> str:
-    """The public names that the page does not name itself."""
-    named = set(re.findall(r"^::: onnxsurgeon_lite\.(\w+)", page, re.MULTILINE))
-    return "\n\n".join(f"::: onnxsurgeon_lite.{name}" for name in public_names() if name not in named)
+def api(modules: str, page: str) -> str:
+    """The public names that come from these modules; from those that no other mark of the page names, for `rest`."""
+    marked = set(" ".join(re.findall(r"^\{\{ api (.*) \}\}$", page, re.MULTILINE)).split())
+    wanted = set(modules.split())
+    names = [
+        name
+        for module, name in public_names()
+        if (module in wanted if wanted != {"rest"} else module not in marked)
+    ]
+    return "\n\n".join(f"::: onnxsurgeon_lite.{name}" for name in names)
 
 
-def public_names() -> list[str]:
-    """Every public name, as the stub has them."""
+def public_names() -> list[tuple[str, str]]:
+    """(module, name) of everything public, as the stub has them."""
     return [
-        alias.asname or alias.name
+        (node.module or "", alias.asname or alias.name)
         for node in ast.parse(STUB.read_text()).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
