@@ -30,13 +30,18 @@ class LiveFunctions(griffe.Extension):
             live = getattr(onnxsurgeon_lite, name)
             found = pkg.members.get(name)
             if inspect.isfunction(live) and found is not None:
-                _bring_to_life(found.final_target if found.is_alias else found, live)  # type: ignore[arg-type, union-attr]
+                _bring_to_life(found.final_target if found.is_alias else found, live, loader)  # type: ignore[arg-type, union-attr]
 
 
-def _bring_to_life(found: griffe.Function, live: Any) -> None:
+def _bring_to_life(found: griffe.Function, live: Any, loader: griffe.GriffeLoader) -> None:
     signature = inspect.signature(live)
     found.parameters = griffe.Parameters(*map(_parameter, signature.parameters.values()))
-    found.docstring = griffe.Docstring(_with_examples(inspect.getdoc(live) or ""), parent=found)
+    found.docstring = griffe.Docstring(
+        _with_examples(inspect.getdoc(live) or ""),
+        parent=found,
+        parser=loader.docstring_parser,
+        parser_options=loader.docstring_options,
+    )
 
 
 def _with_examples(text: str) -> str:
@@ -58,4 +63,5 @@ def _default(value: object) -> str:
 def _annotation(annotation: object) -> str | None:
     if annotation is inspect.Parameter.empty:
         return None
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)  # without modules

@@ -109,7 +109,8 @@ def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if kind.__name__ not in definitions:
         definitions[kind.__name__] = {}  # a type may hold its own kind
         hints = get_type_hints(kind)
-        fields = {f.name: _schema(hints[f.name], definitions) for f in dataclasses.fields(kind)}
+        shown = [f.name for f in dataclasses.fields(kind) if f.metadata.get("json", True)]
+        fields = {name: _schema(hints[name], definitions) for name in shown}
         about = {"description": inspect.cleandoc(kind.__doc__ or "")}
         definitions[kind.__name__] = {**about, **_object(fields)}
     return {"$ref": f"#/$defs/{kind.__name__}"}
