@@ -11,8 +11,9 @@ from test_cut import FEEDS, run
 from verbs import CONTRACT, CUSTOM_WORDS, LOSSLESS, ONCE
 
 import onnxsurgeon_lite
-from onnxsurgeon_lite import PASSES, Expose, check, passes
+from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.graph.check import check
 
 ROOT = Path(__file__).parent.parent
 PAGES = "\n".join(p.read_text() for p in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))))
@@ -22,6 +23,7 @@ COMMANDS = {command.name: command for command in app.registered_commands} | {
     for name, group in GROUPS.items()
     for command in group.registered_commands
 }
+PAGES += "\n".join(f"{c.callback.__doc__}{c.epilog}" for c in COMMANDS.values())
 NO_VERBS = {"pipeline"}  # passes that are no verb
 
 
@@ -41,14 +43,16 @@ def lacking(verb: str, kind: type | None) -> list[str]:
     file, registry = f"passes/{stem}.py", Path(passes.__file__).read_text()
     imported = f"from onnxsurgeon_lite.passes.{stem} import {name} as {name}\n"
     command = COMMANDS.get(f"edit {verb}", COMMANDS.get(verb))
+    stub = (Path(onnxsurgeon_lite.__file__).parent / "api" / "verbs.pyi").read_text()
     example = re.search(rf"onnxdbg (edit )?{verb}\b(?!-)", PAGES)
     its_own = kind is not None and kind.__name__ == name and kind.__module__.endswith(f".{stem}")
     held = (
         (f'{file}: a class {name} with name = "{verb}"', its_own),
-        (f'passes/__init__.py: "{verb}": "{name}" in _VERBS', verb in PASSES),
+        (f'passes/__init__.py: "{verb}": "{name}" in VERBS', verb in PASSES),
         (f"passes/__init__.py: {imported.strip()}", imported in registry),
+        (f"api/verbs.pyi: def {stem}(...)", re.search(rf"^def {stem}\(", stub, re.M)),
         ("cli/edit.py: a command, with help", command is not None and command.callback.__doc__),
-        ("README.md or a page in docs/: an example of the command", example),
+        ("cli/edit.py: an example in the command's epilog (or in README.md, docs/)", example),
         ("tests/verbs.py: a line in CONTRACT", verb in CONTRACT),
         ("tests/verbs.py: a line in LOSSLESS", verb in {step.name for step, *_ in LOSSLESS}),
         ("tests/verbs.py: a line in CUSTOM_WORDS", verb in CUSTOM_WORDS),
@@ -72,7 +76,9 @@ def test_every_command_has_help_and_an_example():
     shown = set(re.findall(rf"onnxdbg ((?:(?:{'|'.join(GROUPS)}) )?[\w-]+)", PAGES))
 
     missing = [f"{name}: help" for name, c in COMMANDS.items() if not c.callback.__doc__]
-    missing += [f"{name}: an example in README.md or docs/" for name in COMMANDS.keys() - shown]
+    missing += [
+        f"{name}: an example in its help, README.md or docs/" for name in COMMANDS.keys() - shown
+    ]
 
     assert not missing, "\n".join(["this is missing:", *missing])
 

@@ -8,7 +8,7 @@ from onnx import helper, numpy_helper
 from onnxsurgeon_lite import Dedupe, Model, load, save
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
-from onnxsurgeon_lite.passes import merge
+from onnxsurgeon_lite.passes.merge import merge
 from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([1, -2, 3, 0.5], np.float32)

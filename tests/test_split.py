@@ -48,7 +48,7 @@ def test_a_value_that_crosses_too_is_named():
         ("25 27", "31"),
     ]
     assert found.crossing == ("27",)
-    assert found.notes == ["'27' also connects parts, though not named"]
+    assert found.notes == ["'27' crosses parts too"]
 
 
 def test_constants_go_to_each_part_that_reads_them(model_of):

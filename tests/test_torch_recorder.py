@@ -239,7 +239,7 @@ def test_what_is_torchscript_is_noted_and_the_modules_around_it_are_stored(tmp_p
     with pytest.raises(RecordError, match="the module is TorchScript"):
         record_module(inner, (torch.randn(2, 4),), folder=tmp_path / "none")
 
-    assert notes == ["'1' was not recorded: it is TorchScript"]
+    assert notes == ["'1' was not recorded, because it is TorchScript"]
     assert list(open_references(tmp_path / "refs")) == ["input", "0", "Sequential"]
 
 

@@ -101,7 +101,7 @@ DEAD = "removed node Add 'dead' (@4): reads 'x', 'twin'; makes 'nothing'"
 TWIN = "removed initializer 'twin' (float [4]): "
 SPARSE = "removed node Add '/part/sparse' (@5): reads 'e', 's'; makes 'd'"
 LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
-LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields that this version of ONNX does not know"
+LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
 
 LOSSLESS = [
     (Expose(("a",)), [f"added output 'a' ({N}): "], 0),

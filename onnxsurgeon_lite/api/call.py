@@ -1,13 +1,11 @@
 """One call of the library: the options that functions share, the processes that it starts, what it has to say."""
 
 import contextlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import wraps
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.runtime.child import Child
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 OptLevel = Literal["none", "basic", "extended", "all"]
 Progress = Callable[[str], None]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 S = TypeVar("S", bound=Shown)
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
 
@@ -45,77 +41,26 @@ class Tolerating(TypedDict, total=False):
 
 
 class Running(TypedDict, total=False):
-    """A run of the runtime."""
+    """How models run."""
 
+    provider: str
+    threads: int
     timeout: float | None
+    memory_limit: int | str
     ops_library: Sequence[str | PathLike[str]]
     progress: Progress
 
 
-class OnProvider(Running, total=False):
-    """A run on an execution provider."""
-
-    provider: str
+class RunOnFeeds(Feeding, Running, total=False):
+    """Runs on feeds, given or made."""
 
 
-class Editing(Feeding, Running, total=False):
-    """An edit that may be proved by running."""
+class Comparing(Tolerating, Running, total=False):
+    """Runs that are compared with stored tensors."""
 
 
-class RunOnFeeds(Feeding, OnProvider, total=False):
-    """A run on feeds, given or made."""
-
-
-class Optimising(Running, total=False):
-    """A run of the graph as the runtime optimises it."""
-
-    opt: OptLevel
-
-
-class Splitting(Feeding, Optimising, total=False):
-    """Two runs on the same feeds, made or given."""
-
-
-class Diffing(Splitting, Tolerating, total=False):
-    """Two runs whose outputs are compared."""
-
-
-class Comparing(Tolerating, OnProvider, Optimising, total=False):
-    """A run that is compared with stored tensors."""
-
-
-class Whole(Feeding, OnProvider, Optimising, total=False):
-    """One whole run."""
-
-    threads: int
-    memory_limit: int | str
-
-
-class Searching(Whole, Tolerating, total=False):
-    """Many runs of parts of a model."""
-
-
-class Verifying(Feeding, Tolerating, Running, total=False):
-    """Two models on the same feeds."""
-
-
-MEANING = {
-    "verify": "Run both models and compare their outputs.",
-    "unproved": "Do not prove new sizes by running.",
-    "feeds": "For the runs: input name -> array, or a path; made by default.",
-    "seed": "Seed of made feeds; each input has its own stream.",
-    "dim": "Size of each symbolic dimension in made feeds, by name; 1 for others.",
-    "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file.",
-    "rtol": "Relative tolerance; None for each dtype's own, 0 when only `atol` is given.",
-    "atol": "Absolute tolerance, in the value's unit; None for each dtype's own.",
-    "opt": "Graph optimization level of the runtime.",
-    "provider": "Execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.",
-    "threads": "Threads of the runtime; 0 lets it choose.",
-    "timeout": "Seconds that one request to the runtime may take; None for no limit.",
-    "memory_limit": "Bytes that the runtime may allocate, or `4GB`; 0 for no limit.",
-    "ops_library": "Shared libraries with custom operators.",
-    "progress": "Called with a sentence when the work goes on.",
-}
+class ComparingOnFeeds(Feeding, Comparing, total=False):
+    """Runs on feeds that are compared with others."""
 
 
 def quiet(_: str) -> None:
@@ -209,40 +154,6 @@ class Call:
     def done(self, result: S) -> S:
         """Return a result that carries the notes."""
         return result.with_told(self.notes)
-
-
-_DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}
-
-
-def spelled(function: Callable[P, R]) -> Callable[P, R]:
-    """Spell out the options that a function takes as `**how`, in its signature and its docstring."""
-    own = dict(inspect.signature(function).parameters)
-    shared = get_args(own.pop("how").annotation)[0].__annotations__
-    spelled_out = [option(name, annotation) for name, annotation in shared.items()]
-    signature = inspect.Signature([*own.values(), *spelled_out])
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        signature.bind(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    vars(call)["__signature__"] = signature
-    call.__doc__ = documented(function.__doc__ or "", shared)
-    return call
-
-
-def option(name: str, annotation: object) -> inspect.Parameter:
-    """Return a shared option as a parameter."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=_DEFAULTS[name], annotation=annotation)
-
-
-def documented(doc: str, shared: Mapping[str, object]) -> str:
-    """Return a docstring whose arguments include the shared options."""
-    before, arguments, after = inspect.cleandoc(doc).partition("Args:\n")
-    own, blank, rest = after.partition("\n\n")
-    lines = "".join(f"\n    {name}: {MEANING[name]}" for name in shared)
-    return f"{before}{arguments}{own}{lines}{blank}{rest}"
 
 
 def byte_size(text: int | str) -> int:

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, Splitting, spelled
+from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,15 +22,14 @@ def split(
     output: "str | PathLike[str] | None" = None,
     feeds: "Tensors | None" = None,
     force: bool = False,
-    **how: Unpack[Splitting],
+    opt: OptLevel = "none",
+    **how: Unpack[RunOnFeeds],
 ) -> "Split":
     """Split a model at values into parts, and run the parts, one after another, against the whole.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         at: The values to split at.
         output: The folder for the parts; without it nothing is written or run.
-        feeds: Input name -> array, or a path; made by default.
         force: Write into a folder that is not empty.
 
     Returns:
@@ -46,8 +46,7 @@ def split(
         part 2: 23 -> 28 (5 nodes)
         part 3: 28 -> 31 (3 nodes)
     """
-    how.setdefault("opt", "none")
-    with Call(**how) as call:
+    with Call(opt=opt, **how) as call:
         from onnxsurgeon_lite.debug.bisection.reproducer import require_free
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import split as splitting

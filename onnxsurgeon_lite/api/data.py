@@ -4,6 +4,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxsurgeon_lite.api.spelling import spelled
+
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import ModelLike, Written
     from onnxsurgeon_lite.model.storage import Collected, DataListing, Moved, Stripped
@@ -11,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["embed", "external", "gc", "ls", "move", "strip", "unstrip"]
 
 
+@spelled
 def ls(model: "ModelLike", fingerprint: bool = True) -> "DataListing":
     """List the large tensors: file, offset, bytes, dtype, shape, fingerprint.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         fingerprint: Read the data, block by block, for fingerprints.
 
     Raises:
@@ -31,16 +33,11 @@ def ls(model: "ModelLike", fingerprint: bool = True) -> "DataListing":
     return DataListing(list_data(loaded(model), fingerprint))
 
 
+@spelled
 def embed(
     model: "ModelLike", output: str | PathLike[str], force: bool = False, dry_run: bool = False
 ) -> "Written":
     """Write a model with all its data inside.
-
-    Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
-        output: The file to write.
-        force: Overwrite a data file that belongs to something else.
-        dry_run: Find out what would be written, and write nothing.
 
     Raises:
         WriteError: The file would have more bytes than protobuf reads.
@@ -54,6 +51,7 @@ def embed(
     return storage.embed(loaded(model), Path(output), force=force, dry_run=dry_run)
 
 
+@spelled
 def external(
     model: "ModelLike",
     output: str | PathLike[str],
@@ -64,11 +62,7 @@ def external(
     """Write a model with its data in one file beside it.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
-        output: The file to write.
         location: The data's path relative to the model; `<name>.data` when empty.
-        force: Overwrite a data file that belongs to something else.
-        dry_run: Find out what would be written, and write nothing.
 
     Raises:
         UsageError: The location is outside the model's folder.
@@ -83,14 +77,13 @@ def external(
     return save(loaded(model), Path(output), True, location=location, force=force, dry_run=dry_run)
 
 
+@spelled
 def move(model: "ModelLike", location: str, force: bool = False, dry_run: bool = False) -> "Moved":
     """Move a model's data to another file, in place: the model refers to it there.
 
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         location: The new path, relative to the model.
-        force: Overwrite a data file that belongs to something else.
-        dry_run: Find out what would be written, and write nothing.
 
     Raises:
         UsageError: The location is outside the model's folder.
@@ -106,6 +99,7 @@ def move(model: "ModelLike", location: str, force: bool = False, dry_run: bool =
     return storage.Moved(written, tuple(notes))
 
 
+@spelled
 def gc(model: "ModelLike", dry_run: bool = False) -> "Collected":
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
 
@@ -125,6 +119,7 @@ def gc(model: "ModelLike", dry_run: bool = False) -> "Collected":
     return storage.collect(loaded(model), dry_run=dry_run)
 
 
+@spelled
 def strip(
     model: "ModelLike",
     output: str | PathLike[str],
@@ -135,11 +130,7 @@ def strip(
     """Write a model whose weights are noise of the same mean, deviation and range.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
-        output: The file to write.
         seed: Seed of the noise.
-        force: Overwrite a data file that belongs to something else.
-        dry_run: Find out what would be written, and write nothing.
 
     Example:
         >>> osl.data.strip("whole_model.onnx", "noise.onnx").changed
@@ -150,6 +141,7 @@ def strip(
     return storage.strip(loaded(model), Path(output), seed, force=force, dry_run=dry_run)
 
 
+@spelled
 def unstrip(
     model: "ModelLike",
     original: "ModelLike",
@@ -162,9 +154,6 @@ def unstrip(
     Args:
         model: The stripped model: a path, bytes, a `ModelProto` or a `Model`.
         original: The model that was stripped.
-        output: The file to write.
-        force: Overwrite a data file that belongs to something else.
-        dry_run: Find out what would be written, and write nothing.
 
     Example:
         >>> noise = osl.data.strip("whole_model.onnx", "noisy.onnx").written.path

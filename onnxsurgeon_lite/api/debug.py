@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
 
 from onnxsurgeon_lite.api.call import (
     Call,
+    ComparingOnFeeds,
     OptLevel,
     Progress,
     RunOnFeeds,
-    Searching,
     Tolerating,
-    Verifying,
     byte_size,
     quiet,
-    spelled,
 )
 from onnxsurgeon_lite.api.run import is_model
+from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import key_value
 
@@ -56,20 +55,19 @@ def bisect(
     resume: bool = False,
     strip_weights: bool = False,
     force: bool = False,
-    **how: Unpack[Searching],
+    opt: OptLevel = "all",
+    **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
 
     Give one of `reference`, `against`, `a` with `b`, or `find`.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         reference: Tensors by name: a path, name -> array, a `ReferenceSet`; several samples as a list or one path.
         against: A model whose values are the references.
         a: Settings that give the references: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings that are searched.
         find: Look for `nan`, `inf` or `overflow:float16` instead.
-        map: How references are matched with values: `auto`, `names`, or a file of `match`.
         feeds: Input name -> array, or a path; those of the references by default, else made. A list for a list.
         look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
         quick: Find one culprit and say no more about it.
@@ -104,7 +102,7 @@ def bisect(
         )
     if resume and journal is None:
         raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
-    with Call(**how) as call:
+    with Call(opt=opt, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
@@ -264,7 +262,6 @@ def rank(
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
         below: Decibels under which a node is excluded.
-        feeds: Input name -> array, or a path; made by default.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -363,9 +360,7 @@ def weights(
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
-        progress: Called with a sentence when the work goes on.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
@@ -395,14 +390,13 @@ def verify(
     original: "ModelLike",
     edited: "ModelLike",
     feeds: "Tensors | None" = None,
-    **how: Unpack[Verifying],
+    **how: Unpack[ComparingOnFeeds],
 ) -> "SetComparison":
     """Run a model and an edited copy on the same feeds, and compare the outputs that both have.
 
     Args:
         original: A path, bytes, a `ModelProto` or a `Model`.
         edited: The same, for the edited model; inputs and outputs that were renamed are matched by their place.
-        feeds: Input name -> array, or a path; made by default.
 
     Returns:
         A `Comparison` for each output.
@@ -435,7 +429,7 @@ def prove(
     shapes: Mapping[str, Sequence[int | str]],
     axis: int = 0,
     second: "ModelLike | None" = None,
-    **how: Unpack[Verifying],
+    **how: Unpack[ComparingOnFeeds],
 ) -> list[str]:
     """Prove by running that a model of other sizes computes what the original does.
 

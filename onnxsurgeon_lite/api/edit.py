@@ -6,7 +6,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, Editing, spelled
+from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import ALONE, spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.references import Tensors
 
 _PROVED = ("set-shape", "rebatch")
-_ALONE = ("extract", "expose")
 
 
 @spelled
@@ -28,13 +28,12 @@ def apply(
     verify: bool = False,
     unproved: bool = False,
     feeds: "Tensors | None" = None,
-    **how: Unpack[Editing],
+    **how: Unpack[RunOnFeeds],
 ) -> "EditResult":
     """Apply a recipe, a pass or several passes to a model: all or nothing. The model itself stays as it is.
 
     Args:
         recipe: A TOML file (`[[step]]`, `verb = ...`, its fields), a pass, or passes in order.
-        model: A path, bytes, a `ModelProto` or a `Model`.
         verify: Run both models and compare their outputs.
         unproved: Do not prove new sizes (`set_shape`, `rebatch`) by running.
         feeds: For `verify`: input name -> array, or a path; made by default.
@@ -62,7 +61,7 @@ def applied(
     unproved: bool = False,
     feeds: "Tensors | None" = None,
     early: bool = False,
-    **how: Unpack[Editing],
+    **how: Unpack[RunOnFeeds],
 ) -> "EditResult":
     """Make a pass and apply it; see `apply`.
 
@@ -77,7 +76,7 @@ def applied(
         step = make()
         original = loaded(model)
         done = step.apply(original)
-        alone = None if step.name in _ALONE else original
+        alone = None if step.name in ALONE else original
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
@@ -141,6 +140,7 @@ def _verified(
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 
 
+@spelled
 def merge(
     *models: "ModelLike",
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
@@ -195,6 +195,7 @@ def merge(
     return EditResult(merged, True, tuple(notes), tuple(changes), verb=verb)
 
 
+@spelled
 def build(
     text: "str | PathLike[str]",
     initializer: "Mapping[str, str | PathLike[str] | np.ndarray] | None" = None,

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, Diffing, spelled
+from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.tensors.references import Tensors
 
 
+@spelled
 def inspect(
     model: "ModelLike",
     node: str | None = None,
@@ -26,7 +28,6 @@ def inspect(
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         node: Show this node instead: a name, an id (`@3`) or `op:Conv[2]`.
         value: Show these values instead: a name, an id, a glob, `op:Conv`.
         ops: Count every operator.
@@ -72,11 +73,9 @@ def inspect(
     return inspecting.OperatorCounts(**vars(summary)) if ops else summary
 
 
+@spelled
 def text(model: "ModelLike") -> str:
     """Return a model in ONNX text syntax, weights elided.
-
-    Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
 
     Raises:
         ModelFileError: The file cannot be read as a model.
@@ -91,11 +90,11 @@ def text(model: "ModelLike") -> str:
     return model_text(loaded(model))
 
 
+@spelled
 def check(model: "ModelLike", full: bool = False, timeout: float | None = None) -> "CheckResult":
     """Check a model against the ONNX specification, and find what is suspicious.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
         full: Include strict type and shape inference.
         timeout: Seconds that the checker may take; None for no limit.
 
@@ -124,7 +123,8 @@ def diff(
     run: bool = False,
     map: "str | PathLike[str] | None" = None,
     feeds: "Tensors | None" = None,
-    **how: Unpack[Diffing],
+    opt: OptLevel = "all",
+    **how: Unpack[ComparingOnFeeds],
 ) -> "ModelDiff":
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
 
@@ -133,7 +133,6 @@ def diff(
         second: The same, for the model to compare it with.
         run: Run both on the same feeds, too.
         map: `auto` or a file of `match`: nodes are the same where their values are.
-        feeds: Input name -> array, or a path; made by default.
 
     Returns:
         The differences; `same` when there is none.
@@ -147,7 +146,7 @@ def diff(
         >>> found.same, found.differences[0].subject
         (False, "Conv 'Conv_6' (@6)")
     """
-    with Call(**how) as call:
+    with Call(opt=opt, **how) as call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
         from onnxsurgeon_lite.model import loaded

@@ -4,7 +4,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, Comparing, RunOnFeeds, Whole, spelled
+from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,13 +25,12 @@ def run(
     model: "ModelLike",
     feeds: "Tensors | None" = None,
     fetch: "str | Sequence[str]" = (),
-    **how: Unpack[Whole],
+    opt: OptLevel = "all",
+    **how: Unpack[RunOnFeeds],
 ) -> "RunResult":
     """Run a model in a process of its own.
 
     Args:
-        model: A path, bytes, a `ModelProto` or a `Model`.
-        feeds: Input name -> array of the declared dtype and shape, or a path; made by default.
         fetch: Values to return instead of the outputs; also inside bodies (`@12/body/q`).
 
     Returns:
@@ -46,7 +46,7 @@ def run(
         >>> outputs["31"].shape
         (1, 3, 20, 20)
     """
-    with Call(**how) as call:
+    with Call(opt=opt, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.index import GraphIndex
@@ -175,6 +175,7 @@ def compare_sets(
     reference: "Tensors",
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
+    opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
@@ -183,7 +184,6 @@ def compare_sets(
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
-        map: How references are matched with values: `auto`, `names`, or a file of `match`.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -198,7 +198,7 @@ def compare_sets(
         >>> osl.compare_sets({"y": np.ones(3)}, {"y": np.ones(3)}).match
         True
     """
-    with Call(**how) as call:
+    with Call(opt=opt, **how) as call:
         child = call.child() if is_model(actual) else None
         from onnxsurgeon_lite.matching import sets
         from onnxsurgeon_lite.tensors.references import open_references

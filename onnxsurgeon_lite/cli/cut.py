@@ -1,10 +1,11 @@
 """Cut: extract, expose, split."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
@@ -72,6 +73,7 @@ def expose(
     _make("expose", lambda: osl.expose(model, values or (), every), model, output, force, dry_run)
 
 
+@options.shared
 def split(
     model: options.Model,
     at: Annotated[
@@ -82,15 +84,11 @@ def split(
     ],
     output: options.Output = None,
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
     opt: options.Opt = "none",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     force: options.Force = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
+    **how: Unpack[RunOnFeeds],
 ) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole."""
     from onnxsurgeon_lite.report.progress import progress
@@ -99,17 +97,7 @@ def split(
     if not dry_run:
         folder = options.default_output(model, "split", output, force, suffix="")
     with progress(f"writing {folder}"):
-        found = osl.split(
-            model,
-            at,
-            folder,
-            feeds,
-            force,
-            **options.feeding(seed, dim, fill),
-            opt=opt,
-            timeout=timeout,
-            ops_library=ops_library or (),
-        )
+        found = osl.split(model, at, folder, feeds, force, opt=opt, **how)
     options.show(found, json)
     if not found.match:
         raise typer.Exit(MISMATCH)

@@ -1,16 +1,18 @@
 """Debug: bisect, rank, demo."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api.call import ComparingOnFeeds, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.errors import UsageError
 
 
+@options.shared
 def bisect(
     model: Annotated[
         Path | None,
@@ -43,9 +45,6 @@ def bisect(
     ] = None,
     mapping: options.Map = None,
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
     look: Annotated[
         options.Look,
         typer.Option(
@@ -59,18 +58,11 @@ def bisect(
     quick: Annotated[
         bool, typer.Option("--quick", help="Find one culprit and say no more about it.")
     ] = False,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
     output: options.Output = None,
     opt: options.Opt = "all",
-    provider: options.Provider = "cpu",
-    threads: options.Threads = 0,
-    timeout: options.Timeout = None,
     memory: Annotated[
         str, typer.Option("--memory", help="Bytes of values that are computed at once.")
     ] = "64MB",
-    memory_limit: options.MemoryLimit = "0",
-    ops_library: options.OpsLibraries = None,
     journal: Annotated[
         Path | None,
         typer.Option("--journal", help="File that keeps the answers.", show_default=False),
@@ -87,6 +79,7 @@ def bisect(
     ] = False,
     force: options.Force = False,
     json: options.Json = False,
+    **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
 
@@ -97,6 +90,7 @@ def bisect(
 
     folder = options.default_output(model, "culprit", output, force, suffix="")
     with progress("bisecting") as tell:
+        how["progress"] = tell
         result = osl.bisect(
             model,
             reference,
@@ -114,16 +108,8 @@ def bisect(
             resume,
             strip,
             force,
-            **options.feeding(seed, dim, fill),
-            rtol=rtol,
-            atol=atol,
             opt=opt,
-            provider=provider,
-            threads=threads,
-            timeout=timeout,
-            memory_limit=memory_limit,
-            ops_library=ops_library or (),
-            progress=tell,
+            **how,
         )
     options.show(result, json)
     if result.verdict == "mismatch":
@@ -154,6 +140,7 @@ def _asked(
     return found.model, found.reference or reference, found.against or against
 
 
+@options.shared
 def rank(
     model: options.Model,
     reference: Annotated[
@@ -167,31 +154,15 @@ def rank(
         float, typer.Option("--below", help="Decibels under which a node is on the exclude list.")
     ] = 20.0,
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
-    provider: options.Provider = "cpu",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     json: options.Json = False,
+    **how: Unpack[RunOnFeeds],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantiser or converter should exclude."""
     from onnxsurgeon_lite.report.progress import progress
 
     with progress("ranking") as tell:
-        result = osl.rank(
-            model,
-            reference,
-            against,
-            risk,
-            below,
-            feeds,
-            **options.feeding(seed, dim, fill),
-            provider=provider,
-            timeout=timeout,
-            ops_library=ops_library or (),
-            progress=tell,
-        )
+        how["progress"] = tell
+        result = osl.rank(model, reference, against, risk, below, feeds, **how)
     options.show(result, json)
 
 

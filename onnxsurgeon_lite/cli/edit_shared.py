@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
@@ -44,11 +45,6 @@ class Shared:
         ),
     ] = False
     feeds: options.Feeds = None
-    seed: options.Seed = 0
-    dim: options.Dims = None
-    fill: options.Fills = None
-    timeout: options.Timeout = None
-    ops_library: options.OpsLibraries = None
 
 
 def command(
@@ -71,18 +67,24 @@ def command(
     def command(**given: object) -> None:
         how = make_shared(**{name: given[name] for name in shared})
         step = partial(make, **{name: given[name] for name in own})
-        _edit(verb, step, Path(str(given["model"])), how, proved)
+        passed_on = options.library_options({n: given[n] for n in given.keys() - own.keys()})
+        _edit(verb, step, Path(str(given["model"])), how, proved, passed_on)
 
     named = [*own.values(), model] if of_a_file else [model, *own.values()]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*named, *shared.values())]
-    vars(command).update(__signature__=inspect.Signature(parameters))
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    run = [
+        name for name in RunOnFeeds.__annotations__ if name in options.SHARED.keys() - own.keys()
+    ]
     command.__doc__ = make.__doc__
-    return command
+    return options.spelled(command, [*named, *shared.values(), *map(options.option, run)])
 
 
 def _edit(
-    verb: str, make: "Callable[[], Pass]", source: Path, shared: Shared, proved: bool
+    verb: str,
+    make: "Callable[[], Pass]",
+    source: Path,
+    shared: Shared,
+    proved: bool,
+    how: RunOnFeeds,
 ) -> None:
     """Edit, show what that changed and what running it showed, save."""
     from onnxsurgeon_lite.api.edit import applied
@@ -96,6 +98,7 @@ def _edit(
     if not shared.in_place and not shared.dry_run:
         target = options.default_output(source, verb, shared.output, shared.force)
     with progress(f"editing {source}") as tell:
+        how["progress"] = tell
         result = applied(
             make,
             source,
@@ -103,10 +106,7 @@ def _edit(
             shared.unproved,
             shared.feeds,
             proved,
-            timeout=shared.timeout,
-            ops_library=shared.ops_library or (),
-            progress=tell,
-            **options.feeding(shared.seed, shared.dim, shared.fill),
+            **how,
         )
     options.show(result)
     if not result.match:

@@ -1,11 +1,12 @@
 """Look: inspect, print, check, diff."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api.call import ComparingOnFeeds
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
@@ -60,6 +61,7 @@ def check(
         raise typer.Exit(MISMATCH)
 
 
+@options.shared
 def diff(
     first: options.Model,
     second: Annotated[Path, typer.Argument(help="Model to compare it with.", show_default=False)],
@@ -74,34 +76,16 @@ def diff(
         ),
     ] = None,
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
     opt: options.Opt = "all",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     json: options.Json = False,
+    **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered."""
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"comparing {first} with {second}") as tell:
-        found = osl.diff(
-            first,
-            second,
-            run,
-            mapping,
-            feeds,
-            **options.feeding(seed, dim, fill),
-            rtol=rtol,
-            atol=atol,
-            opt=opt,
-            timeout=timeout,
-            ops_library=ops_library or (),
-            progress=tell,
-        )
+        how["progress"] = tell
+        found = osl.diff(first, second, run, mapping, feeds, opt=opt, **how)
     options.show(found, json)
     if not found.same:
         raise typer.Exit(MISMATCH)

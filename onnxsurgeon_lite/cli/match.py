@@ -1,48 +1,37 @@
 """Names across exports: match, weights."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 
+@options.shared
 def match(
     a: Annotated[Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)],
     b: Annotated[Path, typer.Argument(help="A model.", show_default=False)],
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
     save: Annotated[
         Path | None,
         typer.Option(
             "--save", "-o", help="Write the pairs to a file for --map.", show_default=False
         ),
     ] = None,
-    provider: options.Provider = "cpu",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     json: options.Json = False,
+    **how: Unpack[RunOnFeeds],
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress("matching") as tell:
-        result = osl.match(
-            a,
-            b,
-            feeds,
-            **options.feeding(seed, dim, fill),
-            provider=provider,
-            timeout=timeout,
-            ops_library=ops_library or (),
-            progress=tell,
-        )
+        how["progress"] = tell
+        result = osl.match(a, b, feeds, **how)
     options.show(result, json)
     if save is not None:
         result.save(save)

@@ -1,6 +1,8 @@
 """Arguments and options that several commands share, and what they mean."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
@@ -12,7 +14,7 @@ from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.api.call import Feeding
+    from onnxsurgeon_lite.api.call import RunOnFeeds
     from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.shown import Shown
@@ -105,7 +107,20 @@ Atol = Annotated[
     ),
 ]
 
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
+
+SHARED: dict[str, tuple[object, object]] = {
+    "seed": (Seed, 0),
+    "dim": (Dims, None),
+    "fill": (Fills, None),
+    "rtol": (Rtol, None),
+    "atol": (Atol, None),
+    "provider": (Provider, "cpu"),
+    "threads": (Threads, 0),
+    "timeout": (Timeout, None),
+    "memory_limit": (MemoryLimit, "0"),
+    "ops_library": (OpsLibraries, None),
+}
+"""Options of every command that runs a model: what typer is told, and the default."""
 
 
 def default_output(
@@ -160,10 +175,44 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     return tuple(found)
 
 
-def feeding(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Feeding":
-    """How feeds are made."""
-    sizes = {name: _size_of(name, size) for name, size in pairs("--dim", dims)}
-    return {"seed": seed, "dim": sizes, "fill": dict(pairs("--fill", fills))}
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that it passes on to the library as `**how`."""
+    own = dict(signature(command).parameters)
+    names = [n for n in get_args(own.pop("how").annotation)[0].__annotations__ if n in SHARED]
+    parameters = [*own.values(), *map(option, names)]
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        command(**(given | library_options(given)))
+
+    return spelled(run, parameters)
+
+
+def option(name: str) -> Parameter:
+    """A shared option as a parameter."""
+    annotation, default = SHARED[name]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def spelled(command: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
+    """A command with these parameters, as typer sees it."""
+    keyword = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in parameters]
+    vars(command).update(__signature__=Signature(keyword))
+    command.__annotations__ = {p.name: p.annotation for p in keyword}
+    return command
+
+
+def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
+    """What the library takes for shared options as they are written."""
+    found = {name: given[name] for name in SHARED if name in given}
+    if "dim" in found:
+        texts = cast("list[str] | None", found["dim"])
+        found["dim"] = {name: _size_of(name, size) for name, size in pairs("--dim", texts)}
+    if "fill" in found:
+        found["fill"] = dict(pairs("--fill", cast("list[str] | None", found["fill"])))
+    if "ops_library" in found:
+        found["ops_library"] = found["ops_library"] or ()
+    return cast("RunOnFeeds", found)
 
 
 def show(result: "Shown", json: bool = False) -> None:

@@ -1,21 +1,20 @@
 """Run: run, record, compare."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.api.call import Comparing, RunOnFeeds
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 
 
+@options.shared
 def run(
     model: options.Model,
     feeds: options.Feeds = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
     fetch: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,36 +30,22 @@ def run(
         ),
     ] = None,
     opt: options.Opt = "all",
-    provider: options.Provider = "cpu",
-    threads: options.Threads = 0,
-    timeout: options.Timeout = None,
-    memory_limit: options.MemoryLimit = "0",
-    ops_library: options.OpsLibraries = None,
     json: options.Json = False,
+    **how: Unpack[RunOnFeeds],
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"running {model}"):
-        result = osl.run(
-            model,
-            feeds,
-            fetch or (),
-            **options.feeding(seed, dim, fill),
-            opt=opt,
-            provider=provider,
-            threads=threads,
-            timeout=timeout,
-            memory_limit=memory_limit,
-            ops_library=ops_library or (),
-        )
+        result = osl.run(model, feeds, fetch or (), opt=opt, **how)
     if save is not None:
         result.save(save)
         plain.show_written(save)
     options.show(result, json)
 
 
+@options.shared
 def record(
     model: Annotated[
         Path,
@@ -91,9 +76,6 @@ def record(
         bool,
         typer.Option("--inner", help="Values inside branches, loops and functions as well."),
     ] = False,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
     wide: Annotated[
         bool, typer.Option("--float64", help="Compute an ONNX model in float64, node by node.")
     ] = False,
@@ -109,14 +91,13 @@ def record(
         Path | None,
         typer.Option("--model", help="PyTorch: store inputs under this model's names."),
     ] = None,
-    provider: options.Provider = "cpu",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
+    **how: Unpack[RunOnFeeds],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"recording {model}") as tell:
+        how["progress"] = tell
         done = osl.record(
             model,
             output,
@@ -127,15 +108,12 @@ def record(
             scope or (),
             operators,
             names_of,
-            **options.feeding(seed, dim, fill),
-            provider=provider,
-            timeout=timeout,
-            ops_library=ops_library or (),
-            progress=tell,
+            **how,
         )
     options.show(done)
 
 
+@options.shared
 def compare(
     actual: Annotated[
         Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)
@@ -143,29 +121,14 @@ def compare(
     reference: Annotated[
         Path, typer.Argument(help="The set of tensors to compare with.", show_default=False)
     ],
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
     feeds: options.Feeds = None,
     mapping: options.Map = None,
     opt: options.Opt = "all",
-    provider: options.Provider = "cpu",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     json: options.Json = False,
+    **how: Unpack[Comparing],
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
-    result = osl.compare_sets(
-        actual,
-        reference,
-        feeds,
-        mapping,
-        rtol=rtol,
-        atol=atol,
-        opt=opt,
-        provider=provider,
-        timeout=timeout,
-        ops_library=ops_library or (),
-    )
+    result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
     options.show(result, json)
     if not result.match:
         raise typer.Exit(MISMATCH)

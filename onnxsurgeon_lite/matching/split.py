@@ -79,12 +79,10 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
     notes = [
         *selection.notes,
-        *(f"{name!r} also connects parts, though not named" for name in crossing),
+        *(f"{name!r} crosses parts too" for name in crossing),
     ]
     notes += (
-        f"no part produces output {n!r}: it depends on no input"
-        for n in index.outputs
-        if n not in made
+        f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
     )
     return Split(parts, crossing, notes)
 

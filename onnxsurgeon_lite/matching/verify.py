@@ -19,14 +19,14 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 @dataclass(frozen=True, repr=False)
 class EditResult(PassResult):
-    """What an edit made of a model, and what was shown of it by running.
+    """The result of an edit, with the evidence from runs.
 
     Attributes:
-        verb: the edit's name.
-        source: the model that was edited; None where the result is shown by itself: a part, several models in one.
-        ran: how the feeds of the runs were made.
-        proof: what running both models proved, a line each; for new sizes.
-        verified: how the outputs compare, where that was asked for.
+        verb: the name of the edit.
+        source: the edited model; None for a result without one source, such as a merged model.
+        ran: how the feeds were generated.
+        proof: the proved facts, one line each, for new sizes.
+        verified: the comparison of the outputs, if asked for.
     """
 
     verb: str = ""
@@ -37,7 +37,7 @@ class EditResult(PassResult):
 
     @property
     def match(self) -> bool:
-        """Whether no output was seen to differ from the source's."""
+        """True when no compared output differs from the source's."""
         return self.verified is None or self.verified.match
 
 

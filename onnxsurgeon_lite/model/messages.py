@@ -16,7 +16,7 @@ def copied(message: M) -> M:
 
 
 def drop(messages: MutableSequence[M], unwanted: Callable[[M], object]) -> int:
-    """Delete the messages that are not wanted; return their number."""
+    """Delete the messages that match; return how many."""
     places = [place for place, message in enumerate(messages) if unwanted(message)]
     drop_at(messages, places)
     return len(places)

@@ -1,4 +1,4 @@
-"""One file per verb, imported on first use. A new verb is a line in `_VERBS`, and one for type checkers."""
+"""One file per verb, imported on first use. A new verb is a line in `VERBS`, and one for type checkers."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     PASSES: dict[str, type[Pass]]
 
-_VERBS = {
+VERBS = {
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "dedupe": "Dedupe",
@@ -64,14 +64,14 @@ _VERBS = {
 }
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""
 _OTHERS = {"Pass": "protocol", "PassResult": "protocol", "Pipeline": "pipeline"}
-_FILES = {kind: verb.replace("-", "_") for verb, kind in _VERBS.items()} | _OTHERS
+_FILES = {kind: verb.replace("-", "_") for verb, kind in VERBS.items()} | _OTHERS
 
 __all__ = ["PASSES", *_FILES]
 
 
 def __getattr__(name: str) -> object:
     if name == "PASSES":
-        return {verb: __getattr__(kind) for verb, kind in _VERBS.items()}
+        return {verb: __getattr__(kind) for verb, kind in VERBS.items()}
     if name not in _FILES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)

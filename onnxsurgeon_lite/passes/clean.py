@@ -121,9 +121,8 @@ def _clean_nodes(
 
 
 def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:
-    needed = needed | {
-        value.name for value in graph.input
-    }  # an input without its default becomes required
+    # an input without its default becomes required
+    needed = needed | {value.name for value in graph.input}
     present = set(defined(graph)) | {value.name for value in graph.output}
     counts = {
         "unused initializers": _drop_unknown(graph.initializer, needed),

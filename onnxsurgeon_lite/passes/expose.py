@@ -6,6 +6,7 @@ from typing import ClassVar
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 
@@ -45,14 +46,8 @@ class Expose:
         declarations = [index.value_info(value) for value in hidden]
         declarations += [wire.declared(wire.key) for wire in edited.wires]
         result.proto.graph.output.extend(declarations)
-        exposed = set(hidden)
-        inner = [info for info in result.proto.graph.value_info if info.name not in exposed]
-        del result.proto.graph.value_info[:]  # outputs must not be in value_info too
-        result.proto.graph.value_info.extend(inner)
-        untyped = [
-            info.name
-            for info in declarations
-            if not (info.HasField("type") and has_shape(info.type))
-        ]
+        exposed = set(hidden)  # outputs must not be in value_info too
+        drop(result.proto.graph.value_info, lambda info: info.name in exposed)
+        untyped = [v.name for v in declarations if not (v.HasField("type") and has_shape(v.type))]
         notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
         return PassResult(result, changed=True, notes=tuple(notes))

@@ -55,7 +55,7 @@ class Extract:
 
         index.require_sound(cut.nodes)
         result = model.with_proto(_submodel(index, cut))
-        notes += (f"no output depends on input {name!r}; it was kept" for name in cut.unused)
+        notes += (f"no output depends on input {name!r}: kept" for name in cut.unused)
         for info in (*result.proto.graph.input, *result.proto.graph.output):
             if not info.HasField("type"):
                 notes.append(f"the type of {info.name!r} is unknown")

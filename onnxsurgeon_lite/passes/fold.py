@@ -7,7 +7,7 @@ import numpy as np
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -15,15 +15,7 @@ from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 from onnxsurgeon_lite.tensors import dtypes
 
-_RANDOM = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-    "Dropout",
-}
+_RANDOM = RANDOM | {"Dropout"}
 
 
 def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
@@ -56,9 +48,8 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
         if name and any(user not in positions for user in index.consumers.get(name, ()))
     }
     graph = result.proto.graph
-    computed = (
-        _computed(index, positions, sorted(needed)) if needed else {}
-    )  # empty when all are dead
+    # empty when all are dead
+    computed = _computed(index, positions, sorted(needed)) if needed else {}
     for name, array in computed.items():
         graph.initializer.append(dtypes.from_array(array, name))
     gone = {name for p in positions for name in index.nodes[p].output}

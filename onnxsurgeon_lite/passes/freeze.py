@@ -7,14 +7,13 @@ from typing import ClassVar
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
-from onnxsurgeon_lite.passes.promote import type_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
@@ -65,7 +64,7 @@ class Freeze:
             relaxed.update(recall_types(index.inputs[value]))
             _freeze(index, result, value, numbers)
             frozen.append(value)
-            changes.append(f"input {value!r} became a constant")
+            changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen, waiting)
@@ -116,7 +115,7 @@ def _tensor(
     if origin is not None and origin.typed:
         like.float_data.append(0)  # its numbers were not raw bytes
     tensor = make_tensor(declared.name, numbers, kind.elem_type, like)
-    if contradicts(declared.type, type_of(tensor)):
+    if contradicts(declared.type, tensor_type(tensor)):
         raise EditError(
             f"numbers of shape {list(tensor.dims)} do not fit input {declared.name!r} "
             f"with shape {shape_text(declared.type)}",

@@ -188,9 +188,8 @@ class Bridge:
     def _constant(self, tensor: gs.Constant, original: TensorProto) -> TensorProto:
         values = tensor._values
         same = _tensor_state(tensor) == self._tensors[id(tensor)][1]
-        if not same and not isinstance(
-            values, LazyValues
-        ):  # the script loaded it and may have changed it
+        # the script loaded it and may have changed it
+        if not same and not isinstance(values, LazyValues):
             stored = self._model.array(original)
             same = stored.dtype == values.dtype and np.array_equal(stored, values)
         result = TensorProto()

@@ -7,13 +7,13 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery.edits import described, fresh, rename_uses, settle, value_names
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
 

@@ -27,14 +27,7 @@ from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 
 _DOMAIN = ("", "ai.onnx")
-_REPEATED = (
-    "node",
-    "input",
-    "output",
-    "initializer",
-    "sparse_initializer",
-    "value_info",
-)
+_REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
 
 
 def merge(
@@ -65,8 +58,7 @@ def merge(
     result, guest = first.copy(), second.copy()
     make_room(result, guest, incoming, prefix, notes)
     rename_functions(result.proto, guest.proto, notes)
-    for key, file in distinct_places(result, guest):
-        result.files[key] = file
+    result.files.update(distinct_places(result, guest))
     add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
     add_model(result.proto, guest.proto)
     GraphIndex.of(result).require_sound()
@@ -232,9 +224,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 
 
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
-    kept = [value for value in graph.output if value.name not in linked]
-    del graph.output[:]
-    graph.output.extend(kept)
+    drop(graph.output, lambda value: value.name in linked)
     annotated = {annotation.tensor_name for annotation in graph.quantization_annotation}
     graph.quantization_annotation.extend(
         a for a in guest.quantization_annotation if a.tensor_name not in annotated

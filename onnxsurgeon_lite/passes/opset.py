@@ -60,7 +60,7 @@ class Opset:
             list(result.proto.opset_import), ignore_unknown=True
         )
         if result.proto.ir_version < needed:
-            notes.append(f"IR version {result.proto.ir_version} -> {needed}, as the opset requires")
+            notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
         change = f"opset {old} -> {self.version}: {changed} nodes changed"
         return PassResult.of(model, result, [change], notes)

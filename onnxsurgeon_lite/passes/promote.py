@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
@@ -57,7 +57,7 @@ class Promote:
             self._promote(index, result, value, tensor)
             promoted[value] = tensor
             changes.append(
-                f"{kind} {value!r} became an input" + (" with a default" if self.default else "")
+                f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
         relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:
@@ -73,7 +73,7 @@ class Promote:
 
     def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> None:
         graph = result.proto.graph
-        declared = ValueInfoProto(name=value, type=type_of(tensor))
+        declared = ValueInfoProto(name=value, type=tensor_type(tensor))
         if value in index.producer:
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             remember(declared, place, _without_payload(graph.node[place]), _is_typed(tensor))
@@ -101,16 +101,6 @@ def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
         return []
     shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
     return [f"declared sizes that depend on it became unknown, for {len(relaxed)} values: {shown}"]
-
-
-def type_of(tensor: TensorProto) -> TypeProto:
-    """Return the type of a tensor."""
-    kind = TypeProto()
-    kind.tensor_type.elem_type = tensor.data_type
-    kind.tensor_type.shape.SetInParent()
-    for size in tensor.dims:
-        kind.tensor_type.shape.dim.add(dim_value=size)
-    return kind
 
 
 def _is_typed(tensor: TensorProto) -> bool:

@@ -36,7 +36,7 @@ def ragged_type(index: GraphIndex, name: str) -> TypeProto:
     if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
         what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"
         raise ShapeError(
-            f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of --outputs"
+            f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of the list"
         )
     return kind
 
@@ -59,7 +59,6 @@ class Appender:
             )
 
     def unused(self, base: str) -> str:
-        """Return a new name like `base`."""
         return fresh(base, self.taken)
 
     def add(
@@ -90,7 +89,6 @@ class Appender:
         return self.add("Slice", [value, *bounds], name)
 
     def unsqueezed(self, value: str, base: str) -> str:
-        """Add an Unsqueeze of dimension 0."""
         name = self.unused(base)
         if self.opset < _INPUTS_OF_UNSQUEEZE:
             return self.add("Unsqueeze", [value], name, axes=[0])

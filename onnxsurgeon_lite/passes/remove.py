@@ -129,4 +129,4 @@ def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[st
     if not idle:
         return []
     shown = ", ".join(map(repr, idle[:6]))
-    return [f"nothing reads {shown} now; to remove unused values: onnxdbg edit clean"]
+    return [f"nothing reads {shown} any more: onnxdbg edit clean removes what is not used"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.select import select_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.surgery.edits import described, rename_values
+from onnxsurgeon_lite.surgery.edits import rename_values
 
 
 @dataclass(frozen=True)

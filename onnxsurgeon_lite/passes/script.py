@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import ScriptError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import described, settle
+from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.types import infer
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import ClassVar, cast
 from onnx import AttributeProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.edits import described
 from onnxsurgeon_lite.surgery.types import follow
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.edits import described
 from onnxsurgeon_lite.surgery.types import follow
 
 

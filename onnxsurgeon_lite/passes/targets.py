@@ -39,9 +39,8 @@ def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
     Raises:
         UnknownNameError, AmbiguousNameError: the selector matches no value, or several.
     """
-    selection = select_values(
-        index, [names.listed([selector])]
-    )  # `listed` escapes commas: one selector
+    # `listed` escapes commas: one selector
+    selection = select_values(index, [names.listed([selector])])
     notes += selection.notes
     if len(selection.names) != 1:
         raise AmbiguousNameError(selector, selection.names)

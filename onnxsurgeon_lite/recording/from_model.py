@@ -82,8 +82,8 @@ def computed(
     whole = GraphIndex.of(exposed.model) if exposed.asked else index
     observer = Observer(whole, runtime)
     observer.feed(feeds)
-    wanted = exposed.sources(values or index.producer)
-    sources = observer.sweep([name for name in wanted if name in whole.producer], progress)
+    requested = exposed.sources(values or index.producer)
+    sources = observer.sweep([name for name in requested if name in whole.producer], progress)
     for name, value in exposed.read(sources):
         if value is not None:
             yield name, value
@@ -106,8 +106,8 @@ def computed_wide(
     for name in values:
         index.require(name)
     yield from _given(index, feeds, values)
-    wanted = {*(values or index.producer)}
-    needed = index.ancestors(wanted & index.producer.keys())
+    requested = {*(values or index.producer)}
+    needed = index.ancestors(requested & index.producer.keys())
     with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
         live: dict[str, RunValue] = {name: widened(value) for name, value in feeds.items()}
         for number, position in enumerate(p for p in index.order if p in needed):
@@ -115,7 +115,7 @@ def computed_wide(
             made = evaluator.outputs(
                 position, {n: live[n] for n in index.reads[position] if n in live}
             )
-            yield from ((n, v) for n, v in made.items() if n in wanted and v is not None)
+            yield from ((n, v) for n, v in made.items() if n in requested and v is not None)
             rank = index.places[position]
             live |= made
             live = {n: v for n, v in live.items() if index.last_use.get(n, -1) > rank}

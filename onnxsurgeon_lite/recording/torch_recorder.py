@@ -282,14 +282,14 @@ def _write_inputs(
         writer.add(called, given[name], {"kind": "input"})
 
 
-def _renamed(names: list[str], wanted: Sequence[str]) -> dict[str, str]:
+def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
     """Rename inputs to the model's names: equal names first, the others in order."""
-    left = [name for name in wanted if name not in names]
-    others = [name for name in names if name not in wanted] if wanted else []
-    if len(left) != len(others) and wanted:
+    left = [name for name in inputs if name not in names]
+    others = [name for name in names if name not in inputs] if inputs else []
+    if len(left) != len(others) and inputs:
         raise RecordError(
             f"the module gets {len(names)} tensors ({', '.join(names)}), "
-            f"the model has {len(wanted)} inputs ({', '.join(wanted)})",
+            f"the model has {len(inputs)} inputs ({', '.join(inputs)})",
             "name forward's parameters like the model's inputs",
         )
     return {name: name for name in names} | dict(zip(others, left, strict=False))
@@ -386,8 +386,8 @@ def _record_operators(
         def run_node(self, n: torch.fx.Node) -> object:
             result = super().run_node(n)
             place = _node_place(n)
-            wanted = n.op == "call_function" and _fits(scopes, place["scope"])
-            if wanted and isinstance(result, torch.Tensor):
+            chosen = n.op == "call_function" and _fits(scopes, place["scope"])
+            if chosen and isinstance(result, torch.Tensor):
                 writer.add(n.name, result, place)
             return result
 

@@ -59,7 +59,7 @@ class Child:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def again(self) -> "Child":
+    def restarted(self) -> "Child":
         """End this process, and start another one like it."""
         self.close()
         return Child(*self._again)

@@ -219,7 +219,7 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
         low, high = 1.0, 0.0
     if not (low <= high and math.isfinite(high - low)):
         raise FeedsError(
-            f"fill 'uniform:{text}' of input {name!r} needs two numbers, low and high",
+            f"fill 'uniform:{text}' of input {name!r} needs two numbers, the lower first",
             "write uniform:0,255",
         )
     return low, high

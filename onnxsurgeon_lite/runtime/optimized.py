@@ -50,11 +50,11 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     }
     original.learn_types(blocked.values())
     graph = optimized.graph
-    nodes, again = list(graph.node), dict[str, str]()
+    nodes, restored = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:
         for slot, name in enumerate(node.input):
-            node.input[slot] = again.get(name, name)
+            node.input[slot] = restored.get(name, name)
         graph.node.append(node)
         token = node.output[0] if node.output else ""
         channels = _channels(original, blocked.get(token, ""))
@@ -62,10 +62,10 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
             out = graph.node.add(op_type="ReorderOutput", input=[token], output=[blocked[token]])
             out.domain = _BLOCKED
             out.attribute.append(helper.make_attribute("channels", channels))
-            again[token] = f"{token}\x01again"
+            restored[token] = f"{token}\x01again"
             back = graph.node.add(op_type="ReorderInput", input=[blocked[token]])
             back.domain = _BLOCKED
-            back.output.append(again[token])
+            back.output.append(restored[token])
 
 
 def _channels(original: GraphIndex, name: str) -> int:

@@ -66,11 +66,11 @@ def run(
         GraphError: a cycle, a function that calls itself.
         RuntimeFailure: the runtime refuses the model, fails, crashes or takes too long.
     """
-    wanted = list(fetch) or list(index.outputs)
+    requested = list(fetch) or list(index.outputs)
     index.require_sound()
-    exposed = expose_inner(index, [name for name in wanted if name not in index])
+    exposed = expose_inner(index, [name for name in requested if name not in index])
     model = exposed.model
-    names = exposed.sources(wanted)
+    names = exposed.sources(requested)
     for name in names:
         if name not in index.outputs:
             model.proto.graph.output.add(name=name)  # the runtime needs no output type here

@@ -89,7 +89,7 @@ class Runtime:
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""
-        self._child = self._child.again()
+        self._child = self._child.restarted()
         self.held = {}
 
     def stop(self, patience: float = 0.25) -> bool:
@@ -154,7 +154,7 @@ class Runtime:
             return
         kind = dtypes.data_type_of_numpy(value.dtype)
         strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
-        payload = [] if strings is not None else [_bytes_of(value)]
+        payload = [] if strings is not None else [dtypes.payload(value)]
         self._child.ask(
             "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
         )
@@ -283,8 +283,8 @@ def run_model(
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)
-        wanted = list(fetch) or [output.name for output in model.proto.graph.output]
-        return runtime.run(list(feeds), wanted).values
+        requested = list(fetch) or [output.name for output in model.proto.graph.output]
+        return runtime.run(list(feeds), requested).values
 
 
 def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
@@ -356,13 +356,6 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
         f"the runtime refuses the model: {_CODE.sub('', error.message)}",
         "check the model against the specification: onnxdbg check --full",
     )
-
-
-def _bytes_of(array: Array) -> bytes | memoryview:
-    data_type = dtypes.data_type_of_numpy(array.dtype)
-    if dtypes.byte_count(data_type, array.shape) != array.nbytes:
-        return dtypes.encode(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _text(item: object) -> str:

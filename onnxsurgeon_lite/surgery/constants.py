@@ -83,11 +83,11 @@ def _converted(name: str, value: Numbers, data_type: int) -> Array:
         return array
     if array.dtype.kind in "OUS":
         raise EditError(f"{name!r} is {kind}, {value!r} is not a number", "write 3, 0.5 or [1, 2]")
-    wanted = dtypes.numpy_dtype(data_type)
+    target = dtypes.numpy_dtype(data_type)
     with np.errstate(all="ignore"):
-        converted: Array = array.astype(wanted)
+        converted: Array = array.astype(target)
         back = converted.astype(array.dtype)
-    if "float" not in wanted.name and not np.array_equal(back, array):
+    if "float" not in target.name and not np.array_equal(back, array):
         shown = repr(array.tolist()) if array.size <= 8 else "the numbers given"
         raise EditError(f"{name!r} is {kind}, which cannot hold {shown}", f"give {kind} numbers")
     return converted

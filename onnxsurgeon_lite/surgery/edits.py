@@ -181,11 +181,6 @@ def _declared_name(info: object) -> str:
     return info.name if isinstance(info, ValueInfoProto) else str(getattr(info, "tensor_name", ""))
 
 
-def described(node: NodeProto, node_id: str) -> str:
-    """Return a node's text for messages: its operator, its name if it has one, its id."""
-    return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
-
-
 def settle(before: GraphIndex, result: Model) -> GraphIndex:
     """Check that an edit left the main graph intact, and sort its nodes again if they were sorted.
 

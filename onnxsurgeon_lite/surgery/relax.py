@@ -31,11 +31,11 @@ def relax(
     declared = [info for info in _declared(result.proto) if info.name in stale]
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
-    wanted = made_here.union(info.name for info in declared)
-    known = infer(before.model, stale, wanted) if declared else {}
+    requested = made_here.union(info.name for info in declared)
+    known = infer(before.model, stale, requested) if declared else {}
     until = 1 + max(read_here, default=-1)
     left = (
-        _inferred_without(result, constants, stale, known, made_here, until, wanted)
+        _inferred_without(result, constants, stale, known, made_here, until, requested)
         if known
         else {}
     )
@@ -95,7 +95,7 @@ def _inferred_without(
     known: Mapping[str, TypeProto],
     made_here: set[str],
     until: int,
-    wanted: set[str],
+    requested: set[str],
 ) -> dict[str, TypeProto]:
     """Infer the types that hold for any numbers of the constants.
 
@@ -113,7 +113,7 @@ def _inferred_without(
             missing.discard(info.name)
     for name in sorted(missing):
         bare.proto.graph.value_info.add(name=name, type=ranked[name])
-    return infer(bare, stale - ranked.keys(), wanted) | ranked
+    return infer(bare, stale - ranked.keys(), requested) | ranked
 
 
 def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:

@@ -116,12 +116,12 @@ def _fits(model: Model, values: Set[str]) -> bool:
 def infer(
     model: Model,
     values: Set[str],
-    wanted: Set[str] | None = None,
+    requested: Set[str] | None = None,
     count: int | None = None,
     *,
     strict: bool = False,
 ) -> dict[str, TypeProto]:
-    """Infer the types of values (of those in `wanted`), without reading their declarations.
+    """Infer the types of values (of those in `requested`), without reading their declarations.
 
     Args:
         count: use only the first nodes.
@@ -130,7 +130,7 @@ def infer(
     Returns:
         Types to read, not to change: equal ones are the same object.
     """
-    wanted = values if wanted is None else wanted
+    requested = values if requested is None else requested
     part = copied(model.structure())
     if count is not None:
         del part.graph.node[count:]
@@ -148,7 +148,9 @@ def infer(
         if strict:
             raise
         return {}
-    return _shared(info for info in (*inferred.value_info, *inferred.output) if info.name in wanted)
+    return _shared(
+        info for info in (*inferred.value_info, *inferred.output) if info.name in requested
+    )
 
 
 def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:

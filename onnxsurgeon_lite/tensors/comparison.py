@@ -16,10 +16,8 @@ SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if i
 
 _FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
 _LOOSE = 1e30
-_MASK, _GAP = (
-    1e3,
-    1e-2,
-)  # a mask is at least this large, and no other element is above _GAP times it
+# a mask is at least this large, and no other element is above _GAP times it
+_MASK, _GAP = 1e3, 1e-2
 
 Numbers = NDArray[np.inexact]
 

@@ -101,6 +101,13 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
     return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
 
 
+def payload(array: Array) -> bytes | memoryview:
+    """Return the bytes of `encode`, as a view of the array where it holds them already."""
+    if byte_count(data_type_of_numpy(array.dtype), array.shape) != array.nbytes:
+        return encode(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
 def encode(array: Array) -> bytes:
     """Return the raw bytes of an array; the inverse of `decode`, except for strings."""
     return from_array(array).raw_data

@@ -10,13 +10,13 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
-from onnxsurgeon_lite.debug.bisection.effect import effect_of
+from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
@@ -281,7 +281,7 @@ class _Bisection:
 
     def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
         """Return the outputs that mismatch unoptimized, or node by node for the look `node`."""
-        looked_at = unobserved.unoptimized_outputs
+        looked_at = unobserved.unoptimized
         if self.search.look == "node":
             self.observer.by_node = True
             looked_at = self.observer.fetch(list(looked_at))
@@ -289,13 +289,12 @@ class _Bisection:
 
     def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:
         """Return the outputs that mismatch with optimization on."""
-        outputs = unobserved.optimized_outputs
+        outputs = unobserved.optimized
         if outputs is None:
             return []
         if not unoptimized_wrong:
-            self.judge.outputs = dict.fromkeys(
-                self.targets
-            )  # the report shows the optimized outputs then
+            # the report then shows the optimized outputs
+            self.judge.outputs = dict.fromkeys(self.targets)
         wrong = self._mismatching(outputs)
         if unoptimized_wrong and not wrong:
             self.result.notes.append("the outputs agree with optimization on")
@@ -430,14 +429,10 @@ class _Bisection:
         return node
 
     def _blame(
-        self,
-        culprit: Culprit,
-        original: Observer,
-        optimized: Runtime,
-        inputs: Mapping[str, RunValue],
+        self, culprit: Culprit, original: Observer, runtime: Runtime, inputs: Mapping[str, RunValue]
     ) -> None:
         """Add the optimizers without which the culprit's value agrees to its finding."""
-        found = blame(original, optimized, self.judge, culprit, inputs, self.feeds)
+        found = blame(original, runtime, self.judge, culprit, inputs, self.feeds)
         without = f"; without {', '.join(found)} it agrees" if found else ""
         culprit.findings = [
             replace(f, because=f.because + without) if f.verdict == "optimizer" else f

@@ -87,7 +87,6 @@ class BodySearch:
 
     @cached_property
     def bodies(self) -> list[str]:
-        """The names of its bodies."""
         return bodies(self.observer.index, int(self.culprit.id[1:]))
 
     def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
@@ -101,10 +100,8 @@ class BodySearch:
         culprit = self.culprit
         stored = judge.references.inside(culprit.id, culprit.value)
         if not stored:
-            return (
-                None,
-                f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner",
-            )
+            why = f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner"
+            return None, why
         references = {f"@0/{name}": entry for name, entry in stored.items()}
         known_here = replace(judge.references, entries=references)
         judge = replace(judge, references=known_here, outputs={})
@@ -135,10 +132,7 @@ class BodySearch:
 
         names, obstacles = exposable(self._alone)
         if not names:
-            return (
-                None,
-                f"not searched inside: {'; '.join(obstacles[:1]) or 'the body has no nodes'}",
-            )
+            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'it has no nodes'}"
         nothing = "no node produces it from inputs without it"
         return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
 

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.judge import Finds
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.verdicts import operands
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -73,12 +73,10 @@ class Journal:
         return {name: answers[name] for name in names if name in answers}
 
     def add(self, state: State, name: str, good: bool) -> None:
-        """Store an answer."""
         self.answers.setdefault(tuple(state), {})[name] = good
         self._write({"state": list(state), "value": name, "good": good})
 
     def close(self) -> None:
-        """Stop writing."""
         if self._file is not None:
             self._file.close()
             self._file = None

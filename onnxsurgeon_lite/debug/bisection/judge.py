@@ -52,11 +52,9 @@ class AgainstReferences:
         return replace(self, references=replace(self.references, entries=entries))
 
     def can_judge(self, name: str) -> bool:
-        """Return whether the value has a reference."""
         return name in self.references
 
     def size(self, name: str) -> int:
-        """Return the bytes of the reference, 0 when unknown."""
         return self.references.entries[name].size
 
     def prepare(self, names: Sequence[str]) -> None:
@@ -104,18 +102,15 @@ class Finds:
         )
 
     def can_judge(self, name: str) -> bool:
-        """Return True: every value can be judged."""
         return True
 
     def size(self, name: str) -> int:
-        """Return 0: the size is unknown before the run."""
         return 0
 
     def prepare(self, names: Sequence[str]) -> None:
         """Do nothing."""
 
     def good(self, name: str, actual: RunValue) -> bool:
-        """Return whether the value has no hit."""
         return all(self._clean(a) for a in (actual if isinstance(actual, list) else [actual]))
 
     def hits(self, array: Array) -> NDArray[np.bool_]:

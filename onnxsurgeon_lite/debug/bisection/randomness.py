@@ -7,13 +7,10 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-
-_RANDOM = frozenset({
-    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
-})  # fmt: skip
 
 
 def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
@@ -55,7 +52,7 @@ def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
 
 
 def _draws(node: NodeProto) -> bool:
-    return node.op_type in _RANDOM and node.domain in ("", "ai.onnx")
+    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
 
 
 def _trains(index: GraphIndex, node: NodeProto) -> bool:

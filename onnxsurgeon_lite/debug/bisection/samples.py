@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
-from onnxsurgeon_lite.debug.bisection.effect import output_error
+from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Samples
 from onnxsurgeon_lite.debug.bisection.walk import Progress

@@ -1,7 +1,7 @@
 """Choose the values that decide whether a model mismatches, and check their references."""
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.text import shape_text
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -60,7 +60,6 @@ class Walk:
         return sorted({*targets, *(wave if self._fits(wave) else ())})
 
     def one(self, bad: int, good: Collection[int]) -> SearchResult:
-        """Find one culprit upstream of a bad value."""
         return first_bad(
             bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
         )

@@ -68,7 +68,6 @@ def leaf_kind(scope: NamedGraph, name: str) -> str:
 
 
 def tensor_kind(tensor: Initializer) -> str:
-    """Return dtype and shape as text."""
     if isinstance(tensor, SparseTensorProto):
         return f"sparse {list(tensor.dims)}"
     return f"{dtype_name(tensor.data_type)} {list(tensor.dims)}"

@@ -129,7 +129,6 @@ class _TrimmedGraph:
         self.kept: list[int] = []
 
     def mentioning(self, names: Set[str]) -> list[int]:
-        """Return the nodes that mention one of the names."""
         return mentioning([node.SerializeToString() for node in self.nodes], names) if names else []
 
     @property

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.matching.values.facts import Fact, Side
 
 
 class _Fit(NamedTuple):
-    """How well a candidate fits; what is said first counts first."""
+    """The fit of a candidate; earlier fields decide first."""
 
     same_node: bool
     same_name: bool
@@ -24,7 +24,7 @@ class _Fit(NamedTuple):
     relation: int
     same_operator: bool
     same_weights: bool
-    neighbours: int
+    neighbors: int
     returned: bool
 
 
@@ -77,7 +77,7 @@ def _fit(board: Board, c: Candidate) -> _Fit:
         relation=relation,
         same_operator=a.op == b.op or not (a.op and b.op),
         same_weights=same_weights or a.weights[:1] == b.weights[:1] != (),
-        neighbours=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
+        neighbors=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
         returned=not board.a.structured and board.scope_of_a(a) in b.leaves,
     )
 

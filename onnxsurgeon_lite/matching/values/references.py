@@ -54,7 +54,6 @@ def aligned(
 
 
 def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:
-    """Return whether `aligned` must rename references."""
     return how != "names" and (how is not None or has_other_names(references, index))
 
 

@@ -41,7 +41,6 @@ class Pairs:
     columns: Places
 
     def among(self, chosen: NDArray[np.bool_]) -> "Pairs":
-        """Return the chosen pairs."""
         return Pairs(self.ones, self.others, self.rows[chosen], self.columns[chosen])
 
     def tolerances(self) -> Floats:

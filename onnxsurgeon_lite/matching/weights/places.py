@@ -21,7 +21,6 @@ class Places:
         self._way = self._find_way()
 
     def called(self, name: str) -> list[str]:
-        """Return the parameter with the initializer's name, if any."""
         called = _moved(name, self._way)
         return [called] if called in self._parameters else []
 

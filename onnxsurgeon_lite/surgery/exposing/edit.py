@@ -72,29 +72,29 @@ def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
     """Yield every requested inner value, and the error if it cannot be exposed."""
     pending = [root]
     while pending:
-        wanted = pending.pop(0)
-        pending += (inner for bodies in wanted.inside.values() for inner in bodies.values())
-        for value in wanted.values:
-            yield f"{wanted.path}/{value}", _obstacle(wanted, value)
+        demand = pending.pop(0)
+        pending += (inner for bodies in demand.inside.values() for inner in bodies.values())
+        for value in demand.values:
+            yield f"{demand.path}/{value}", _obstacle(demand, value)
 
 
-def _obstacle(wanted: Demand, value: str) -> EditError | None:
+def _obstacle(demand: Demand, value: str) -> EditError | None:
     """Return the error if a value of a body cannot be exposed."""
-    name = f"{wanted.path}/{value}"
-    other = next((kind for kind in wanted.kinds if kind not in _KINDS), None)
+    name = f"{demand.path}/{value}"
+    other = next((kind for kind in demand.kinds if kind not in _KINDS), None)
     if other is not None:
         hint = f"only {', '.join(_KINDS)} and functions expose their inner values"
         return EditError(f"{name!r} cannot be exposed from {other}", hint)
-    kind = wanted.index.type_of(value)
+    kind = demand.index.type_of(value)
     least = _OPSET + 1 if is_sequence(kind) else _OPSET
-    if wanted.kinds and wanted.opset < least:
+    if demand.kinds and demand.opset < least:
         hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
-        what = f"at opset {wanted.opset}, where If and Loop cannot pass sequences"
+        what = f"at opset {demand.opset}, where If and Loop cannot pass sequences"
         return EditError(f"{name!r} cannot be exposed {what}", hint)
-    if wanted.kinds and not element_type(kind).elem_type:
+    if demand.kinds and not element_type(kind).elem_type:
         what = "its type is unknown" if kind is None else "it is not a tensor"
         hint = "expose a value that is computed from it"
-        return EditError(f"{name!r} cannot be exposed from {wanted.kinds[-1]}: {what}", hint)
+        return EditError(f"{name!r} cannot be exposed from {demand.kinds[-1]}: {what}", hint)
     return None
 
 
@@ -111,19 +111,19 @@ class _Exposer:
             )
         self.operators = {(function.domain, function.name) for function in proto.functions}
 
-    def graph(self, wanted: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
+    def graph(self, demand: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
         """Expose the requested inner values of a graph in that graph."""
         found: list[Wire] = []
         around: dict[int, tuple[NewNodes, NewNodes]] = {}
-        for position, bodies in wanted.inside.items():
+        for position, bodies in demand.inside.items():
             node = nodes[position]
             around[position] = NewNodes(self.taken), NewNodes(self.taken)
             if FUNCTION in bodies:
-                wires = self._out_of_call(wanted, node, bodies[FUNCTION])
+                wires = self._out_of_call(demand, node, bodies[FUNCTION])
             elif node.op_type == "If":
-                wires = self._out_of_if(wanted, node, bodies)
+                wires = self._out_of_if(demand, node, bodies)
             else:
-                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
+                wires = self._out_of_loop(demand, node, bodies["body"], *around[position])
             found += wires
         for position in sorted(around, reverse=True):
             before, after = around[position]
@@ -132,20 +132,20 @@ class _Exposer:
                     nodes.insert(place, made)
         return found
 
-    def _body(self, wanted: Demand, nodes: MutableSequence[NodeProto], own: NewNodes) -> list[Wire]:
+    def _body(self, demand: Demand, nodes: MutableSequence[NodeProto], own: NewNodes) -> list[Wire]:
         """Return wires for the requested values of a body and of the bodies in it."""
-        found = self.graph(wanted, nodes)
-        kinds = {value: wanted.index.type_of(value) for value in wanted.values}
-        lists = {v for v, kind in kinds.items() if wanted.kinds and is_sequence(kind)}
+        found = self.graph(demand, nodes)
+        kinds = {value: demand.index.type_of(value) for value in demand.values}
+        lists = {v for v, kind in kinds.items() if demand.kinds and is_sequence(kind)}
         table = ""
-        if wanted.values and (wanted.needs_table or lists):
-            table = fresh(wanted.path, self.taken)
+        if demand.values and (demand.needs_table or lists):
+            table = fresh(demand.path, self.taken)
             row = own.constant([[]], f"{table}.row")
-            found.append(Wire(table, row, place=wanted.path, columns=0))
+            found.append(Wire(table, row, place=demand.path, columns=0))
         for value, kind in kinds.items():
-            place = f"{wanted.path}/{value}"
+            place = f"{demand.path}/{value}"
             key = fresh(place, self.taken)
-            wire = Wire(key, value, place, kind, loops=wanted.loops, table=table)
+            wire = Wire(key, value, place, kind, loops=demand.loops, table=table)
             if value in lists:
                 elements = fresh(f"{place}.elements", self.taken)
                 numbers = own.places(value, elements)
@@ -154,12 +154,12 @@ class _Exposer:
             found.append(wire)
         return found
 
-    def _outside(self, wanted: Demand, wire: Wire) -> str:
+    def _outside(self, demand: Demand, wire: Wire) -> str:
         """Return a wire's name in the graph around a body."""
-        return fresh(f"{wire.key}.out", self.taken) if wanted.path else wire.key
+        return fresh(f"{wire.key}.out", self.taken) if demand.path else wire.key
 
     def _out_of_if(
-        self, wanted: Demand, node: NodeProto, bodies: Mapping[str, Demand]
+        self, demand: Demand, node: NodeProto, bodies: Mapping[str, Demand]
     ) -> list[Wire]:
         """A branch gives its values, the other branch gives nothing."""
         branches = dict(walk.bodies(node))
@@ -167,7 +167,7 @@ class _Exposer:
         for body, inner in bodies.items():
             own = NewNodes(self.taken)
             for wire in self._body(inner, branches[body].node, own):
-                outside = wire.carried(self._outside(wanted, wire))
+                outside = wire.carried(self._outside(demand, wire))
                 for name, branch in branches.items():
                     new = own if name == body else NewNodes(self.taken)
                     given = new.once(wire) if name == body else new.nothing(wire)
@@ -180,7 +180,7 @@ class _Exposer:
         return found
 
     def _out_of_loop(
-        self, wanted: Demand, node: NodeProto, inner: Demand, before: NewNodes, after: NewNodes
+        self, demand: Demand, node: NodeProto, inner: Demand, before: NewNodes, after: NewNodes
     ) -> list[Wire]:
         """Add a state that each iteration appends to; states stand before the Loop's stacked outputs."""
         graph = dict(walk.bodies(node))["body"]
@@ -198,7 +198,7 @@ class _Exposer:
         self._complete(node, len(graph.output) - 1)
         found = []
         for number, wire in enumerate(wires, states):
-            outside = wire.numbered(self._outside(wanted, wire))
+            outside = wire.numbered(self._outside(demand, wire))
             state = fresh(f"{wire.key}.before", self.taken)
             node.input.append(before.nothing(outside))
             graph.input.append(outside.declared(state))
@@ -222,9 +222,9 @@ class _Exposer:
             )
         return wire
 
-    def _out_of_call(self, wanted: Demand, node: NodeProto, inner: Demand) -> list[Wire]:
+    def _out_of_call(self, demand: Demand, node: NodeProto, inner: Demand) -> list[Wire]:
         """Give this call its own copy of the function, with additional outputs."""
-        original = function_of(wanted.index, node)
+        original = function_of(demand.index, node)
         assert original is not None
         function = copied(original)
         function.overload = ""
@@ -242,7 +242,7 @@ class _Exposer:
             once = not wire.many and wire.columns is None  # it can already be an input or output
             given = own.add("Identity", [wire.name], f"{wire.key}.in") if once else wire.name
             function.output.append(given)
-            outside = replace(wire, name=self._outside(wanted, wire))
+            outside = replace(wire, name=self._outside(demand, wire))
             node.output.append(outside.name)
             found.append(outside)
         function.node.extend(own.made)

@@ -177,9 +177,7 @@ class Inference:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 results = ReferenceEvaluator(part).run(None, {})
-        except (
-            Exception
-        ):  # the evaluator raises anything numpy does; unknown numbers are acceptable
+        except Exception:  # whatever numpy raises; unknown numbers are acceptable
             return None
         arrays = [np.asarray(result) for result in results]
         few = all(a.size <= MOST_ELEMENTS and a.dtype.kind in "iufb" for a in arrays)

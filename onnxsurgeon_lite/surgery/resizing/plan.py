@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
+from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 
@@ -70,8 +71,7 @@ class Scope:
 
     def describe(self, position: int) -> str:
         """Return a node's text for messages."""
-        node, place = self.graph.node[position], self.place(position)
-        return f"{node.op_type} {node.name!r} ({place})" if node.name else f"{node.op_type} {place}"
+        return described(self.graph.node[position], self.place(position))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Plan:
     stretches: list[Stretch] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def settled(self, size: Size) -> Entry:
+    def fixed(self, size: Size) -> Entry:
         """Return a size as a number after the change, or the size itself if it stays symbolic."""
         return size if varies(after(size)) else size[-1]
 
@@ -128,9 +128,9 @@ class Plan:
 
     def text(self, size: Size) -> str:
         """Return a size's text for messages: `17`, `N`, `4*N`, `?`."""
-        settled = self.settled(size)
-        if isinstance(settled, int):
-            return str(settled)
+        fixed = self.fixed(size)
+        if isinstance(fixed, int):
+            return str(fixed)
         for symbol in self.symbols:
             times = ratio(size, symbol.sizes) if varies(symbol.sizes) else None
             if times is not None:

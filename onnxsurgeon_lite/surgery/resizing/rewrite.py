@@ -9,7 +9,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
@@ -308,9 +308,9 @@ class _Rewriting:
                 if follows and dim.HasField("dim_value"):
                     dim.ClearField("dim_value")
                 continue
-            settled = self.plan.settled(size)
-            if isinstance(settled, int):
-                dim.dim_value = settled
+            fixed = self.plan.fixed(size)
+            if isinstance(fixed, int):
+                dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
             if symbol is not None and symbol.name:
@@ -334,12 +334,8 @@ def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
 
 
 def _remove_initializer(graph: GraphProto, name: str) -> None:
-    if any(info.name == name for info in graph.input):
-        return
-    kept = [tensor for tensor in graph.initializer if tensor.name != name]
-    if len(kept) < len(graph.initializer):
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+    if all(info.name != name for info in graph.input):
+        drop(graph.initializer, lambda tensor: tensor.name == name)
 
 
 def _uses(model: ModelProto) -> Counter[str]:

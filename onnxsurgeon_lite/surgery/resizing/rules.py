@@ -26,21 +26,21 @@ def _reshape(visit: Visit) -> None:
     free = own.index(-1) if -1 in own else None
     axes = [axis for axis in state.axes or () if axis is not None]
     target = present[0]
-    wanted = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
-    if wanted is None:
+    refolded = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
+    if refolded is None:
         if target and None in present and 0 not in target:
             raise visit.blocked(
                 f"it splits a dimension that changes: {visit.shown(sizes)} to {own}"
             )
         return
-    visit.axes = wanted
-    effect = [product(axis) for axis in wanted]
+    visit.axes = refolded
+    effect = [product(axis) for axis in refolded]
     visit.note_kept(1, own, effect)
     if all(at is not None and at == [s[t] for s in effect] for t, at in enumerate(present)):
         return
-    settled = [visit.plan.settled(size) for size in effect]
+    fixed = [visit.plan.fixed(size) for size in effect]
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
-    entries = _literals(own, settled, zeros)
+    entries = _literals(own, fixed, zeros)
     visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
 
 
@@ -61,11 +61,11 @@ def _resolved(
     return shape if int(np.prod(shape, dtype=np.int64)) == total else None
 
 
-def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
+def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
     """Return sizes as a Reshape's operand: -1 for a symbolic size, 0 for a size that it copies from the input."""
-    entries: list[Entry] = list(settled)
+    entries: list[Entry] = list(fixed)
     free = own.index(-1) if -1 in own else None
-    for i, entry in enumerate(settled):
+    for i, entry in enumerate(fixed):
         if own[i] == 0 and zeros[i]:
             entries[i] = 0
         elif i == free:
@@ -73,8 +73,8 @@ def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool
         elif not isinstance(entry, int) and zeros[i] and free is not None:
             entries[i] = 0
     still = [i for i, entry in enumerate(entries) if not isinstance(entry, int)]
-    if free is not None and still and isinstance(settled[free], int):
-        entries[free] = settled[free]
+    if free is not None and still and isinstance(fixed[free], int):
+        entries[free] = fixed[free]
         free = None
     for i in still:
         if free is None:
@@ -85,7 +85,7 @@ def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool
 
 
 def _expand(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
     if sizes is None or literals is None:
         return
     rank = max(len(sizes), len(literals))
@@ -97,7 +97,7 @@ def _expand(visit: Visit) -> None:
     for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
         if axis in needs and size != needs[axis]:
             effect.append(needs[axis])
-            entries.append(visit.plan.settled(needs[axis]))
+            entries.append(visit.plan.fixed(needs[axis]))
         elif varies(size) and literal not in (size, one) and literal[0] == size[0]:
             effect.append(one)
             entries.append(1)
@@ -105,23 +105,23 @@ def _expand(visit: Visit) -> None:
             if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
                 visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
             effect.append(literal)
-            entries.append(visit.plan.settled(literal))
+            entries.append(visit.plan.fixed(literal))
     if effect != shape:
         why = "a consumer needs the changed size" if needs else "its input depends on the change"
         visit.refill(1, entries, effect, why)
 
 
 def _constant_of_shape(visit: Visit) -> None:
-    literals, needs = visit.elements(0), visit.wanted()
+    literals, needs = visit.elements(0), visit.demanded()
     if literals is None or not needs:
         return
     effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
-    entries = [visit.plan.settled(size) for size in effect]
+    entries = [visit.plan.fixed(size) for size in effect]
     visit.refill(0, entries, effect, "a consumer needs the changed size")
 
 
 def _tile(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
     if sizes is None or literals is None or not needs:
         return
     effect = list(literals)
@@ -129,7 +129,7 @@ def _tile(visit: Visit) -> None:
         if any(n % sizes[axis][0] for n in size):
             raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
-    entries = [visit.plan.settled(size) for size in effect]
+    entries = [visit.plan.fixed(size) for size in effect]
     visit.refill(1, entries, effect, "a consumer needs the changed size")
 
 
@@ -152,7 +152,7 @@ def _slice(visit: Visit) -> None:
             effect[i] = size
     if effect != ends:
         entries = [
-            _END if new != old else visit.plan.settled(old)
+            _END if new != old else visit.plan.fixed(old)
             for new, old in zip(effect, ends, strict=True)
         ]
         visit.refill(2, entries, effect, "it keeps the whole of an axis that changes")
@@ -183,7 +183,7 @@ def _split(visit: Visit) -> None:
     fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
     if varies(whole) and even and fits:
         part = tuple(n // count for n in whole)
-        entries = [visit.plan.settled(part)] * count
+        entries = [visit.plan.fixed(part)] * count
         visit.refill(1, entries, [part] * count, "it splits an axis that changes into equal parts")
 
 
@@ -197,7 +197,7 @@ def _resize(visit: Visit) -> None:
         for axis, literal in zip(axes, literals, strict=True)
     ]
     if effect != literals:
-        entries = [visit.plan.settled(size) for size in effect]
+        entries = [visit.plan.fixed(size) for size in effect]
         visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
 
 

@@ -60,7 +60,7 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -
     """Trace the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
-        hints: what operands of the main graph are known to hold at each trial (see `exports`).
+        hints: known elements of operands of the main graph at each trial (see `exports`).
 
     Raises:
         ShapeError: a node blocks the change.
@@ -68,14 +68,14 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -
         Called: something in a function must change.
     """
     check_functions(model.proto)
-    wanted: Demands = {}
+    demands: Demands = {}
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), wanted, hints or {}, inference)
+        tracer = _Tracer(model, list(symbols), demands, hints or {}, inference)
         tracer.main()
         if not tracer.context.outdated:
             return tracer.context.plan
-    raise ShapeError("the sizes that nodes need of each other do not settle")
+    raise ShapeError("the sizes that nodes need from each other do not converge")
 
 
 class _Tracer:
@@ -83,7 +83,7 @@ class _Tracer:
         self,
         model: Model,
         symbols: list[Symbol],
-        wanted: Demands,
+        demands: Demands,
         hints: Hints,
         inference: Inference,
     ) -> None:
@@ -99,7 +99,7 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
             self.with_bodies["Scan"] = self._scan
-        self.context = TraceContext(model, self.trials, Plan(symbols), wanted, hints, inference)
+        self.context = TraceContext(model, self.trials, Plan(symbols), demands, hints, inference)
 
     def main(self) -> None:
         """Trace the main graph and its bodies."""
@@ -232,7 +232,7 @@ class _Tracer:
         path = f"{visit.place}/{body}"
         given = {}
         for name, slot in slots.items():
-            for axis, size in self.context.wanted.get((path, name), {}).items():
+            for axis, size in self.context.demands.get((path, name), {}).items():
                 if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
                     visit.demand(slot, axis, size)
             given[name] = replace(visit.read(slot) or self._unknown(), data=None)
@@ -241,11 +241,11 @@ class _Tracer:
     def _kept(
         self, visit: Visit, body: str, given: Mapping[str, State], results: Sequence[State]
     ) -> list[State]:
-        """States after the last iteration; one that the body makes follow must not begin with a fixed size."""
+        """Return the states after the last iteration; demand initial sizes that fit a size that the body changes."""
         for (name, before), after in zip(given.items(), results, strict=False):
             for axis, size in enumerate(grown(before, after)):
                 if size is not None:
-                    visit.want(f"{visit.place}/{body}", name, axis, size)
+                    visit.demand_next(f"{visit.place}/{body}", name, axis, size)
         return [either(pair) for pair in zip(given.values(), results, strict=False)]
 
     def _unknown(self) -> State:

@@ -33,17 +33,16 @@ _SOURCES = ("Expand", "ConstantOfShape", "Tile")
 
 @dataclass
 class TraceContext:
-    """What all nodes of one trace share.
+    """The state that all nodes of one trace share.
 
     Attributes:
-        outdated: whether a node that was passed must produce another size, which `wanted` holds now; nothing that this
-            trace finds after that counts.
+        outdated: an earlier node must produce another size, now in `demands`; the rest of this trace is ignored.
     """
 
     model: Model
     trials: int
     plan: Plan
-    wanted: Demands
+    demands: Demands
     hints: Hints
     inference: Inference
     outdated: bool = False
@@ -92,9 +91,8 @@ class Visit:
             states = self.context.inference.states(patched, reads)
         except InferenceFailed as failure:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
-                return [
-                    self._unknown() for _ in node.output
-                ]  # inference fails on the original model too
+                # inference fails on the original model too
+                return [self._unknown() for _ in node.output]
             self._level()
             if self.context.outdated:
                 return [self._unknown() for _ in node.output]
@@ -160,9 +158,9 @@ class Visit:
         """Return an integer attribute."""
         return next((a.i for a in self.node.attribute if a.name == name), default)
 
-    def wanted(self) -> dict[int, Size]:
+    def demanded(self) -> dict[int, Size]:
         """Return the sizes that consumers need of the first output's axes."""
-        return self.context.wanted.get((self.scope.path, self.node.output[0]), {})
+        return self.context.demands.get((self.scope.path, self.node.output[0]), {})
 
     def refill(
         self, slot: int, entries: Sequence[Entry], effect: Sequence[Size], reason: str
@@ -208,7 +206,7 @@ class Visit:
             state = self.read(slot)
             if state is not None and len(state.sizes() or ()) != 1:
                 raise self.blocked(f"operand {slot} differs between the exports and is not a shape")
-            entries = [self.plan.settled(size) for size in effect]
+            entries = [self.plan.fixed(size) for size in effect]
             self.refill(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
@@ -225,7 +223,7 @@ class Visit:
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
-            self.want(self.scope.path, source, axis, size)
+            self.demand_next(self.scope.path, source, axis, size)
             return
         sizes = self.sizes(slot)
         repeats = size[0] > 1
@@ -240,7 +238,7 @@ class Visit:
                 slot,
                 axis,
                 len(sizes),
-                1 if repeats and broadcasts else self.plan.settled(size),
+                1 if repeats and broadcasts else self.plan.fixed(size),
                 repeats,
                 f"{name!r} has a fixed size, but the other operands here change",
             )
@@ -250,10 +248,10 @@ class Visit:
         kind = state.types[0].tensor_type.elem_type if state is not None else 0
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
 
-    def want(self, path: str, name: str, axis: int, size: Size) -> None:
-        """Have a value of a graph get this size, in the trace after this one."""
+    def demand_next(self, path: str, name: str, axis: int, size: Size) -> None:
+        """Demand this size of a value of a graph, in the next trace."""
         if not self.context.outdated:
-            self.context.wanted.setdefault((path, name), {})[axis] = size
+            self.context.demands.setdefault((path, name), {})[axis] = size
             self.context.outdated = True
 
     def _source(self, name: str, axis: int) -> str | None:
@@ -267,7 +265,7 @@ class Visit:
         return name if name in self.scope.carried and self._is_new(name, axis) else None
 
     def _is_new(self, name: str, axis: int) -> bool:
-        return axis not in self.context.wanted.get((self.scope.path, name), {})
+        return axis not in self.context.demands.get((self.scope.path, name), {})
 
     def _require_repeating(self, name: str, axis: int) -> None:
         """Refuse an operand that depends on an input, and a constant with different slices along the axis."""

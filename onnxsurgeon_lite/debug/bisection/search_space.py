@@ -30,11 +30,9 @@ class Space:
         return self._parents[item]
 
     def position(self, item: int) -> int:
-        """Return the position of the node that produces a value."""
         return self.index.producer[self.values[item]]
 
     def names(self, items: Iterable[int]) -> list[str]:
-        """Return the names of values."""
         return [self.values[item] for item in items]
 
     def ancestors(self, items: Iterable[int]) -> set[int]:
