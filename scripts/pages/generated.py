@@ -1,6 +1,5 @@
 """The parts of the reference that follow from the code: options, recipe fields, public names, schemas."""
 
-import ast
 import dataclasses
 import inspect
 import re
@@ -12,8 +11,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import typer
 
+import onnxsurgeon_lite
+
 ROOT = Path(__file__).parent.parent.parent
-STUB = ROOT / "onnxsurgeon_lite" / "__init__.pyi"
 
 
 @cache
@@ -145,26 +145,22 @@ def _kind(wanted: Any) -> str:
     return " or ".join(names.get(kind, "path of a Python file") for kind in kinds)
 
 
-def api(modules: str, page: str) -> str:
-    """The public names that come from these modules; from those that no other mark of the page names, for `rest`."""
-    marked = set(" ".join(re.findall(r"^\{\{ api (.*) \}\}$", page, re.MULTILINE)).split())
-    wanted = set(modules.split())
+def api(rooms: str, page: str) -> str:
+    """The public names that are at home in these rooms; for `rest`, where no other mark of the page names the room."""
+    marked = " ".join(re.findall(r"^\{\{ api (.*) \}\}$", page, re.MULTILINE)).split()
     names = [
         name
-        for module, name in public_names()
-        if (module in wanted if wanted != {"rest"} else module not in marked)
+        for name in onnxsurgeon_lite.__all__
+        if (_at_home(name, rooms.split()) if rooms != "rest" else not _at_home(name, marked))
     ]
     return "\n\n".join(f"::: onnxsurgeon_lite.{name}" for name in names)
 
 
-def public_names() -> list[tuple[str, str]]:
-    """(module, name) of everything public, as the stub has them."""
-    return [
-        (node.module or "", alias.asname or alias.name)
-        for node in ast.parse(STUB.read_text()).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    ]
+def _at_home(name: str, rooms: list[str]) -> bool:
+    public = getattr(onnxsurgeon_lite, name)
+    home = getattr(public, "__module__", None) or getattr(public, "__name__", "onnxsurgeon_lite.passes")
+    place = f"{home.removeprefix('onnxsurgeon_lite.')}."
+    return any(place.startswith(f"{room}.") for room in rooms)
 
 
 def schemas(_: str, __: str = "") -> str:

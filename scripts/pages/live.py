@@ -25,16 +25,23 @@ class LiveFunctions(griffe.Extension):
             obj.docstring.value = _with_examples(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:
-        loader.resolve_aliases()
         for name in onnxsurgeon_lite.__all__:
             live = getattr(onnxsurgeon_lite, name)
-            found = pkg.members.get(name)
-            if inspect.isfunction(live) and found is not None:
-                _bring_to_life(found.final_target if found.is_alias else found, live, loader)  # type: ignore[arg-type, union-attr]
+            if inspect.isfunction(live):
+                function = griffe.Function(name, parent=pkg)
+                pkg.set_member(name, function)
+                _bring_to_life(function, live, loader)
+            elif inspect.isclass(live):
+                home = live.__module__.removeprefix("onnxsurgeon_lite.")
+                pkg.set_member(name, griffe.Alias(name, pkg[f"{home}.{live.__name__}"]))
+            elif isinstance(live, dict):
+                about = griffe.Docstring("Verb -> its pass.")
+                pkg.set_member(name, griffe.Attribute(name, docstring=about, parent=pkg))
 
 
 def _bring_to_life(found: griffe.Function, live: Any, loader: griffe.GriffeLoader) -> None:
     signature = inspect.signature(live)
+    found.returns = _annotation(signature.return_annotation)
     found.parameters = griffe.Parameters(*map(_parameter, signature.parameters.values()))
     found.docstring = griffe.Docstring(
         _with_examples(inspect.getdoc(live) or ""),
