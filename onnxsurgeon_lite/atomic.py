@@ -6,14 +6,19 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+WATCHED: ContextVar[list["Staging"] | None] = ContextVar("watched", default=None)
+"""Where files that are being written enlist, so that somebody can show how far they are."""
 
 
 class Staging:
@@ -33,6 +38,9 @@ class Staging:
         self._waiting: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> "Staging":
+        watched = WATCHED.get()
+        if watched is not None:
+            watched.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -66,6 +74,10 @@ class Staging:
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
 
+    def written(self) -> int:
+        """Return the bytes that wait for `commit`."""
+        return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
+
     def commit(self) -> None:
         """Rename every file into place, in the order in which they were opened."""
         while self._waiting:
@@ -73,6 +85,19 @@ class Staging:
             with _write_errors(target):
                 temporary.replace(target)
             self._waiting.pop(0)
+
+
+def require_free(path: Path, force: bool = False) -> None:
+    """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
+    if not force and path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise OutputExistsError(
+            f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
+        )
+    if not path.parent.is_dir():
+        raise WriteError(
+            f"there is no folder {str(path.parent)!r} to write {path.name!r} in",
+            f"make it first: {command('mkdir', '-p', str(path.parent))}",
+        )
 
 
 class ByteCounter(io.BytesIO):

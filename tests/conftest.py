@@ -55,3 +55,11 @@ def model_of(tmp_path):
         return load(tmp_path / name)
 
     return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory):
+    """A record of written outputs for the tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

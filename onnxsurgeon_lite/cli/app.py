@@ -7,6 +7,7 @@ import typer
 from onnxsurgeon_lite.cli import build, cut, debug, edit, look, match, merge, repl, run
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.help import Command
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 app = typer.Typer(
@@ -52,3 +53,6 @@ for panel, commands in (
 
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
 app.add_typer(edit.app, name="edit", rich_help_panel=CHANGE)
+for group in (app, data, edit.app):
+    for registered in group.registered_commands:
+        registered.cls = Command

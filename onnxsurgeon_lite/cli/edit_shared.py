@@ -12,6 +12,7 @@ import typer
 from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
@@ -94,9 +95,6 @@ def _edit(
 
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
-    target = source
-    if not shared.in_place and not shared.dry_run:
-        target = options.default_output(source, verb, shared.output, shared.force)
     with progress(f"editing {source}") as tell:
         how["progress"] = tell
         result = applied(
@@ -112,19 +110,19 @@ def _edit(
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
         raise typer.Exit(MISMATCH)
-    if not shared.dry_run and (result.changed or not shared.in_place):
+    if shared.in_place:
+        target = Target(source, verb, source, force=True)
+    else:
+        target = Target(source, verb, shared.output, shared.force)
+    if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
 
 
-def _save(model: "Model", source: Path, target: Path, shared: Shared) -> None:
-    from onnxsurgeon_lite.model import save
+def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
     from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
-    with progress(f"writing {target}"):
-        external = True if shared.copy_data else None
-        written = save(model, target, external, force=shared.force or shared.in_place)
-    plain.show_written(written.path, written.data_files)
+    written = options.save(model, target, True if shared.copy_data else None, shared.dry_run)
     kept = {file.path for file in model.files.values() if file.location is not None}
-    if target != source and kept.intersection(path.absolute() for path in written.data_files):
+    beside = {path.absolute() for path in written.data_files} if written else set()
+    if target.path != source and kept & beside:
         plain.show_notes([f"{str(source)!r} uses this data too; --copy-data gives each its own"])

@@ -22,10 +22,12 @@ def match(
             "--save", "-o", help="Write the pairs to a file for --map.", show_default=False
         ),
     ] = None,
+    force: options.Force = False,
     json: options.Json = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
@@ -34,6 +36,7 @@ def match(
         result = osl.match(a, b, feeds, **how)
     options.show(result, json)
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
 

@@ -30,16 +30,19 @@ def run(
         ),
     ] = None,
     opt: options.Opt = "all",
+    force: options.Force = False,
     json: options.Json = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"running {model}"):
         result = osl.run(model, feeds, fetch or (), opt=opt, **how)
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
     options.show(result, json)
@@ -91,6 +94,7 @@ def record(
         Path | None,
         typer.Option("--model", help="PyTorch: store inputs under this model's names."),
     ] = None,
+    force: options.Force = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
@@ -108,6 +112,7 @@ def record(
             scope or (),
             operators,
             names_of,
+            force,
             **how,
         )
     options.show(done)
@@ -124,11 +129,12 @@ def compare(
     feeds: options.Feeds = None,
     mapping: options.Map = None,
     opt: options.Opt = "all",
+    metrics: options.Metrics = "usual",
     json: options.Json = False,
     **how: Unpack[Comparing],
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
     result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
-    options.show(result, json)
+    options.show(result, json, metrics)
     if not result.match:
         raise typer.Exit(MISMATCH)

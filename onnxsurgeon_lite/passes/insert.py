@@ -9,6 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
@@ -54,7 +55,8 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
-        inputs = [one_value(index, name, notes) if name else "" for name in self.inputs] or [value]
+        wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
+        inputs = [one_value(index, name, notes) if name else "" for name in wanted] or [value]
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",

@@ -15,10 +15,11 @@ from onnxsurgeon_lite.debug.stepping import (
 )
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.report.mismatches import explain, number_text
+from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import changes_shown
 from onnxsurgeon_lite.runtime.run import Statistics
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.metrics import number_text
 
 _FEW = 32  # numbers that are all shown
 

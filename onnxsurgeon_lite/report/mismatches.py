@@ -1,15 +1,15 @@
 """Why two tensors mismatch, in sentences."""
 
 from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.metrics import number_text
 
 
-def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[str]:
-    """Why a comparison mismatches, in sentences; nothing for a match."""
+def explain(name: str, comparison: Comparison) -> list[str]:
+    """Return why a comparison mismatches, in sentences; nothing for a match."""
     if comparison.match:
         return []
-    by = f", produced by {produced_by}" if produced_by else ""
     dtype, shape = comparison.dtypes[0], list(comparison.shapes[0])
-    lines = [f"mismatch at value {name!r} ({dtype} {shape}){by}"]
+    lines = [f"mismatch at value {name!r} ({dtype} {shape})"]
     if comparison.reason in ("shape", "dtype"):
         sides = comparison.shapes if comparison.reason == "shape" else comparison.dtypes
         actual, reference = (list(s) if isinstance(s, tuple) else s for s in sides)
@@ -30,10 +30,3 @@ def explain(name: str, comparison: Comparison, produced_by: str = "") -> list[st
             f"off by {worst.difference:.3g} where {worst.allowed:.3g} is allowed"
         )
     return [*lines, *(f"  {note}" for note in comparison.notes)]
-
-
-def number_text(value: float | str | None) -> str:
-    """A number as tables show it; a dash for none."""
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)

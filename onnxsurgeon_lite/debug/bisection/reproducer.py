@@ -16,19 +16,19 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
-from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import make_folder, open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -51,19 +51,6 @@ sys.exit(not all(same))
 '''
 _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
-
-
-def require_free(folder: Path, force: bool = False) -> None:
-    """Raise `OutputExistsError` unless the folder is free or `force` is set."""
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputExistsError(
-            f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
-        )
-    if not folder.parent.is_dir():
-        raise WriteError(
-            f"folder {str(folder.parent)!r} for {folder.name!r} does not exist",
-            f"make it first: {command('mkdir', '-p', str(folder.parent))}",
-        )
 
 
 @dataclass
@@ -226,18 +213,19 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         f"- look: {result.look}",
         f"- versions: {versions}",
         "",
-        "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
+        "|---" * (4 + len(METRICS)) + "|",
     ]
     for value in culprit.values:
         c, own = value.comparison, value.introduced
         cells = [value.role, _code(value.name)]
         if c is None:
-            cells += ["no reference", "", "", "", "", ""]
+            cells += ["no reference"]
         else:
-            numbers = (f"{c.max_abs:.6g}", f"{c.max_rel:.6g}", f"{c.sqnr_db:.4g}")
-            cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
-            cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
+            cells += ["yes" if c.match else f"no ({c.reason})", *texts(c, every=True)]
+            cells += [""] * (3 + len(METRICS) - len(cells))
+            cells += [] if own is None else [texts(own)[0]]
+        cells += [""] * (4 + len(METRICS) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
     does = "reproduces it" if made.shows else "compares it"
     in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
