@@ -30,7 +30,9 @@ collect_ignore = LEFT_OUT
 def pytest_report_header():
     """Say what is left out; `scripts/test` allows nothing to be."""
     if LEFT_OUT and os.environ.get("NO_TEST_LEFT_OUT"):
-        raise pytest.UsageError('torch, transformers or onnxscript is missing: pip install -e ".[test]"')
+        raise pytest.UsageError(
+            'torch, transformers or onnxscript is missing: pip install -e ".[test]"'
+        )
     left = ", ".join(LEFT_OUT)
     return f'left out, they need torch (pip install -e ".[test]"): {left}' if left else None
 

@@ -72,8 +72,8 @@ SESSIONS = {"python": SCRIPT, "ipython": NOTEBOOK}
 class Reader:
     """Someone who works through a page, in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, anew: bool = False) -> None:
+        self.folder, self.anew = folder, anew
         here = str(Path(sys.executable).parent)
         self.environment = {
             **os.environ,
@@ -101,7 +101,9 @@ class Reader:
             said = self._cell(kind, body, show=bool(block["gap"]))
             if block["gap"]:
                 return (
-                    whole.removesuffix(block["said"] + "```") + shown(block["said"], said) + "```"
+                    whole.removesuffix(block["said"] + "```")
+                    + shown(block["said"], said, self.anew)
+                    + "```"
                 )
             if said.strip():
                 return whole + "\n\n```text\n" + shown("", said) + "```"
@@ -120,7 +122,7 @@ class Reader:
             text=True,
             check=False,
         )
-        return f"$ {command[1]}\n{shown(command[2], self._said(done.stdout))}"
+        return f"$ {command[1]}\n{shown(command[2], self._said(done.stdout), self.anew)}"
 
     def _said(self, text: str) -> str:
         """With a folder that is always the same."""
@@ -148,25 +150,27 @@ class Reader:
 
         (_, command, said), *lines = PROMPTED.findall(body)
         yield f"$ {command}\n{said}"
-        terminal = Terminal(*command.removeprefix("onnxdbg repl ").split(), folder=self.folder)
+        words = command.removeprefix("onnxdbg repl ").split()
+        terminal = Terminal(*words, folder=self.folder, columns=100)
         for _, line, said in lines:
             prompt = terminal.prompt
             if line == "exit":
                 terminal.leave()
                 yield f"{prompt} {line}\n"
             else:
-                yield f"{prompt} {line}\n{shown(said, terminal.type(line))}"
+                yield f"{prompt} {line}\n{shown(said, terminal.type(line), self.anew)}"
 
 
-def shown(expected: str, actual: str) -> str:
-    """The output as the page has it where that still says the same, line by line else."""
-    if same(expected, actual):
-        return expected
+def shown(expected: str, actual: str, anew: bool = False) -> str:
+    """The output as the page has it where that still says the same; else line by line, as always when it is made anew."""
     known = expected.splitlines()
+    skips = any(line.strip() == "..." for line in known)
+    if same(expected, actual) and (skips or not anew):
+        return expected
     lines = []
     for line in (line.rstrip() for line in actual.splitlines()):
         old = next((k for k in known if k.strip() != "..." and same(k, line)), None)
-        lines.append(line if old is None else old)
+        lines.append(line if old is None or squeezed(old) == squeezed(line) else old)
         if old is not None:
             known.remove(old)
     return "".join(f"{line}\n" for line in lines)
@@ -200,10 +204,10 @@ def pattern(expected: str) -> str:
     )
 
 
-def run_page(page: Path, folder: Path) -> str:
+def run_page(page: Path, folder: Path, anew: bool = False) -> str:
     """The page with the output that its examples have in a folder of fixtures."""
     shutil.copytree(ROOT / "fixtures", folder, dirs_exist_ok=True)
-    reader = Reader(folder)
+    reader = Reader(folder, anew)
     try:
         return reader.page(page.read_text())
     finally:
@@ -214,7 +218,7 @@ def main() -> None:
     """Write the pages that are named, or all, with the output that their examples have now."""
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            text = run_page(page, Path(folder))
+            text = run_page(page, Path(folder), anew=True)
         changed = text != page.read_text()
         page.write_text(text)
         print(f"{'updated' if changed else 'same   '} {page.relative_to(ROOT)}")  # noqa: T201

@@ -15,7 +15,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 class Terminal:
     """An `onnxdbg repl` that is typed at."""
 
-    def __init__(self, *arguments: str, folder: Path) -> None:
+    def __init__(self, *arguments: str, folder: Path, columns: int = 300) -> None:
         environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython"), "TERM": "dumb"}
         self.child = pexpect.spawn(
             sys.executable,
@@ -24,7 +24,7 @@ class Terminal:
             env=environment,
             encoding="utf-8",
             timeout=20,
-            dimensions=(40, 300),
+            dimensions=(40, columns),
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # maybe ignored here
         )
         self.child.delaybeforesend = 0.25  # the prompt is there before its keys are read

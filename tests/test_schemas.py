@@ -57,7 +57,9 @@ def test_every_json_option_has_a_schema():
     from generated import commands
 
     with_json = {
-        name for name, command in commands().items() if any("--json" in p.opts for p in command.params)
+        name
+        for name, command in commands().items()
+        if any("--json" in p.opts for p in command.params)
     }
 
     assert with_json == {command.split(" --")[0] for _, command, _ in schemas.outputs()}

@@ -73,7 +73,11 @@ def _row(parameter: Any) -> str:
         spelled = ", ".join([*parameter.opts, *parameter.secondary_opts])
         names = f"`{spelled}{_metavar(parameter)}`"
     default = parameter.default
-    shown = f"`{default}`" if default not in (None, False, [], (), "") and not parameter.required else ""
+    shown = (
+        f"`{default}`"
+        if default not in (None, False, [], (), "") and not parameter.required
+        else ""
+    )
     text = re.sub(r"\s+", " ", parameter.help or "")
     return f"| {names.replace('|', chr(92) + '|')} | {_escaped(text)} | {shown} |"
 
@@ -82,7 +86,9 @@ def _metavar(parameter: Any) -> str:
     if parameter.is_flag:
         return ""
     choices = getattr(parameter.type, "choices", None)
-    shown = parameter.metavar or ("|".join(map(str, choices)) if choices else parameter.type.name.upper())
+    shown = parameter.metavar or (
+        "|".join(map(str, choices)) if choices else parameter.type.name.upper()
+    )
     return f" {shown}"
 
 
@@ -103,8 +109,14 @@ def recipe(name: str, _: str = "") -> str:
             given = field.default_factory()
         needed = given is dataclasses.MISSING
         default = "" if needed or given in (None, (), "") or given == {} else f"`{_toml(given)}`"
-        rows.append(f"| `{field.name}` | {_kind(types[field.name])} | {'yes' if needed else ''} | {default} |")
-    return "\n".join(["| key | holds | needed | default |", "|---|---|---|---|", *rows]) if rows else "No keys."
+        rows.append(
+            f"| `{field.name}` | {_kind(types[field.name])} | {'yes' if needed else ''} | {default} |"
+        )
+    return (
+        "\n".join(["| key | holds | needed | default |", "|---|---|---|---|", *rows])
+        if rows
+        else "No keys."
+    )
 
 
 def recipes(_: str, __: str = "") -> str:
@@ -119,7 +131,11 @@ def recipes(_: str, __: str = "") -> str:
 
 
 def _toml(value: object) -> str:
-    return {True: "true", False: "false"}.get(value, repr(value)) if isinstance(value, bool) else repr(value)
+    return (
+        {True: "true", False: "false"}.get(value, repr(value))
+        if isinstance(value, bool)
+        else repr(value)
+    )
 
 
 def _kind(wanted: Any) -> str:
@@ -158,7 +174,9 @@ def api(rooms: str, page: str) -> str:
 
 def _at_home(name: str, rooms: list[str]) -> bool:
     public = getattr(onnxsurgeon_lite, name)
-    home = getattr(public, "__module__", None) or getattr(public, "__name__", "onnxsurgeon_lite.passes")
+    home = getattr(public, "__module__", None) or getattr(
+        public, "__name__", "onnxsurgeon_lite.passes"
+    )
     place = f"{home.removeprefix('onnxsurgeon_lite.')}."
     return any(place.startswith(f"{room}.") for room in rooms)
 

@@ -59,7 +59,10 @@ def _with_examples(text: str) -> str:
 def _parameter(given: inspect.Parameter) -> griffe.Parameter:
     default = None if given.default is given.empty else _default(given.default)
     return griffe.Parameter(
-        given.name, annotation=_annotation(given.annotation), kind=_KINDS[given.kind], default=default
+        given.name,
+        annotation=_annotation(given.annotation),
+        kind=_KINDS[given.kind],
+        default=default,
     )
 
 

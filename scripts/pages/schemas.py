@@ -38,9 +38,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.runtime.run import Statistics
 
     kinds = get_type_hints(BisectResult)
-    contract = {
-        key: kinds.get(key, dict[str, str]) for key in BisectResult("agrees").contract()
-    }
+    contract = {key: kinds.get(key, dict[str, str]) for key in BisectResult("agrees").contract()}
     yield "inspect", "inspect", ModelSummary
     yield "inspect-node", "inspect --node", NodeSummary
     yield "inspect-value", "inspect --value", ValueSummary | list[ValueSummary]
