@@ -28,9 +28,16 @@ class HeldPath(PosixPath):
 def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
+    Args:
+        path: the model's file.
+
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.
+
+    Example:
+        >>> osl.load("whole_model.onnx").path.name
+        'whole_model.onnx'
     """
     if isinstance(path, HeldPath) and path.model is not None:
         return path.model

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from os import PathLike, fspath
 
 import numpy as np
 
@@ -22,12 +23,13 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
+from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
+from onnxsurgeon_lite.model import Model, ModelLike, loaded
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 BUDGET = 1 << 28  # bytes
@@ -43,21 +45,32 @@ class Debugger:
     Attributes:
         breakpoints: to be iterated.
         names: what conditions can use, besides what they are told of a node and numpy.
+
+    Example:
+        >>> with osl.Debugger("whole_model.onnx", references="references/whole_model.npz") as dbg:
+        ...     _ = dbg.break_("Add_7")
+        ...     print(dbg.run().node)
+        Add 'Add_7' (@7)
     """
 
     def __init__(
         self,
-        model: Model,
-        feeds: Feeds | None = None,
-        references: ReferenceSet | None = None,
+        model: ModelLike,
+        feeds: Tensors | None = None,
+        references: Tensors | None = None,
         runtime: Runtime | None = None,
         recipe: Recipe | None = None,
         tolerance: Tolerance | None = None,
         budget: int = BUDGET,
+        map: str | PathLike[str] | None = None,
     ) -> None:
         """Nothing runs yet.
 
         Args:
+            model: a path, a file's bytes, a `ModelProto` or a `Model`.
+            feeds: input name -> array, or a path; without them what the references hold of them.
+            references: what values are compared with: a path, name -> array, a `ReferenceSet`.
+            map: how references get the model's names: `auto`, `names` or a file of `match`.
             runtime: one of its own without it.
             recipe: how inputs that are not given are made.
             budget: bytes of values that are kept, so that they need not be computed again.
@@ -67,13 +80,14 @@ class Debugger:
             FeedsError: a feed that the model does not have, or declares otherwise.
         """
         self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
-        index = GraphIndex.of(model)
+        index = GraphIndex.of(loaded(model))
+        stored, fed = _fitted(index, feeds, references, self.runtime, map)
         self._execution = Execution(index, Machine(self.runtime, budget), recipe)
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
-        self._looker = Looker(self._execution, self.breakpoints, references, tolerance)
+        self._looker = Looker(self._execution, self.breakpoints, stored, tolerance)
         self.names: Mapping[str, object] = {"dbg": self}
-        for name, value in (feeds or {}).items():
+        for name, value in fed.items():
             self.feed(name, value)
 
     def __enter__(self) -> "Debugger":
@@ -352,3 +366,24 @@ class Debugger:
 
 def _last(frame: Frame) -> int | None:
     return frame.index.order[frame.place - 1] if frame.place else None
+
+
+def _fitted(
+    index: GraphIndex,
+    feeds: Tensors | None,
+    references: Tensors | None,
+    runtime: Runtime,
+    map: str | PathLike[str] | None,
+) -> tuple[ReferenceSet | None, Feeds]:
+    """The references under the model's names, and what it is fed with."""
+    names = required_inputs(index), list(index.outputs)
+    stored = None if references is None else open_references(references, *names)
+    given = stored if feeds is None else open_references(feeds, *names)
+    if given is None:
+        return stored, {}
+    how = None if map is None else fspath(map)
+    if stored is not None and needs_alignment(stored, index, how):
+        fed = feeds_in_order(index, given)
+        return aligned(stored, index, fed, runtime, how), fed
+    own = [*feeds] if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
+    return stored, {name: given.read(name) for name in own}
