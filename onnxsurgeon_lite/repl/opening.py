@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
@@ -33,8 +34,12 @@ def open_session(
     """
     runtime = Runtime(how or RuntimeOptions(opt="none", lean=True), child)
     made = None if feeds is not None else recipe or Recipe()
-    with progress("matching"):
-        dbg = Debugger(model, feeds, reference, runtime, made, tolerance, budget, mapping)
+    try:
+        with progress("matching"):
+            dbg = Debugger(model, feeds, reference, runtime, made, tolerance, budget, mapping)
+    except SurgeonError:
+        runtime.__exit__()
+        raise
     if dbg.references is not None:
         plain.show_notes(dbg.references.notes)
     return Session(dbg.index.model, dbg)
