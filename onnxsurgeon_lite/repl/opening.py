@@ -1,4 +1,4 @@
-"""From a model's file, feeds and references to a session."""
+"""Open a session from a model's file, feeds and references."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def open_session(
     budget: int = 1 << 28,
     mapping: str | None = None,
 ) -> Session:
-    """A session; feeds are those given, else what the references hold of them, else made.
+    """Open a session; feeds are those given, else those that the references hold, else made ones.
 
     Args:
         mapping: how references get the model's names; see `match.aligned`.
