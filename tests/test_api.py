@@ -84,7 +84,7 @@ def folder(tmp_path, monkeypatch):
 def commands():
     """(name as typed, callback) of every command."""
     for command in app.registered_commands:
-        yield command.name, command.callback
+        yield command.name or command.callback.__name__, command.callback
     for group in app.registered_groups:
         for command in group.typer_instance.registered_commands:
             yield f"{group.name} {command.name or command.callback.__name__}", command.callback
