@@ -162,7 +162,7 @@ class Reader:
 
 
 def shown(expected: str, actual: str, anew: bool = False) -> str:
-    """The output as the page has it where that still says the same; else line by line, as always when it is made anew."""
+    """The output as the page has it where that says the same; line by line where not, and when it is made anew."""
     known = expected.splitlines()
     skips = any(line.strip() == "..." for line in known)
     if same(expected, actual) and (skips or not anew):

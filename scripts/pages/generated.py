@@ -63,7 +63,11 @@ def _in_every_edit(parameter: Any) -> bool:
 
 
 def _table(rows: list[str]) -> list[str]:
-    return ["| | | default |", "|---|---|---|", *rows] if rows else ["It takes no options."]
+    return (
+        ["| option | meaning | default |", "|---|---|---|", *rows]
+        if rows
+        else ["It takes no options."]
+    )
 
 
 def _row(parameter: Any) -> str:
