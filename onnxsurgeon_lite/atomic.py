@@ -89,7 +89,7 @@ class Staging:
 
 def require_free(path: Path, force: bool = False) -> None:
     """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
-    if not force and path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if not force and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
         raise OutputExistsError(
             f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
         )

@@ -59,3 +59,28 @@ def test_the_prompt_shows_errors_in_the_users_lines_and_completes(folder):
     assert "File `'nofile.py'` not found" in terminal.type("%run nofile.py")
     assert terminal.type("next").startswith("at Conv 'Conv_0' (@0)")
     terminal.leave()
+
+
+def test_the_letters_of_pdb_and_the_commands_of_onnxdbg_work_at_the_prompt(folder):
+    terminal = Terminal(
+        "faulty_attribute.onnx", "--reference", "references/whole_model.npz", folder=folder
+    )
+
+    assert terminal.type("b 25 27").split("\n")[:2] == ["breakpoint 1: '25'", "breakpoint 2: '27'"]
+    assert terminal.type("c").startswith("breakpoint 1 at Conv 'Conv_4' (@4)")
+    assert terminal.type("p 25").startswith("25 float [1, 3, 20, 20]")
+    assert "B-> Conv 'Conv_4' (@4)" in terminal.type("l")
+    assert "wrong node" in terminal.type("bisect -o letters")
+    said = terminal.type("edit set-attr Conv_6 dilations=[1,1] pads=[1,1,1,1]")
+    assert "attribute dilations = [2, 2] -> [1, 1]" in said
+    assert terminal.prompt == "onnxdbg>"
+    assert "agrees at '31'" in terminal.type("bisect")
+    assert "No such option: --nope" in terminal.type("expose --nope")
+    terminal.child.send("extract --inputs 26 --outputs 27 --dry\t")
+    terminal.child.expect(pexpect.TIMEOUT, timeout=1)
+    assert "extract: 26 -> 27 (1 nodes" in terminal.type("")
+    assert "2" in terminal.type("p 1 + 1")
+    terminal.child.sendline("q")
+    terminal.child.expect(pexpect.EOF)
+    terminal.child.close()
+    assert terminal.child.exitstatus == 0

@@ -275,7 +275,7 @@ def rank(
     Example:
         >>> ranking = osl.rank("faulty_constant.onnx", against="whole_model.onnx", below=60)
         >>> ranking.exclude
-        ['Conv_6']
+        ['Conv_4']
     """
     if sum((reference is not None, against is not None, fp16_risk)) != 1:
         raise UsageError(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,7 +16,13 @@ from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
-    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.passes import Pass, PassResult
+
+
+_WRITING = ("output", "in_place", "force", "copy_data")
+
+Keep = Callable[["Pass", "PassResult"], object]
+"""Takes a result in place of a file."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,11 @@ class Shared:
 
 
 def command(
-    make: Callable[..., "Pass"], of_a_file: bool = False, proved: bool = False, listed: bool = False
+    make: Callable[..., "Pass"],
+    of_a_file: bool = False,
+    proved: bool = False,
+    listed: bool = False,
+    keep: Keep | None = None,
 ) -> Callable[..., None]:
     """A command that applies the pass which `make` gives: its own parameters, and those of every edit.
 
@@ -57,11 +67,13 @@ def command(
         of_a_file: its own file is the first argument, the model the second.
         proved: the runtime is needed in any case.
         listed: its steps may be such that are proved.
+        keep: takes the result; nothing is written then.
     """
     make_shared: Callable[..., Shared] = Shared
     verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
     own = inspect.signature(make).parameters
     foreign = {*own} if proved or listed else {*own, "unproved"}
+    foreign |= {*_WRITING} if keep else set()
     shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
     model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
 
@@ -69,7 +81,7 @@ def command(
         how = make_shared(**{name: given[name] for name in shared})
         step = partial(make, **{name: given[name] for name in own})
         passed_on = options.library_options({n: given[n] for n in given.keys() - own.keys()})
-        _edit(verb, step, Path(str(given["model"])), how, proved, passed_on)
+        _edit(verb, step, cast(Path, given["model"]), how, proved, passed_on, keep)
 
     named = [*own.values(), model] if of_a_file else [model, *own.values()]
     run = [
@@ -86,8 +98,9 @@ def _edit(
     shared: Shared,
     proved: bool,
     how: RunOnFeeds,
+    keep: Keep | None,
 ) -> None:
-    """Edit, show what that changed and what running it showed, save."""
+    """Edit, show what that changed and what running it showed, save or keep."""
     from onnxsurgeon_lite.api.edit import applied
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.report import plain
@@ -110,6 +123,10 @@ def _edit(
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
         raise typer.Exit(MISMATCH)
+    if keep:
+        if not shared.dry_run:
+            keep(make(), result)
+        return
     if shared.in_place:
         target = Target(source, verb, source, force=True)
     else:

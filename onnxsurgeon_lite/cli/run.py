@@ -41,11 +41,11 @@ def run(
 
     with progress(f"running {model}"):
         result = osl.run(model, feeds, fetch or (), opt=opt, **how)
+    options.show(result, json)
     if save is not None:
         require_free(save, force)
         result.save(save)
         plain.show_written(save)
-    options.show(result, json)
 
 
 @options.shared

@@ -163,6 +163,10 @@ class BisectResult(Shown):
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
+
+    Example:
+        >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
+        'agrees'
     """
 
     verdict: Outcome

@@ -61,6 +61,11 @@ class ReferenceSet:
         doubts: remarks that matter only where values mismatch.
         bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
         prefetch: for computed tensors: receives the names that are read next.
+
+    Example:
+        >>> references = osl.open_references("references/whole_model.npz")
+        >>> references.read("28").shape
+        (1, 3, 20, 20)
     """
 
     place: str
