@@ -158,7 +158,7 @@ class Reader:
                 terminal.leave()
                 yield f"{prompt} {line}\n"
             else:
-                yield f"{prompt} {line}\n{shown(said, terminal.type(line), self.anew)}"
+                yield f"{prompt} {line}\n{shown(said, terminal.type(line).strip('\n'), self.anew)}"
 
 
 def shown(expected: str, actual: str, anew: bool = False) -> str:
