@@ -158,7 +158,8 @@ class Reader:
                 terminal.leave()
                 yield f"{prompt} {line}\n"
             else:
-                yield f"{prompt} {line}\n{shown(said, terminal.type(line).strip('\n'), self.anew)}"
+                answer = terminal.type(line).strip("\n")
+                yield f"{prompt} {line}\n{shown(said, answer, self.anew)}"
 
 
 def shown(expected: str, actual: str, anew: bool = False) -> str:
