@@ -158,11 +158,12 @@ class Reader:
                 terminal.leave()
                 yield f"{prompt} {line}\n"
             else:
-                yield f"{prompt} {line}\n{shown(said, terminal.type(line), self.anew)}"
+                answer = terminal.type(line).strip("\n")
+                yield f"{prompt} {line}\n{shown(said, answer, self.anew)}"
 
 
 def shown(expected: str, actual: str, anew: bool = False) -> str:
-    """The output as the page has it where that still says the same; else line by line, as always when it is made anew."""
+    """The output as the page has it where that says the same; line by line where not, and when it is made anew."""
     known = expected.splitlines()
     skips = any(line.strip() == "..." for line in known)
     if same(expected, actual) and (skips or not anew):

@@ -33,17 +33,28 @@ def commands() -> dict[str, Any]:
 def options(name: str, _: str = "") -> str:
     """A command's arguments and options, as a table; those of every edit in a fold."""
     command = commands()[name]
-    usual, shared = [], []
-    for parameter in command.params:
+    usual, shared, panel = [], [], None
+    for parameter in sorted(command.params, key=_panel_order):
         if getattr(parameter, "hidden", False):
             continue
-        everywhere = name.startswith("edit ") and _in_every_edit(parameter)
-        (shared if everywhere else usual).append(_row(parameter))
+        if name.startswith("edit ") and _in_every_edit(parameter):
+            shared.append(_row(parameter))
+            continue
+        if (here := getattr(parameter, "rich_help_panel", None)) not in (panel, None):
+            usual.append(f"| **{here}** | | |")
+            panel = here
+        usual.append(_row(parameter))
     lines = [f"`onnxdbg {name} {_usage(command)}`", "", *_table(usual)]
     if shared:
         lines += ["", '??? note "Options of every edit"', ""]
         lines += [f"    {line}" for line in _table(shared)]
     return "\n".join(lines)
+
+
+def _panel_order(parameter: Any) -> int:
+    """Arguments, then the panels of the help page."""
+    panels = (None, "Main", "Feeds", "Runtime", "Output")
+    return panels.index(getattr(parameter, "rich_help_panel", None))
 
 
 def _usage(command: Any) -> str:
@@ -63,7 +74,11 @@ def _in_every_edit(parameter: Any) -> bool:
 
 
 def _table(rows: list[str]) -> list[str]:
-    return ["| | | default |", "|---|---|---|", *rows] if rows else ["It takes no options."]
+    return (
+        ["| option | meaning | default |", "|---|---|---|", *rows]
+        if rows
+        else ["It takes no options."]
+    )
 
 
 def _row(parameter: Any) -> str:

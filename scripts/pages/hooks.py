@@ -1,6 +1,6 @@
-"""What mkdocs asks while it builds: the generated parts of the reference, and that the site loads nothing from elsewhere.
+"""What mkdocs asks while it builds: the generated parts of the reference; that the site loads nothing from elsewhere.
 
-A page says where a generated part goes: `{{ options edit rename }}`, `{{ recipe rename }}`, `{{ api }}`, `{{ schemas }}`.
+A page says where a generated part goes: `{{ options edit rename }}`, `{{ api api.look }}`, `{{ recipes }}`, ...
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The functions of the Python API as they are when they run: their options are spelled out, and the verbs are made, on import."""
+"""The functions of the Python API as they run: options are spelled out and verbs are made when they are imported."""
 
 import inspect
 import re

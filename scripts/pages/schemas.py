@@ -1,6 +1,6 @@
 """JSON Schemas of what every `--json` prints, from the types of the results: docs/schemas/*.json.
 
-`python scripts/pages/schemas.py` writes them; tests/test_schemas.py holds them against the types and against real output.
+`python scripts/pages/schemas.py` writes them; tests/test_schemas.py holds them against real output.
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ import inspect
 import json
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -85,22 +85,44 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if kind is float:
         definitions["number"] = _NUMBER
         return {"$ref": "#/$defs/number"}
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [inner(each) for each in arguments]}
-    if origin is tuple and arguments[-1] is not Ellipsis:
-        items = [inner(each) for each in arguments]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "items": False}
-    if origin in (list, tuple, set, frozenset, Sequence):
-        return {"type": "array", "items": inner(arguments[0])}
-    if origin is Counter:
-        return {"type": "object", "additionalProperties": {"type": "integer"}}
-    if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": inner(arguments[1])}
     if dataclasses.is_dataclass(kind):
         return _reference(kind, definitions)
-    raise TypeError(f"a result holds {kind}, which JSON has not")
+    if origin in _KINDS:
+        return _KINDS[origin](arguments, inner)
+    raise TypeError(f"a result holds {kind}, which JSON does not have")
+
+
+def _tuple(items: tuple[Any, ...], inner: Callable[[Any], Schema]) -> Schema:
+    if items[-1] is Ellipsis:
+        return _list(items, inner)
+    given = [inner(each) for each in items]
+    return {"type": "array", "prefixItems": given, "minItems": len(given), "items": False}
+
+
+def _list(items: tuple[Any, ...], inner: Callable[[Any], Schema]) -> Schema:
+    return {"type": "array", "items": inner(items[0])}
+
+
+def _dict(items: tuple[Any, ...], inner: Callable[[Any], Schema]) -> Schema:
+    return {"type": "object", "additionalProperties": inner(items[-1])}
+
+
+def _union(options: tuple[Any, ...], inner: Callable[[Any], Schema]) -> Schema:
+    return {"anyOf": [inner(each) for each in options]}
+
+
+_KINDS: dict[Any, Callable[[tuple[Any, ...], Callable[[Any], Schema]], Schema]] = {
+    Literal: lambda words, _: {"enum": list(words)},
+    Union: _union,
+    types.UnionType: _union,
+    tuple: _tuple,
+    list: _list,
+    set: _list,
+    Sequence: _list,
+    dict: _dict,
+    Mapping: _dict,
+    Counter: lambda _, inner: _dict((int,), inner),
+}
 
 
 def _reference(kind: Any, definitions: dict[str, Schema]) -> Schema:
