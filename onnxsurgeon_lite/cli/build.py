@@ -1,26 +1,29 @@
 """Build: a model from text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target
 
 
+@options.command
 def build(
-    text: Annotated[Path, typer.Argument(help="File in ONNX text syntax; a graph alone will do.")],
-    output: options.Output = None,
-    initializer: Annotated[
-        list[str] | None,
-        typer.Option("--initializer", help="Array for a name.", metavar="NAME=FILE.npy"),
-    ] = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    text: Path,
+    *,
+    output: Path | None = None,
+    initializer: Annotated[Sequence[str], options.Typed(metavar="NAME=FILE.npy")] = (),
+    force: bool = False,
+    dry_run: bool = False,
 ) -> None:
-    """Build a model from ONNX text syntax, and check it."""
+    """Build a model from ONNX text syntax, and check it.
+
+    Args:
+        text: File in ONNX text syntax; a graph alone will do.
+        initializer: Array for a name.
+    """
     from onnxsurgeon_lite.report import plain
 
     model = osl.build(text, dict(options.pairs("--initializer", initializer)))

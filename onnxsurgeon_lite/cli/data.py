@@ -20,14 +20,18 @@ data = typer.Typer(no_args_is_help=True, help="Show and move the data of large t
 
 
 @data.command()
+@options.command
 def ls(
-    model: options.Model,
-    fingerprints: Annotated[
-        bool, typer.Option("--fingerprint/--no-fingerprint", help="Read the data for fingerprints.")
-    ] = True,
-    json: options.Json = False,
+    model: Path,
+    *,
+    fingerprints: Annotated[bool, options.Typed(("--fingerprint/--no-fingerprint",))] = True,
+    json: bool = False,
 ) -> None:
-    """List the large tensors: file, offset, bytes, dtype, fingerprint."""
+    """List the large tensors: file, offset, bytes, dtype, fingerprint.
+
+    Args:
+        fingerprints: Read the data for fingerprints.
+    """
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"reading the data of {model}"):
@@ -36,11 +40,9 @@ def ls(
 
 
 @data.command()
+@options.command
 def embed(
-    model: options.Model,
-    output: options.Output = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    model: Path, *, output: Path | None = None, force: bool = False, dry_run: bool = False
 ) -> None:
     """Write a model with all its data inside."""
     _write(
@@ -52,19 +54,20 @@ def embed(
 
 
 @data.command()
+@options.command
 def external(
-    model: options.Model,
-    location: Annotated[
-        str,
-        typer.Option(
-            "--location", help="The data's path relative to the model; NAME.data if none."
-        ),
-    ] = "",
-    output: options.Output = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    model: Path,
+    *,
+    location: str = "",
+    output: Path | None = None,
+    force: bool = False,
+    dry_run: bool = False,
 ) -> None:
-    """Write a model with its data in one file beside it."""
+    """Write a model with its data in one file beside it.
+
+    Args:
+        location: The data's path relative to the model; NAME.data if none.
+    """
     _write(
         model,
         Target(model, "external", output, force),
@@ -76,20 +79,21 @@ def external(
 
 
 @data.command()
-def move(
-    model: options.Model,
-    location: Annotated[str, typer.Argument(help="The new path, relative to the model.")],
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
-) -> None:
-    """Move a model's data to another file, in place: the model refers to it there."""
+@options.command
+def move(model: Path, location: str, *, force: bool = False, dry_run: bool = False) -> None:
+    """Move a model's data to another file, in place: the model refers to it there.
+
+    Args:
+        location: The new path, relative to the model.
+    """
     with _announced(model, dry_run) as loaded:
         moved = osl.data.move(loaded, location, force, dry_run)
     options.show(moved)
 
 
 @data.command()
-def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
+@options.command
+def gc(model: Path, *, dry_run: bool = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
     with _announced(model, dry_run) as loaded:
         found = osl.data.gc(loaded, dry_run)
@@ -97,14 +101,20 @@ def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
 
 
 @data.command()
+@options.command
 def strip(
-    model: options.Model,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
-    output: options.Output = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    model: Path,
+    *,
+    seed: int = 0,
+    output: Path | None = None,
+    force: bool = False,
+    dry_run: bool = False,
 ) -> None:
-    """Write a model whose weights are noise of the same mean, deviation and range."""
+    """Write a model whose weights are noise of the same mean, deviation and range.
+
+    Args:
+        seed: Seed of the noise.
+    """
     _write(
         model,
         Target(model, "strip", output, force),
@@ -114,14 +124,20 @@ def strip(
 
 
 @data.command()
+@options.command
 def unstrip(
-    model: options.Model,
-    original: Annotated[Path, typer.Argument(help="The model that was stripped.")],
-    output: options.Output = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    model: Path,
+    original: Path,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    dry_run: bool = False,
 ) -> None:
-    """Write a stripped model with the weights of the original."""
+    """Write a stripped model with the weights of the original.
+
+    Args:
+        original: The model that was stripped.
+    """
     _write(
         model,
         Target(model, "unstrip", output, force),
