@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.report import plain
 
 MISMATCH, FAILED, INTERRUPTED = 1, 2, 130
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -19,8 +20,6 @@ class Boundary(TyperGroup):
     """A `SurgeonError` is shown and exits 2; Ctrl-C exits 130; anything else is our bug and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        from onnxsurgeon_lite.report import plain
-
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding

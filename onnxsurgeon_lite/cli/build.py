@@ -7,6 +7,7 @@ from typing import Annotated
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.report import plain
 
 
 @options.command
@@ -24,8 +25,6 @@ def build(
         text: File in ONNX text syntax; a graph alone will do.
         initializer: Array for a name.
     """
-    from onnxsurgeon_lite.report import plain
-
     model = osl.build(text, dict(options.pairs("--initializer", initializer)))
     if dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)

@@ -8,6 +8,9 @@ from onnxsurgeon_lite.api.call import OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Values
 from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import progress
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import PassResult
@@ -53,8 +56,6 @@ def expose(
         values: Values to expose: names, ids, globs, op:Conv.
         every: Expose every value.
     """
-    from onnxsurgeon_lite.errors import UsageError
-
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
     result = osl.expose(model, values, every)
@@ -79,8 +80,6 @@ def split(
     Args:
         at: Values to split at, comma-separated.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     target = Target(model, "split", output, force, suffix="")
     folder = None if dry_run else target.path
     with progress(f"writing {target.path}"):
@@ -95,8 +94,6 @@ def _save(
     result: "PassResult", target: Target, dry_run: bool, external: bool | None = None
 ) -> None:
     """Write what was made of a model; show it where nothing is written."""
-    from onnxsurgeon_lite.report import plain
-
     if dry_run:
         options.show(result)
     else:

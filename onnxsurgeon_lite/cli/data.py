@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.report.progress import announce, progress, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +34,6 @@ def ls(
     Args:
         fingerprints: Read the data for fingerprints.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress(f"reading the data of {model}"):
         found = osl.data.ls(model, fingerprints)
     options.show(found, json)
@@ -45,12 +45,7 @@ def embed(
     model: Path, *, output: Path | None = None, force: bool = False, dry_run: bool = False
 ) -> None:
     """Write a model with all its data inside."""
-    _write(
-        model,
-        Target(model, "embed", output, force),
-        dry_run,
-        lambda loaded, path: osl.data.embed(loaded, path, force=force, dry_run=dry_run),
-    )
+    _write(osl.data.embed, model, output, force, dry_run)
 
 
 @data.command()
@@ -68,14 +63,7 @@ def external(
     Args:
         location: The data's path relative to the model; NAME.data if none.
     """
-    _write(
-        model,
-        Target(model, "external", output, force),
-        dry_run,
-        lambda loaded, path: osl.data.external(
-            loaded, path, location, force=force, dry_run=dry_run
-        ),
-    )
+    _write(osl.data.external, model, output, force, dry_run, location=location)
 
 
 @data.command()
@@ -115,12 +103,7 @@ def strip(
     Args:
         seed: Seed of the noise.
     """
-    _write(
-        model,
-        Target(model, "strip", output, force),
-        dry_run,
-        lambda loaded, path: osl.data.strip(loaded, path, seed, force, dry_run),
-    )
+    _write(osl.data.strip, model, output, force, dry_run, seed=seed)
 
 
 @data.command()
@@ -138,28 +121,25 @@ def unstrip(
     Args:
         original: The model that was stripped.
     """
-    _write(
-        model,
-        Target(model, "unstrip", output, force),
-        dry_run,
-        lambda loaded, path: osl.data.unstrip(loaded, original, path, force, dry_run),
-    )
+    _write(osl.data.unstrip, model, output, force, dry_run, original=original)
 
 
 def _write(
-    path: Path,
-    target: Target,
+    change: "Callable[..., Written | Stripped]",
+    source: Path,
+    output: Path | None,
+    force: bool,
     dry_run: bool,
-    write: "Callable[[Model, Path], Written | Stripped]",
+    **more: object,
 ) -> None:
-    """Write a model's data elsewhere, and say so."""
-    from onnxsurgeon_lite.atomic import require_free
+    """Write a model with its data elsewhere, and say so."""
     from onnxsurgeon_lite.model.storage import Stripped
 
-    with _announced(path, dry_run, target.path) as model:
+    target = Target(source, change.__name__, output, force)
+    with _announced(source, dry_run, target.path) as model:
         if not dry_run:
             require_free(target.path, target.replaceable())
-        done = write(model, target.path)
+        done = change(model, output=target.path, force=force, dry_run=dry_run, **more)
     if not dry_run:
         target.wrote((done.written if isinstance(done, Stripped) else done).data_files)
     options.show(done)
@@ -170,7 +150,6 @@ def _announced(path: Path, dry_run: bool, target: Path | None = None) -> "Iterat
     """A loaded model, while its data is written: of much it is said before."""
     from onnxsurgeon_lite.model import load
     from onnxsurgeon_lite.model.saving import embedded_size
-    from onnxsurgeon_lite.report.progress import announce, writing
 
     model = load(path)
     size = embedded_size(model)

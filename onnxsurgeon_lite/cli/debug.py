@@ -9,6 +9,8 @@ from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.report.plain import say, show_notes
+from onnxsurgeon_lite.report.progress import progress
 
 _LOOK = Typed(
     completes=lambda: [*options.LOOKS],
@@ -59,8 +61,6 @@ def bisect(
         strip: Noise for weights in the reproducer, if it still fails.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
-    from onnxsurgeon_lite.report.progress import progress
-
     target = Target(model, "culprit", output, force, suffix="")
     with progress("bisecting") as how["progress"]:
         result = osl.bisect(
@@ -106,7 +106,6 @@ def _asked(
     if model is not None and ways:
         return model, reference, against
     from onnxsurgeon_lite.cli.discover import look_around
-    from onnxsurgeon_lite.report.plain import show_notes
 
     found = look_around(model, not ways)
     show_notes([found.said])
@@ -131,8 +130,6 @@ def rank(
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress("ranking") as how["progress"]:
         result = osl.rank(model, reference, against, risk, below, feeds, **how)
     options.show(result, json)
@@ -146,8 +143,6 @@ def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
         folder: With --keep: the folder for the files.
         keep: Leave the files to play with.
     """
-    from onnxsurgeon_lite.report.plain import say
-
     osl.demo(folder if keep else None)
     if keep:
         say(

@@ -10,6 +10,9 @@ from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.api.spelling import explained
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import progress
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
@@ -94,9 +97,6 @@ def _edit(
 ) -> None:
     """Edit, show what that changed and what running it showed, save or keep."""
     from onnxsurgeon_lite.api.edit import applied
-    from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
@@ -127,8 +127,6 @@ def _edit(
 
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
-    from onnxsurgeon_lite.report import plain
-
     written = options.save(model, target, True if shared.copy_data else None, shared.dry_run)
     kept = {file.path for file in model.files.values() if file.location is not None}
     beside = {path.absolute() for path in written.data_files} if written else set()

@@ -7,6 +7,8 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Node, Typed, Value
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import progress
 
 
 @options.command
@@ -33,8 +35,6 @@ def inspect(
 @options.command
 def print_model(model: Path) -> None:
     """Print a model in ONNX text syntax, weights elided."""
-    from onnxsurgeon_lite.report import plain
-
     plain.out(osl.text(model))
 
 
@@ -72,8 +72,6 @@ def diff(
         run: Run both on the same feeds, too.
         mapping: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress(f"comparing {first} with {second}") as how["progress"]:
         found = osl.diff(first, second, run, mapping, feeds, opt=opt, **how)
     options.show(found, json)

@@ -6,6 +6,7 @@ from typing import Unpack
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.report.progress import progress
 
 
 @options.command
@@ -26,8 +27,6 @@ def match(
         b: A model.
         save: Write the pairs to a file for --map.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress("matching") as how["progress"]:
         result = osl.match(a, b, feeds, **how)
     options.show(result, json)
@@ -48,8 +47,6 @@ def weights(
     Args:
         against: Checkpoint: .safetensors, .pt, .pth or .npz.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress("comparing weights") as tell:
         result = osl.weights(model, against, tell, rtol=rtol, atol=atol)
     options.show(result, json)

@@ -15,11 +15,14 @@ import typer
 
 from onnxsurgeon_lite.api.call import OptLevel
 from onnxsurgeon_lite.api.spelling import explained
+from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import key_text, key_value
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import announce, writing
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.api.call import RunOnFeeds
@@ -258,9 +261,6 @@ def require(agreement: bool) -> None:
 
 def store(result: "RunResult | MatchResult", place: Path | None, force: bool) -> None:
     """Save a result where it is wanted, and say so."""
-    from onnxsurgeon_lite.atomic import require_free
-    from onnxsurgeon_lite.report import plain
-
     if place is not None:
         require_free(place, force)
         result.save(place)
@@ -275,10 +275,8 @@ def save(
     Raises:
         OutputExistsError: something stands there that may not be replaced.
     """
-    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.model import save
     from onnxsurgeon_lite.model.saving import embedded_size
-    from onnxsurgeon_lite.report.progress import announce, writing
 
     size = embedded_size(model)
     if dry_run:

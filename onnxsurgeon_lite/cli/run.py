@@ -8,6 +8,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import Comparing, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.report.progress import progress
 
 
 @options.command
@@ -28,8 +29,6 @@ def run(
         fetch: Values to return instead of the outputs, comma-separated.
         save: Store what was returned: .npz, .safetensors or a folder.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress(f"running {model}"):
         result = osl.run(model, feeds, fetch, opt=opt, **how)
     options.show(result, json)
@@ -63,8 +62,6 @@ def record(
         operators: PyTorch: every operator's output, by torch.export.
         names_of: PyTorch: store inputs under this model's names.
     """
-    from onnxsurgeon_lite.report.progress import progress
-
     with progress(f"recording {model}") as how["progress"]:
         done = osl.record(
             model,

@@ -115,10 +115,6 @@ def _plain(move: str) -> Callable[[Session, str], object]:
     return repeat
 
 
-def _until(session: Session, rest: str) -> object:
-    return session.dbg.until(rest or None)
-
-
 def _list(session: Session, rest: str) -> object:
     """List around the position; then what follows, until the position changes."""
     frame = session.dbg.frames[-1]
@@ -181,14 +177,6 @@ def _seed(session: Session, rest: str) -> None:
         raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
     session.given["seed"] = int(rest)
-
-
-def _back(session: Session, _: str) -> None:
-    plain.out(f"undone: {session.model.undo()}")
-
-
-def _again(session: Session, _: str) -> None:
-    plain.out(f"done again: {session.model.redo()}")
 
 
 def _diff(session: Session, rest: str) -> None:
@@ -289,7 +277,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "next": Command("[TIMES]", "compute the next node", _plain("next")),
         "step": Command("[TIMES]", "the same, into bodies and functions", _plain("step")),
         "out": Command("", "run the body to its end", _plain("out")),
-        "until": Command("[NODE]", "to a node; or past a loop", _until, "node"),
+        "until": Command(
+            "[NODE]", "to a node; or past a loop", lambda s, r: s.dbg.until(r or None), "node"
+        ),
         "restart": Command("", "forget what was run and set", _plain("restart")),
         "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
         "seed": Command("NUMBER", "make the inputs that are not given", _seed),
@@ -311,8 +301,10 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Edit": {
         "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
         "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
-        "undo": Command("", "take the last edit back", _back),
-        "redo": Command("", "do it again", _again),
+        "undo": Command(
+            "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
+        ),
+        "redo": Command("", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")),
         "history": Command("", "the edits", _history),
         "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
         "save": Command("FILE.onnx", "write the model", _save, "file"),

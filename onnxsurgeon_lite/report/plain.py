@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO
 
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.names import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,12 @@ def say(text: str, indent: int = 0) -> None:
         indent: of its further lines; two more than the text's own by default.
     """
     out(_wrapped(text, width(), indent))
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Write sentences, a line each; their names may hold anything."""
+    for line in lines:
+        say(shown(line))
 
 
 def note(text: str) -> None:
@@ -118,12 +125,12 @@ def show_verdict(result: "CheckResult") -> None:
         say(f"invalid: {_one_line(first)}")
         for line in rest:
             say(f"  {_one_line(line)}")
-    shown = Counter[str]()
+    counts = Counter[str]()
     for finding in result.findings:
-        shown[finding.kind] += 1
-        if shown[finding.kind] <= _SHOWN:
+        counts[finding.kind] += 1
+        if counts[finding.kind] <= _SHOWN:
             say(f"{finding.kind}: {_one_line(finding.message)}")
-    for kind, count in shown.items():
+    for kind, count in counts.items():
         if count > _SHOWN:
             say(f"{kind}: {count - _SHOWN} more (all with --json)")
 
