@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.report import plain
 
 
@@ -14,10 +14,8 @@ from onnxsurgeon_lite.report import plain
 def build(
     text: Path,
     *,
-    output: Path | None = None,
     initializer: Annotated[Sequence[str], options.Typed(metavar="NAME=FILE.npy")] = (),
-    force: bool = False,
-    dry_run: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Build a model from ONNX text syntax, and check it.
 
@@ -26,6 +24,7 @@ def build(
         initializer: Array for a name.
     """
     model = osl.build(text, dict(options.pairs("--initializer", initializer)))
-    if dry_run:
+    target = Target(text, "build", **how)
+    if target.dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
-    options.save(model, Target(text, "build", output, force), dry_run=dry_run)
+    options.save(model, target)

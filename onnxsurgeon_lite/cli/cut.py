@@ -7,7 +7,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Values
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
@@ -22,10 +22,8 @@ def extract(
     *,
     inputs: Values = (),
     outputs: Values = (),
-    output: Path | None = None,
     auto_inputs: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`.
 
@@ -37,7 +35,7 @@ def extract(
     from onnxsurgeon_lite.model import movable
 
     result = osl.extract(model, inputs, outputs, auto_inputs)
-    _save(result, Target(model, "extract", output, force), dry_run, movable(result.model))
+    _save(result, Target(model, "extract", **how), movable(result.model))
 
 
 @options.command
@@ -46,9 +44,7 @@ def expose(
     values: Values = (),
     *,
     every: Annotated[bool, Typed(("--all",))] = False,
-    output: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Declare intermediate values as graph outputs.
 
@@ -59,7 +55,7 @@ def expose(
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
     result = osl.expose(model, values, every)
-    _save(result, Target(model, "expose", output, force), dry_run)
+    _save(result, Target(model, "expose", **how))
 
 
 @options.command
@@ -90,12 +86,10 @@ def split(
     options.require(found.match)
 
 
-def _save(
-    result: "PassResult", target: Target, dry_run: bool, external: bool | None = None
-) -> None:
+def _save(result: "PassResult", target: Target, external: bool | None = None) -> None:
     """Write what was made of a model; show it where nothing is written."""
-    if dry_run:
+    if target.dry_run:
         options.show(result)
     else:
         plain.show_notes(result.notes)
-    options.save(result.model, target, external, dry_run)
+    options.save(result.model, target, external)

@@ -2,14 +2,14 @@
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.report.progress import announce, progress, writing
 
 if TYPE_CHECKING:
@@ -41,29 +41,20 @@ def ls(
 
 @data.command()
 @options.command
-def embed(
-    model: Path, *, output: Path | None = None, force: bool = False, dry_run: bool = False
-) -> None:
+def embed(model: Path, **how: Unpack[Writing]) -> None:
     """Write a model with all its data inside."""
-    _write(osl.data.embed, model, output, force, dry_run)
+    _write(osl.data.embed, model, how)
 
 
 @data.command()
 @options.command
-def external(
-    model: Path,
-    *,
-    location: str = "",
-    output: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-) -> None:
+def external(model: Path, *, location: str = "", **how: Unpack[Writing]) -> None:
     """Write a model with its data in one file beside it.
 
     Args:
         location: The data's path relative to the model; NAME.data if none.
     """
-    _write(osl.data.external, model, output, force, dry_run, location=location)
+    _write(osl.data.external, model, how, location=location)
 
 
 @data.command()
@@ -90,57 +81,41 @@ def gc(model: Path, *, dry_run: bool = False) -> None:
 
 @data.command()
 @options.command
-def strip(
-    model: Path,
-    *,
-    seed: int = 0,
-    output: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-) -> None:
+def strip(model: Path, *, seed: int = 0, **how: Unpack[Writing]) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range.
 
     Args:
         seed: Seed of the noise.
     """
-    _write(osl.data.strip, model, output, force, dry_run, seed=seed)
+    _write(osl.data.strip, model, how, seed=seed)
 
 
 @data.command()
 @options.command
-def unstrip(
-    model: Path,
-    original: Path,
-    *,
-    output: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-) -> None:
+def unstrip(model: Path, original: Path, **how: Unpack[Writing]) -> None:
     """Write a stripped model with the weights of the original.
 
     Args:
         original: The model that was stripped.
     """
-    _write(osl.data.unstrip, model, output, force, dry_run, original=original)
+    _write(osl.data.unstrip, model, how, original=original)
 
 
 def _write(
     change: "Callable[..., Written | Stripped]",
     source: Path,
-    output: Path | None,
-    force: bool,
-    dry_run: bool,
+    how: Writing,
     **more: object,
 ) -> None:
     """Write a model with its data elsewhere, and say so."""
     from onnxsurgeon_lite.model.storage import Stripped
 
-    target = Target(source, change.__name__, output, force)
-    with _announced(source, dry_run, target.path) as model:
-        if not dry_run:
+    target = Target(source, change.__name__, **how)
+    with _announced(source, target.dry_run, target.path) as model:
+        if not target.dry_run:
             require_free(target.path, target.replaceable())
-        done = change(model, output=target.path, force=force, dry_run=dry_run, **more)
-    if not dry_run:
+        done = change(model, **(how | more | {"output": target.path}))
+    if not target.dry_run:
         target.wrote((done.written if isinstance(done, Stripped) else done).data_files)
     options.show(done)
 

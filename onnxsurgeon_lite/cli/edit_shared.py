@@ -118,16 +118,14 @@ def _edit(
         if not shared.dry_run:
             keep(make(), result)
         return
-    if shared.in_place:
-        target = Target(source, verb, source, force=True)
-    else:
-        target = Target(source, verb, shared.output, shared.force)
+    output = source if shared.in_place else shared.output
+    target = Target(source, verb, output, shared.force or shared.in_place, shared.dry_run)
     if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
 
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
-    written = options.save(model, target, True if shared.copy_data else None, shared.dry_run)
+    written = options.save(model, target, True if shared.copy_data else None)
     kept = {file.path for file in model.files.values() if file.location is not None}
     beside = {path.absolute() for path in written.data_files} if written else set()
     if target.path != source and kept & beside:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.options import Inputs, Typed
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 
 
 @options.command
@@ -17,9 +17,7 @@ def merge(
     links: Annotated[Sequence[str], Typed(("--map",), completion.links, "VALUE=INPUT")] = (),
     share: Inputs = (),
     prefix: Sequence[str] = (),
-    output: Path | None = None,
-    force: bool = False,
-    dry_run: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
 
@@ -33,5 +31,4 @@ def merge(
 
     result = osl.merge(*models, map=options.pairs("--map", links), share=share, prefix=prefix)
     options.show(result)
-    target = Target(models[0], "merge", output, force)
-    options.save(result.model, target, movable(result.model), dry_run)
+    options.save(result.model, Target(models[0], "merge", **how), movable(result.model))

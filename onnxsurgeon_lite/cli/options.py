@@ -267,9 +267,7 @@ def store(result: "RunResult | MatchResult", place: Path | None, force: bool) ->
         plain.show_written(place)
 
 
-def save(
-    model: "Loaded", target: Target, external: bool | None = None, dry_run: bool = False
-) -> "Written | None":
+def save(model: "Loaded", target: Target, external: bool | None = None) -> "Written | None":
     """Write a model and say so.
 
     Raises:
@@ -279,7 +277,7 @@ def save(
     from onnxsurgeon_lite.model.saving import embedded_size
 
     size = embedded_size(model)
-    if dry_run:
+    if target.dry_run:
         announce("would write", target.path, size)
         return None
     force = target.replaceable()
