@@ -95,7 +95,7 @@ def require_free(path: Path, force: bool = False) -> None:
         )
     if not path.parent.is_dir():
         raise WriteError(
-            f"there is no folder {str(path.parent)!r} to write {path.name!r} in",
+            f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",
             f"make it first: {command('mkdir', '-p', str(path.parent))}",
         )
 

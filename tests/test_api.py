@@ -1,9 +1,11 @@
 """The library as people call it: every command as a function, results that show themselves, examples that run."""
 
 import doctest
+import importlib
 import inspect
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -82,7 +84,7 @@ def folder(tmp_path, monkeypatch):
 def commands():
     """(name as typed, callback) of every command."""
     for command in app.registered_commands:
-        yield command.name, command.callback
+        yield command.name or command.callback.__name__, command.callback
     for group in app.registered_groups:
         for command in group.typer_instance.registered_commands:
             yield f"{group.name} {command.name or command.callback.__name__}", command.callback
@@ -209,9 +211,17 @@ def test_every_kind_of_result_has_what_prints_it():
     def below(kind):
         return {kind}.union(*map(below, kind.__subclasses__()))
 
+    for name in ("debug", "graph", "matching", "model", "passes", "recording", "runtime"):
+        room = importlib.import_module(f"onnxsurgeon_lite.{name}")
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            if "torch" not in module.name and "worker" not in module.name:
+                importlib.import_module(module.name)
     kinds = {kind.__name__ for kind in below(Shown)} - {"Shown"}
+    shown = {name: f"report.{place}".rpartition(".") for name, place in SHOWN_BY.items()}
 
     assert kinds == set(SHOWN_BY)
+    for module, _, function in shown.values():
+        assert hasattr(importlib.import_module(f"onnxsurgeon_lite.{module}"), function)
 
 
 def test_a_model_is_given_in_any_way(folder):

@@ -45,7 +45,7 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(name_of(command), rich_help_panel=panel)(command)
 
-app.command(rich_help_panel=DEBUG)(repl.repl)
+app.command("repl", rich_help_panel=DEBUG)(repl.repl)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
 edits = edit.verbs()
 app.add_typer(edits, name="edit", rich_help_panel=CHANGE)

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
@@ -31,10 +33,15 @@ def open_session(
     Raises:
         SurgeonError: a file cannot be read, or does not fit the model.
     """
+    loaded = load(model)
     runtime = Runtime(how or RuntimeOptions(opt="none", lean=True), child)
     made = None if feeds is not None else recipe or Recipe()
-    with progress("matching"):
-        dbg = Debugger(model, feeds, reference, runtime, made, tolerance, budget, mapping)
+    try:
+        with progress("matching"):
+            dbg = Debugger(loaded, feeds, reference, runtime, made, tolerance, budget, mapping)
+    except SurgeonError:
+        runtime.__exit__()
+        raise
     if dbg.references is not None:
         plain.show_notes(dbg.references.notes)
-    return Session(dbg.index.model, dbg)
+    return Session(loaded, dbg)

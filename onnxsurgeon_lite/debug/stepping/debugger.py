@@ -19,7 +19,7 @@ from onnxsurgeon_lite.debug.stepping.looking import Looker
 from onnxsurgeon_lite.debug.stepping.places import Scopes
 from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
-from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import required, select_node
@@ -79,9 +79,13 @@ class Debugger:
             GraphError: two nodes produce one value.
             FeedsError: a feed that the model does not have, or declares otherwise.
         """
-        self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
         index = GraphIndex.of(loaded(model))
-        stored, fed = _fitted(index, feeds, references, self.runtime, map)
+        self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
+        try:
+            stored, fed = _fitted(index, feeds, references, self.runtime, map)
+        except SurgeonError:
+            self.runtime.__exit__()
+            raise
         self._execution = Execution(index, Machine(self.runtime, budget), recipe)
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
