@@ -86,7 +86,9 @@ def move(
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"moving the data of {model}"):
-        written, notes = storage.move(load(model), location, force=force, dry_run=dry_run)
+        written, notes = storage.move(
+            load(model), location, force=force, dry_run=dry_run, tell=plain.show_note
+        )
     plain.show_notes(notes)
     _show(written, dry_run)
 
@@ -99,7 +101,7 @@ def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"collecting the data of {model}"):
-        found = storage.collect(load(model), dry_run=dry_run)
+        found = storage.collect(load(model), dry_run=dry_run, tell=plain.show_note)
     if dry_run:
         plain.show_planned(found.files)
     for file in () if dry_run else found.files:

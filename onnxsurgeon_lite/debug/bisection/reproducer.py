@@ -4,17 +4,17 @@
 run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
 """
 
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
@@ -29,7 +29,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
-from onnxsurgeon_lite.tensors.references import make_folder, open_references, write_test_data
+from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _SCRIPT = '''\
@@ -59,11 +59,26 @@ def require_free(folder: Path, force: bool = False) -> None:
         raise OutputExistsError(
             f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
         )
+    foreign = [p.name for p in folder.iterdir() if not _is_ours(p)] if folder.is_dir() else []
+    if foreign:
+        raise OutputExistsError(
+            f"{str(folder)!r} holds {foreign[0]!r}, which would be lost: the folder is replaced as a whole",
+            "choose another -o",
+        )
     if not folder.parent.is_dir():
         raise WriteError(
             f"there is no folder {str(folder.parent)!r} to write {folder.name!r} in",
             f"make it first: {command('mkdir', '-p', str(folder.parent))}",
         )
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a reproducer or a split writes a file or folder of this name."""
+    if path.is_dir():
+        names = [file.name for file in path.iterdir()]
+        pattern = r"(input|output|actual)_\d+\.pb"
+        return path.name == "test_data_set_0" and all(re.fullmatch(pattern, n) for n in names)
+    return bool(re.fullmatch(r"(model|\d+)\.(onnx|data)|repro\.py|report\.md", path.name))
 
 
 @dataclass
@@ -102,19 +117,20 @@ def write_reproducer(
             index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
     part.proto.graph.name = f"culprit {culprit.id}"
-    make_folder(folder)
-    save(part, folder / "model.onnx", movable(part), force=True)
     given = {name: value for name, value in inputs.items() if value is not None}
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
-    write_test_data(folder / "test_data_set_0", given, outputs, actuals)
-    write_text(folder / "repro.py", _script(result, culprit, outputs))
-    shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
-    script = ["python", str(folder / "repro.py")]
-    plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
-    if result.look != "optimized":
-        plain += ["--opt", "none"]
-    made = Reproducer(folder, script if shows else plain, shows)
-    write_text(folder / "report.md", _report(result, culprit, made, place))
+    with NewFolder(folder) as new:
+        save(part, new.path / "model.onnx", movable(part))
+        write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
+        write_text(new.path / "repro.py", _script(result, culprit, outputs))
+        shows = verify and _shows(new.path, any(f.verdict == "crash" for f in culprit.findings))
+        script = ["python", str(folder / "repro.py")]
+        plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
+        if result.look != "optimized":
+            plain += ["--opt", "none"]
+        made = Reproducer(folder, script if shows else plain, shows)
+        write_text(new.path / "report.md", _report(result, culprit, made, place))
+        new.commit()
     return made
 
 
@@ -131,25 +147,21 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
     if leading not in ("kernel", "optimizer", "crash"):
         return "the weights stay: other ones have no reference to differ from"
-    path, data = made.folder / "model.onnx", made.folder / "test_data_set_0"
-    with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
-        noise = Path(scratch) / "model.onnx"
-        strip(load(path), noise)
-        kept = open_references(data)
+    with NewFolder(made.folder) as new:
+        noise, data = new.path / "model.onnx", new.path / "test_data_set_0"
+        strip(load(made.folder / "model.onnx"), noise)
+        kept = open_references(made.folder / data.name)
         index = GraphIndex.of(load(noise))
         inputs = {name: kept.read(name) for name in index.inputs if name in kept}
         expected = _expected(index, inputs, leading)
         if expected is None:
             return "the weights stay: what other ones should give cannot be computed"
-        shutil.copytree(data, Path(scratch) / data.name)
-        write_text(Path(scratch) / "repro.py", (made.folder / "repro.py").read_text())
-        write_test_data(Path(scratch) / data.name, inputs, expected)
-        if not _shows(Path(scratch), leading == "crash"):
-            return "the weights stay: with noise in their place the failure is gone"
-        save(load(noise), path, movable(load(noise)), force=True)
         write_test_data(data, inputs, expected)
-        for actual in data.glob("actual_*.pb"):
-            actual.unlink()
+        for name in ("repro.py", "report.md"):
+            shutil.copy(made.folder / name, new.path / name)
+        if not _shows(new.path, leading == "crash"):
+            return "the weights stay: with noise in their place the failure is gone"
+        new.commit()
     return "the weights are noise of the same statistics; the failure survived that"
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -135,7 +136,10 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
         raise ReferenceSetError(
             f"{str(path / INDEX)!r} has version {index['version']}, but this program reads version 1"
         )
-    size = (path / VALUES).stat().st_size
+    file = index.get("file", VALUES)
+    if not is_values_name(file):
+        raise ReferenceSetError(f"{str(path / INDEX)!r} names another file as its own: {file!r}")
+    size = (path / file).stat().st_size
     entries = {}
     for value in index["values"]:
         name, offset, length = value["name"], value["offset"], value["length"]
@@ -143,10 +147,10 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             continue
         if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
-                f"{str(path / VALUES)!r} is too short for {name!r}: it has {size} bytes",
+                f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
                 "was the recording interrupted? record again",
             )
-        read = partial(_read_own, path / VALUES, value)
+        read = partial(_read_own, path / file, value)
         shape = tuple(value["shape"]) if value.get("shape") is not None else None
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
@@ -154,6 +158,11 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             read, shape, value["dtype"], scope, class_name, source, is_input, length
         )
     return entries
+
+
+def is_values_name(name: object) -> bool:
+    """Return whether a file of our folder that holds tensors can have this name."""
+    return isinstance(name, str) and re.fullmatch(r"values(\.[0-9]+)?\.bin", name) is not None
 
 
 def _json_object(text: bytes) -> dict[str, Any]:
