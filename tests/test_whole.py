@@ -1,6 +1,7 @@
 """Whatever ends a command at whatever moment, what it replaces is whole, old or new, and what it says is true."""
 
 import errno
+import multiprocessing
 import os
 import shutil
 import sys
@@ -12,10 +13,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxsurgeon_lite import bisect, load, open_references, save, write_reproducer
+from onnxsurgeon_lite import Model, bisect, load, open_references, save, write_reproducer
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.bisection.reproducer import require_free
-from onnxsurgeon_lite.errors import OutputExistsError, SurgeonError
+from onnxsurgeon_lite.errors import OutputExistsError, SourceChangedError, SurgeonError
 from onnxsurgeon_lite.model.storage import list_data
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.references import save_tensors
@@ -340,3 +341,117 @@ def test_a_file_that_is_more_than_data_of_a_model_is_neither_rewritten_nor_remov
     assert code == (0 if rest == ["new.data"] else 2), said
     if rest == ["new.data"]:
         assert "'theirs' stays" in said
+
+
+# what is there stays
+
+
+OUTPUTS = {
+    "extract": ["extract", "m.onnx", "--outputs", "na", "-o"],
+    "expose": ["expose", "m.onnx", "--all", "-o"],
+    "embed": ["data", "embed", "m.onnx", "-o"],
+    "external": ["data", "external", "m.onnx", "-o"],
+    "strip": ["data", "strip", "m.onnx", "-o"],
+    "edit": ["edit", "rename", "m.onnx", "first=one", "-o"],
+    "merge": ["merge", "m.onnx", "o.onnx", "--prefix", "p/", "-o"],
+    "run": ["run", "m.onnx", "--save"],
+    "record": ["record", "m.onnx", "-o"],
+    "match": ["match", "m.onnx", "o.onnx", "--save"],
+    "bisect": ["bisect", "m.onnx", "--against", "o.onnx", "-o"],
+    "journal": ["bisect", "m.onnx", "--against", "o.onnx", "--journal"],
+    "split": ["split", "m.onnx", "--at", "na", "-o"],
+}
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+@pytest.mark.parametrize("target", ["m.onnx", "o.onnx", "m.data", "notes", "link"])
+def test_no_file_that_is_there_is_overwritten(verb, target, folder):
+    Path("notes").write_text("mine")
+    Path("link").symlink_to("elsewhere")
+    before = contents(folder)
+
+    code, said = run_with_fault([*OUTPUTS[verb], target], "link", 10**6, last=True)
+
+    assert code == 2, said
+    assert contents(folder) == before
+    assert not Path("elsewhere").exists()
+
+
+def test_a_session_overwrites_only_what_it_wrote(folder):
+    Path("mine.py").write_text("mine")
+    Path("mine.onnx").write_text("mine")
+
+    def told(*commands: str) -> str:
+        return run_with_fault(["repl", "m.onnx", "-c", "; ".join(commands)], "link", 99, last=True)[
+            1
+        ]
+
+    assert "'mine.py' is there already" in told("export mine.py")
+    assert "'mine.onnx' is there already" in told("save mine.onnx")
+    assert "already" not in told("save s.onnx", "save s.onnx", "export s.py", "export s.py")
+    assert Path("mine.py").read_text() == Path("mine.onnx").read_text() == "mine"
+
+
+def test_a_journal_is_written_over_an_older_one(folder):
+    words = [*OUTPUTS["journal"], "j", "-o", "culprit", "--force"]
+    for _ in range(2):
+        assert run_with_fault(words, "link", 10**6, last=True)[0] == 1
+
+
+# a file that changes between load and save
+
+
+def renamed(name: str) -> Model:
+    model = load("m.onnx")
+    model.proto.graph.node[0].name = name
+    return model
+
+
+@pytest.mark.parametrize("external", [None, True, False])
+@pytest.mark.parametrize("target", ["m.onnx", "new.onnx"])
+@pytest.mark.parametrize("change", ["another model", "other bytes, the same time", "cut short"])
+def test_a_change_after_the_load_is_an_error(change, target, external, folder):
+    model = renamed("one")
+    before = os.stat("m.data")
+    match change:
+        case "another model":
+            data = Path("m.data").read_bytes()
+            Path("m.data").unlink()
+            Path("m.data").write_bytes(data[::-1])
+        case "other bytes, the same time":
+            with open("m.data", "r+b") as file:
+                file.write(b"other")
+            os.utime("m.data", ns=(before.st_atime_ns, before.st_mtime_ns))
+        case "cut short":
+            os.truncate("m.data", before.st_size - 1)
+    changed = contents(folder)
+
+    with pytest.raises(SourceChangedError):
+        save(model, target, external, force=True)
+
+    assert contents(folder) == changed
+
+
+def test_of_several_edits_at_once_one_is_written_and_the_others_say_so(folder):
+    writers = 4
+    barrier = multiprocessing.get_context("fork").Barrier(writers)
+    processes = []
+    for number in range(writers):
+        process = os.fork()
+        if process == 0:
+            code = 70
+            try:
+                model = renamed(f"edit {number}")
+                barrier.wait(30)
+                save(model, "m.onnx")
+                code = 0
+            except SourceChangedError:
+                code = 2
+            finally:
+                os._exit(code)
+        processes.append(process)
+
+    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
+
+    assert sorted(codes) == [0, 2, 2, 2]
+    assert load("m.onnx").proto.graph.node[0].name == f"edit {codes.index(0)}"

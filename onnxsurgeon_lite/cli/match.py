@@ -26,9 +26,12 @@ def match(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
+    if save is not None:
+        options.require_absent(save, force)
     with Child() as child:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching.values import feeds_in_order, save_map

@@ -118,14 +118,25 @@ def default_output(
     model: Path, verb: str, output: Path | None, force: bool, suffix: str = ".onnx"
 ) -> Path:
     """The named output, or `<model>.<verb><suffix>` in the working directory, which must not be there yet."""
-    if output is not None:
-        return output
-    path = Path(f"{model.stem}.{verb}{suffix}")
-    if path.exists() and not force:
+    path = output or Path(f"{model.stem}.{verb}{suffix}")
+    if force:
+        return path
+    if path.is_file() and model.exists() and path.samefile(model):
+        raise OutputExistsError(
+            f"{str(path)!r} is the model that is read",
+            "edits write over it with --in-place, other commands with --force",
+        )
+    require_absent(path, force or (output is not None and path.is_dir()))
+    return path
+
+
+def require_absent(path: Path, force: bool) -> None:
+    """Raise `OutputExistsError` if a command would overwrite a file, or a folder that holds anything."""
+    occupied = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
+    if occupied and not force:
         raise OutputExistsError(
             f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
         )
-    return path
 
 
 def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recipe":

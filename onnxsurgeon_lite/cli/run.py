@@ -36,9 +36,12 @@ def run(
     timeout: options.Timeout = None,
     memory_limit: options.MemoryLimit = "0",
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
     json: options.Json = False,
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
+    if save is not None:
+        options.require_absent(save, force)
     with Child(options.byte_size(memory_limit)) as child:
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.index import GraphIndex
@@ -124,8 +127,10 @@ def record(
     provider: options.Provider = "cpu",
     timeout: options.Timeout = None,
     ops_library: options.OpsLibraries = None,
+    force: options.Force = False,
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
+    options.require_absent(output, force)
     is_factory = ".py:" in str(model)
     options.refuse(
         is_factory, "a PyTorch module", {"--value": value, "--float64": wide, "--fill": fill}

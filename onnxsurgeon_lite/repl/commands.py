@@ -1,5 +1,6 @@
 """The commands of a session: word -> what it does with the rest of its line."""
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -156,14 +157,17 @@ def _save(session: Session, rest: str) -> None:
         raise OutputExistsError(
             f"{str(target)!r} is what the session reads", "save under another name"
         )
+    _require_own(session, target)
     written = save(session.model.current, target)
     session.target = target
+    session.written.add(target.absolute())
     plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
     path = Path(_needed(rest, "export session.py, or export recipe.toml"))
     steps = session.model.history.steps
+    _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
     elif path.suffix == ".py":
@@ -172,7 +176,14 @@ def _export(session: Session, rest: str) -> None:
         write_script(steps, path, str(source), str(target))
     else:
         raise UsageError(f"{rest!r} is neither a script nor a recipe", "end it in .py or .toml")
+    session.written.add(path.absolute())
     plain.show_written(path)
+
+
+def _require_own(session: Session, target: Path) -> None:
+    """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
+    if os.path.lexists(target) and target.absolute() not in session.written:
+        raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
 
 
 def _help(session: Session, rest: str) -> None:

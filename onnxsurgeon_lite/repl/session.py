@@ -25,6 +25,7 @@ class Session:
         show: shows a result.
         mismatch: whether a comparison that was asked for found one.
         target: where the model was saved last.
+        written: the files that the session wrote.
     """
 
     def __init__(self, model: Model, dbg: Debugger) -> None:
@@ -36,6 +37,7 @@ class Session:
         self.show: Callable[[object], None] = print_result
         self.mismatch = False
         self.target: Path | None = None
+        self.written: set[Path] = set()
         self._told: list[str] = []
         self._look()
 
