@@ -22,7 +22,7 @@ from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.names import command, python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -45,7 +45,7 @@ options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
 expected = read("output")
 actual = dict(zip(expected, session.run(list(expected) or None, read("input"))))
-same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
+same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {atol}) for n, a in actual.items()]
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
@@ -196,7 +196,9 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
     wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))
-    return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
+    return _SCRIPT.format(
+        level=level, rtol=python(allowed.rtol), atol=python(allowed.absolute(scale))
+    )
 
 
 def _shows(folder: Path, crash: bool) -> bool:
