@@ -9,9 +9,11 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.model import Model
 
-# The checker looks for external data below the working directory.
+# The checker looks for external data below the working directory, and ends with this process.
 _SCRIPT = """
-import sys, onnx
+import ctypes, sys
+sys.platform == "linux" and ctypes.CDLL(None).prctl(1, 9)
+import onnx
 try:
     onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
 except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:

@@ -186,8 +186,9 @@ class Runtime:
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, died, or took too long.
         """
-        types, values = self.stream(feeds, fetch, keep)
-        return Ran(dict(values), types)
+        with self._child.lock:
+            types, values = self.stream(feeds, fetch, keep)
+            return Ran(dict(values), types)
 
     def stream(
         self,
@@ -197,7 +198,7 @@ class Runtime:
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
         """As `run`, but the values come one by one, so that no more than one need be here at a time.
 
-        They must be taken before the next request.
+        They must be taken before the next request: no other thread may make one.
         """
         kept = _named(keep)
         try:
@@ -222,7 +223,9 @@ class Runtime:
     def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
         """Bring stored values here, one by one."""
         if names:
-            yield from self._receive_all(_headers(self._child.ask("get", names=list(names))))
+            with self._child.lock:
+                headers = _headers(self._child.ask("get", names=list(names)))
+                yield from self._receive_all(headers)
 
     def signatures(
         self, names: Sequence[str]
@@ -230,11 +233,12 @@ class Runtime:
         """(name, shape, what it is recognised by) of stored tensors, which stay there; their dtypes are in `SIGNED`."""
         if not names:
             return
-        reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
-        for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
-            shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
-            found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
-            yield name, shape, found
+        with self._child.lock:
+            reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
+            for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
+                shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
+                found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
+                yield name, shape, found
 
     def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, RunValue]]:
         for header in headers:

@@ -131,7 +131,9 @@ class Worker:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
-        self.stream.readinto(_memory(value))
+        memory = _memory(value)
+        if memory:  # a tensor without elements has no memory to read into
+            self.stream.readinto(memory)
         self.store[name] = value
         return {}, []
 
@@ -346,22 +348,7 @@ def _mapped(folder: str) -> Iterator[tuple[int, int]]:
                 yield span
 
 
-def _guard(memory_limit: int) -> None:
-    """Die with the parent, before it when memory runs short, and alone at its limit."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("800")
-    if memory_limit:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    _guard(int(sys.argv[2]))
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     worker = Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))
     worker.stop_when_told()
     worker.serve()

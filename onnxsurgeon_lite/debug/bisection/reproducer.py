@@ -7,7 +7,6 @@ run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and nu
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from onnxsurgeon_lite.model.storage import strip
 from onnxsurgeon_lite.names import command, python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -35,6 +35,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 _SCRIPT = '''\
 """Runs model.onnx on test_data_set_0; exit code 1 while its result is not the expected one."""
 import glob, os, sys
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np, onnx, onnxruntime as ort
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 def read(kind):
@@ -205,7 +206,7 @@ def _shows(folder: Path, crash: bool) -> bool:
     """Whether the script shows the mismatch, or dies; some dtypes are beyond what it can feed."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "repro.py"],
+            guarded("repro.py"),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
