@@ -2,16 +2,56 @@
 
     import onnxsurgeon_lite as osl
 
-    model = osl.load("in.onnx")                                 # structure only, whatever the weights weigh
-    part = osl.Extract(("22",), ("28",)).apply(model).model
-    osl.save(part, "part.onnx")
+    part = osl.extract("in.onnx", inputs="22", outputs="28")    # structure only, whatever the weights weigh
+    part.save("part.onnx")
+    print(osl.bisect("in.onnx", "references"))                  # what the command prints
 
-Names resolve on first use, so that importing the package imports nothing else; `__init__.pyi` says where each is.
+Every command of `onnxdbg` is a function of the same name. Names resolve on first use, so that importing the package
+imports nothing else; `__init__.pyi` says where each is.
 """
 
-import lazy_loader
+import ast
+from importlib import import_module
+from pathlib import Path
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from onnxsurgeon_lite import passes, shown
+
+_STARS = {"passes": passes.__all__, "api.verbs": [v.replace("-", "_") for v in passes.VERBS]}
+
+
+def _places() -> dict[str, str]:
+    """Return public name -> the module that has it."""
+    found: dict[str, str] = {}
+    for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body:
+        if isinstance(line, ast.ImportFrom) and line.module is not None:
+            names = [alias.name for alias in line.names]
+            names = _STARS[line.module] if names == ["*"] else names
+            found |= dict.fromkeys(names, f"{__name__}.{line.module}")
+    return found
+
+
+_PLACES = _places()
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _report() -> shown.Renderer:
+    from onnxsurgeon_lite.report import results
+
+    return results
+
+
+shown.render_by(_report)
 
 
 def load_ipython_extension(shell: object) -> None:

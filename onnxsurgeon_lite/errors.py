@@ -31,7 +31,13 @@ from difflib import get_close_matches
 
 
 class SurgeonError(Exception):
-    """The base of all errors that a user can fix: the message says what is wrong, `hint` what to do next."""
+    """The base of all errors that a user can fix: the message says what is wrong, `hint` what to do next.
+
+    Attributes:
+        told: notes of the call that it ended, such as how feeds were made.
+    """
+
+    told: tuple[str, ...] = ()
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)

@@ -106,9 +106,9 @@ _KEY = re.compile(r"((?:[^\\=]|\\.|\\\Z)*)(?:=(.*))?", re.DOTALL)
 
 
 def key_value(text: str) -> tuple[str, str | None]:
-    r"""The key and the value of `key=value`, split at the first `=`; the value is None where there is no `=`.
+    r"""Split `key=value` at the first `=`; the value is None if there is no `=`.
 
-    `\=` is an equals sign inside the key and `\\` a backslash; the value stands as it is.
+    `\=` is an equals sign inside the key and `\\` a backslash; the value is taken as it is.
     """
     found = _KEY.fullmatch(text)
     assert found is not None  # any text has a key
@@ -116,7 +116,7 @@ def key_value(text: str) -> tuple[str, str | None]:
 
 
 def key_text(key: str) -> str:
-    """A key as it is written before `=`."""
+    """Escape a key for use before `=`."""
     return re.sub(r"([\\=])", r"\\\1", key)
 
 

@@ -1,14 +1,24 @@
-"""What several tests need: a model from text."""
+"""What several tests need: a model from text, a runtime, the command."""
 
+import sys
 from pathlib import Path
 
 import onnx
 import pytest
 from onnx import parser, shape_inference
 
-from onnxsurgeon_lite import Model, load
+from onnxsurgeon_lite import Model, Runtime, RuntimeOptions, load
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
+AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+
+
+@pytest.fixture(scope="module")
+def runtime():
+    """Runs models as they are written."""
+    with Runtime(AS_WRITTEN) as runtime:
+        yield runtime
 
 
 @pytest.fixture

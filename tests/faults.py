@@ -90,7 +90,9 @@ def export(name: str, folder: Path, small: bool = True, dynamo: bool | None = No
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            *(module.eval(), (given,), folder / "model.onnx"),
+            module.eval(),
+            (given,),
+            folder / "model.onnx",
             dynamo=dynamo,
             opset_version=18,
             external_data=False,

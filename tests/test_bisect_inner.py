@@ -8,12 +8,13 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxsurgeon_lite import Model, SetOp, bisect, load, open_references, record, write_reproducer
-from onnxsurgeon_lite.debug.bisection import computed_references, find
+from onnxsurgeon_lite import Model, SetOp, load, open_references
+from onnxsurgeon_lite.debug.bisection import bisect, computed_references, find, write_reproducer
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.surgery.exposing import exposable
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 X = np.array([-1, 2], np.float32)
@@ -71,12 +72,6 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
-
-
 def loaded(text: str, folder) -> Model:
     onnx.save(parser.parse_model(HEADER + text), folder / "model.onnx")
     return load(folder / "model.onnx")
@@ -84,7 +79,7 @@ def loaded(text: str, folder) -> Model:
 
 def recorded(model: Model, feeds, runtime, folder, inner: bool = True):
     index = GraphIndex.of(model)
-    names = [*index.producer, *(liftable(index)[0] if inner else ())]
+    names = [*index.producer, *(exposable(index)[0] if inner else ())]
     record(index, feeds, runtime, folder / "refs", names)
     return open_references(folder / "refs")
 
@@ -146,7 +141,10 @@ def test_without_inner_references_the_node_is_named_and_how_to_get_them(runtime,
 
     assert [c.id for c in result.culprits] == ["@1"]
     assert not result.culprits[0].inside
-    assert "the references hold nothing inside @1 (record --inner)" in result.notes
+    assert (
+        "the references have no values inside @1; to search there: onnxdbg record --inner"
+        in result.notes
+    )
 
 
 def test_a_branch_that_should_not_be_taken_has_nothing_to_compare(runtime, tmp_path):
@@ -160,7 +158,7 @@ def test_a_branch_that_should_not_be_taken_has_nothing_to_compare(runtime, tmp_p
     result = bisect(faulty, references, feeds, runtime)
 
     assert [c.id for c in result.culprits] == ["@1"]
-    assert "inside @1 nothing that both sides computed mismatches" in result.notes
+    assert "inside @1: no value computed by both sides mismatches" in result.notes
 
 
 MAKES_NAN = {
@@ -182,7 +180,7 @@ def test_what_makes_nan_is_found_inside(runtime, tmp_path, case):
 
     found = innermost(result.culprits[0])
     assert (found.op_type, found.value) == (operator, value)
-    assert "made of" in found.findings[0].because
+    assert "computed from" in found.findings[0].because
     made = write_reproducer(model, result, tmp_path / "out")
     assert [n.op_type for n in load(made.folder / "model.onnx").proto.graph.node] == [operator]
 

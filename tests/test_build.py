@@ -6,11 +6,14 @@ import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import Builder, check, diff, load, run_model
+from onnxsurgeon_lite import Builder, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.summary import model_text
+from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+from onnxsurgeon_lite.runtime.session import run_model
 
 LINEAR = """linear (float[2] a, float[2] x, float[2] b) => (float[2] y) {
     c = Mul(a, x)
@@ -88,7 +91,7 @@ def test_what_is_no_array_is_refused(tmp_path):
 
 def test_a_mistake_in_a_text_is_told_with_its_line():
     with pytest.raises(
-        BuildError, match=r"no model: \[ParseError at position \(line: 4 column: 1\)\]"
+        BuildError, match=r"not a model: \[ParseError at position \(line: 4 column: 1\)\]"
     ):
         parse_text(LINEAR.replace("Add(c, b)", "Add(c, b"))
 
@@ -183,7 +186,7 @@ def test_two_values_of_one_name_and_foreign_values_are_refused():
     g = Builder()
     x = g.input("x", "float", [2])
     g.output("x", g.op("Neg", x))
-    with pytest.raises(BuildError, match="two values are called 'x'"):
+    with pytest.raises(BuildError, match="two values have the name 'x'"):
         g.model()
 
     other = Builder()

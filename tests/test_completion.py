@@ -15,21 +15,13 @@ from onnxsurgeon_lite.cli.app import app
 ONNXDBG = Path(sys.executable).with_name("onnxdbg")
 DETECTED = ["33", "34", "35", "36", "37", "38", "boxes", "labels", "scores"]
 NO_NAMES = {
-    *("feeds", "reference", "mapping", "location", "by", "initializer"),  # files
-    *("provider", "memory_limit", "memory", "limit", "a", "b", "find", "commands"),  # settings
-    *(
-        "attr",
-        "attributes",
-        "remove",
-        "numbers",
-        "to",
-        "dim",
-        "domain",
-    ),  # parts of nodes, numbers, sizes
-    *("op_type", "op"),  # operators, of any opset
-    *("name", "names", "new_value", "count", "prefix"),  # names that are not there yet
+    "feeds", "reference", "mapping", "location", "by", "initializer",  # files
+    "provider", "memory_limit", "memory", "limit", "a", "b", "find", "commands",  # settings
+    "attr", "attributes", "remove", "numbers", "to", "dim", "domain",  # parts of nodes, numbers, sizes
+    "op_type", "op",  # operators, of any opset
+    "name", "names", "new_value", "count", "prefix",  # names that are not there yet
     "record scope",  # of a PyTorch program
-}
+}  # fmt: skip
 """Parameters that are text, but mean nothing in the model on the line."""
 
 

@@ -46,9 +46,17 @@ READERS = {
     **{
         verb.name: lambda model, original, verb=verb: osl.save(verb.apply(model).model, "out.onnx")
         for verb in (
-            *(osl.Clean(), osl.Dedupe(), osl.Expose((), all_values=True), osl.Fix(), osl.Inline()),
-            *(osl.Opset(21), osl.Rebatch("N"), osl.Remove(("@0",)), osl.Rename((("*", "p/*"),))),
-            *(osl.Sort(), osl.Extract((), ("*",))),
+            osl.Clean(),
+            osl.Dedupe(),
+            osl.Expose((), all_values=True),
+            osl.Fix(),
+            osl.Inline(),
+            osl.Opset(21),
+            osl.Rebatch("N"),
+            osl.Remove(("@0",)),
+            osl.Rename((("*", "p/*"),)),
+            osl.Sort(),
+            osl.Extract((), ("*",)),
         )
     },
 }

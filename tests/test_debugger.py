@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import FIXTURES
+from conftest import AS_WRITTEN, FIXTURES
 
 from onnxsurgeon_lite import load, open_references
 from onnxsurgeon_lite.debug.stepping import Debugger
@@ -39,7 +39,6 @@ ENDLESS = """endless (float[1] x, bool go) => (float[1] z) {
     z = Abs(y)
 }"""
 X = np.array([-1, 0, 1, 2], np.float32)
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from conftest import AS_WRITTEN
 from onnx import parser
 from test_backend_cases import RANDOM, ROUNDED, cases, fed, ops_of, outcome, same
 
@@ -12,9 +13,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import iterations_of
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.report.debugging import level_text, stop_text
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True, threads=1)
+from onnxsurgeon_lite.runtime.session import Runtime
 
 LOOP = """loops (float[2] x, int64 most, bool go) => (float[2] y, float[n, 2] steps) {{
     k = Constant<value_floats=[1.0, 2.0]>()
@@ -89,12 +88,6 @@ def whole(runtime: Runtime, model, feeds) -> dict[str, np.ndarray]:
     for name, value in feeds.items():
         runtime.put(name, value)
     return runtime.run(list(feeds), [output.name for output in model.proto.graph.output]).values
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
 
 
 def as_the_runtime(runtime, model, feeds) -> list[str]:

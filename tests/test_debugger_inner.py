@@ -6,7 +6,7 @@ import pytest
 from test_bisect_inner import BRANCH, CALLS, LOOP, PLANTED, SCAN, loaded
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import SetOp, run
+from onnxsurgeon_lite import SetOp
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UnknownNameError, UsageError
@@ -14,23 +14,17 @@ from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.repl.opening import open_session
 from onnxsurgeon_lite.repl.script import run_script
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.surgery.exposing import exposable
 
 FEEDS = {"x": np.array([-1, 2], np.float32), "c": np.array(True)}
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", lean=True, threads=1)) as runtime:
-        yield runtime
 
 
 @pytest.mark.parametrize("text", [BRANCH, LOOP, SCAN, CALLS], ids=["If", "Loop", "Scan", "calls"])
 def test_what_a_run_calls_a_value_can_be_broken_at_and_looked_at(text, runtime, tmp_path):
     model = loaded(text, tmp_path)
     index = GraphIndex.of(model)
-    found = run(index, FEEDS, runtime, liftable(index)[0])
+    found = run(index, FEEDS, runtime, exposable(index)[0])
     dbg = Debugger(model, FEEDS, runtime=runtime)
 
     for name, value in found.items():
@@ -76,7 +70,7 @@ def test_references_from_inside_bodies_are_found_there(case, tmp_path, monkeypat
 def test_bodies_that_are_not_being_run_are_looked_into(text, runtime, tmp_path):
     model = loaded(text, tmp_path)
     index = GraphIndex.of(model)
-    names = liftable(index)[0]
+    names = exposable(index)[0]
     dbg = Debugger(model, FEEDS, runtime=runtime)
 
     for name in names:

@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import Tolerance, diff, load
+from onnxsurgeon_lite import Tolerance, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.matching.diff import Difference, with_outputs
+from onnxsurgeon_lite.matching.diff import Difference, diff, with_outputs
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.runtime.session import Runtime
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
 
 

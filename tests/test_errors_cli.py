@@ -7,14 +7,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from conftest import FIXTURES
+from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 from typer.testing import CliRunner
 
@@ -22,7 +21,6 @@ from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import save_tensors
 
-COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 VERBS = {
     "inspect": ["inspect", "MODEL"],
     "inspect a node": ["inspect", "MODEL", "--node", "@0"],
@@ -287,7 +285,10 @@ def test_a_node_where_a_value_was_meant_is_resolved_and_said(folder):
     ("feeds", "message"),
     [
         ({"x": np.zeros((1, 3, 20, 20), np.float32)}, "no tensor for input 'input.1'"),
-        ({"input.1": np.zeros((1, 3, 20, 20))}, "'input.1' is double, the model declares float"),
+        (
+            {"input.1": np.zeros((1, 3, 20, 20))},
+            "'input.1' has dtype double, the model declares float",
+        ),
         ({"input.1": np.zeros((3, 20, 20), np.float32)}, "'input.1' has shape [3, 20, 20]"),
     ],
 )
@@ -469,7 +470,7 @@ def test_a_runtime_that_is_killed_is_told(folder):
     out, err = process.communicate(timeout=30)
 
     assert (process.returncode, out) == (2, "")
-    assert "the runtime's process died: killed, most likely for want of memory" in err
+    assert "the runtime's process died: killed, most likely because memory ran out" in err
     assert "Traceback" not in err
 
 

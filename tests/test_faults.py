@@ -12,15 +12,7 @@ from onnxsurgeon_lite.debug.bisection import BisectResult, Search, bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.feeds import Recipe, feeds_from, make_feeds
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
+from onnxsurgeon_lite.runtime.session import Runtime
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

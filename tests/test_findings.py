@@ -7,8 +7,9 @@ from conftest import FIXTURES
 from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import GraphIndex, check, load
+from onnxsurgeon_lite import GraphIndex, load
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.lint import find
 from onnxsurgeon_lite.model import Model
 

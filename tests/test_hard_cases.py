@@ -19,14 +19,13 @@ from onnxsurgeon_lite import (
     Script,
     SetOp,
     Sort,
-    check,
     load,
-    run_model,
     save,
 )
 from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.session import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1, "my.domain" : 1]>\n'
 BIG = np.linspace(-1, 1, 1024, dtype=np.float32).reshape(4, 256)  # 4 KiB: stays on disk

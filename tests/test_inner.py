@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.surgery.exposing import exposable
 from onnxsurgeon_lite.tensors import dtypes
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
@@ -370,12 +370,12 @@ def test_before_sequences_a_branch_keeps_its_values(loaded):
     model = loaded(proto)
 
     with pytest.raises(
-        EditError, match="'@1/then_branch/q' cannot be lifted out at opset 12"
+        EditError, match="'@1/then_branch/q' cannot be exposed at opset 12"
     ) as caught:
         Expose(("@1/then_branch/q",)).apply(model)
 
     assert caught.value.hint == "convert the model first: onnxdbg edit opset MODEL 13"
-    assert len(liftable(GraphIndex.of(model))[1]) == 4
+    assert len(exposable(GraphIndex.of(model))[1]) == 4
 
 
 @given(st.text(min_size=1), st.lists(st.integers(0, 99), min_size=1))
@@ -594,7 +594,7 @@ def test_inner_values_of_random_graphs_are_those_that_numpy_computes(unoptimized
     values, trace = {"x": X, "w": np.float32([0.5, -1.0])}, {}
     block.evaluate(values, trace, "", ())
     expected = {name: value for name, value in trace.items() if name.startswith("@")}
-    names, left_out = liftable(index)
+    names, left_out = exposable(index)
 
     found = run(index, feeds, runtime, names)
 

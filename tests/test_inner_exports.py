@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
-from onnxsurgeon_lite import bisect, load, open_references, record
+from onnxsurgeon_lite import load, open_references
+from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.surgery.exposing import liftable
+from onnxsurgeon_lite.surgery.exposing import exposable
 
 X = np.float32([1, -2, 3])
 
@@ -56,12 +57,6 @@ def exported(tmp_path_factory):
             input_names=["x", "n"],
         )
     return folder
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(RuntimeOptions(opt="none", threads=1)) as runtime:
-        yield runtime
 
 
 def inside(model, feeds, runtime, *selectors: str) -> list[np.ndarray]:
@@ -126,7 +121,7 @@ def test_branches_and_sequences_in_a_scripted_loop(exported, runtime):
 def test_a_wrong_constant_in_a_scripted_loop_is_found(exported, runtime, tmp_path):
     good, feeds = load(exported / "Scripted.onnx"), {"x": X, "n": np.array(3)}
     index = GraphIndex.of(good)
-    record(index, feeds, runtime, tmp_path / "refs", [*index.producer, *liftable(index)[0]])
+    record(index, feeds, runtime, tmp_path / "refs", [*index.producer, *exposable(index)[0]])
     faulty, loop = good.copy(), node_of(good, "Loop")
     sub = next(
         f"{loop}/body/@{i}"

@@ -10,8 +10,9 @@ import pytest
 from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from onnxsurgeon_lite import check, load
+from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.summary import model_text, summarize, summarize_node, summarize_value
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text

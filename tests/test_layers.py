@@ -16,6 +16,7 @@ ROOMS = (
     "errors",
     "names",
     "atomic",
+    "shown",
     "tensors",
     "model",
     "graph",
@@ -26,6 +27,7 @@ ROOMS = (
     "matching",
     "debug",
     "report",
+    "api",
     "repl",
     "cli",
 )

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxsurgeon_lite import Extract, load, run_model, save
+from onnxsurgeon_lite import Extract, load, save
 from onnxsurgeon_lite.errors import (
     ExternalDataError,
     ModelFileError,
@@ -20,6 +20,7 @@ from onnxsurgeon_lite.errors import (
     SurgeonError,
     WriteError,
 )
+from onnxsurgeon_lite.runtime.session import run_model
 
 WEIGHT = np.arange(2048, dtype=np.float32).reshape(4, 512) / 2048
 X = np.ones((1, 4), np.float32)

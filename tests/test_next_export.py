@@ -80,8 +80,12 @@ def wrong(folder) -> Path:
 
 def test_one_altered_weight_is_all_that_is_found(folder, wrong, tmp_path):
     done = onnxdbg(
-        *("bisect", wrong, "--reference", folder / "refs"),
-        *("-o", tmp_path / "culprit"),
+        "bisect",
+        wrong,
+        "--reference",
+        folder / "refs",
+        "-o",
+        tmp_path / "culprit",
     )
 
     assert done.exit_code == 1, done.output

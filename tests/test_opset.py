@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from onnxsurgeon_lite import Opset, run_model
+from onnxsurgeon_lite import Opset
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([[3, -1, 2]], np.float32)
 REDUCING = """<ir_version: 8, opset_import: ["" : 17]>
@@ -55,5 +56,5 @@ def test_where_no_operator_is_defined_anew_the_version_alone_changes(model_of):
 def test_an_operator_that_is_not_in_the_version_is_refused(model_of):
     model = model_of("g (float[1,4] x) => (float[1,4] y) { y = Gelu (x) }")
 
-    with pytest.raises(EditError, match="cannot bring the graph from opset 21 to 19"):
+    with pytest.raises(EditError, match="cannot convert the graph from opset 21 to 19"):
         Opset(19).apply(model)

@@ -55,34 +55,6 @@ def pattern(expected: str) -> str:
     return re.escape(squeezed(expected)).replace(r"\.\.\.", r"[\s\S]*?")
 
 
-def every_command():
-    from onnxsurgeon_lite.cli.app import app
-
-    groups = [app, *(group.typer_instance for group in app.registered_groups)]
-    return [command for group in groups for command in group.registered_commands]
-
-
-def test_every_verb_has_an_example():
-    from onnxsurgeon_lite.cli.app import app
-
-    verbs = {command.name for command in app.registered_commands}
-    groups = {group.name: group.typer_instance for group in app.registered_groups}
-    verbs |= {
-        f"{name} {c.name or c.callback.__name__}"
-        for name, g in groups.items()
-        for c in g.registered_commands
-    }
-
-    in_group = "|".join(groups)
-    pattern = rf"onnxdbg ((?:(?:{in_group}) )?[\w-]+)"
-    shown = {match for command, _ in COMMANDS for match in re.findall(pattern, command)}
-    assert verbs == shown
-
-
-def test_every_command_has_help():
-    assert all(command.callback.__doc__ for command in every_command())
-
-
 def test_the_package_alone_can_show_itself():
     done = subprocess.run(
         [sys.executable, "-m", "onnxsurgeon_lite", "demo"],

@@ -15,14 +15,12 @@ from onnxsurgeon_lite import (
     load,
     make_feeds,
     open_references,
-    record,
-    run,
 )
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.run import Statistics, statistics
+from onnxsurgeon_lite.recording.from_model import record
+from onnxsurgeon_lite.runtime.run import Statistics, run, statistics
 
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
 INSIDE = {
     "f16": (TensorProto.FLOAT16, np.float16),
     "bf16": (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
@@ -34,12 +32,6 @@ INSIDE = {
     "uint4": (TensorProto.UINT4, ml_dtypes.uint4),
     "bool": (TensorProto.BOOL, np.bool_),
 }
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    with Runtime(AS_WRITTEN) as runtime:
-        yield runtime
 
 
 def casts() -> onnx.ModelProto:

@@ -331,7 +331,10 @@ def test_pickled_arrays_are_refused_and_not_run(suffix, tmp_path):
 
     array = np.array([Bomb()], object)
     path = tmp_path / f"x{suffix}"
-    np.save(path, array) if suffix == ".npy" else np.savez(path, x=array)
+    if suffix == ".npy":
+        np.save(path, array)
+    else:
+        np.savez(path, x=array)
 
     with pytest.raises(ReferenceSetError, match=r"(?i)object arrays|pickle"):
         open_references(path).read("x")

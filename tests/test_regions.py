@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from conftest import FIXTURES
 
-from onnxsurgeon_lite import Inline, Model, Outline, Replace, check, load, run_model
+from onnxsurgeon_lite import Inline, Model, Outline, Replace, load
 from onnxsurgeon_lite.errors import CutError, EditError, UnknownNameError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.runtime.session import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
 X = np.array([1, -2, 3, 0.5], np.float32)
 SWISH = """swish (float[4] x) => (float[4] y) {

@@ -180,7 +180,7 @@ def test_edits_are_undone_and_done_again(said, session):
     assert shown.splitlines()[-1].startswith("1: Rename(names=(('31', 'out'),)")
     assert "out" in session.namespace["graph"].index.outputs
     _, problem = said("redo", "redo", well=False)
-    assert problem.endswith("error: there is no edit to redo\n  undo takes the last one back\n")
+    assert problem.endswith("error: there is no edit to redo\n  undo takes back the last edit\n")
     said("undo", "undo")
     _, problem = said("undo", well=False)
     assert problem.startswith("error: there is no edit to undo")

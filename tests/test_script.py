@@ -6,11 +6,12 @@ import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import Model, Script, check, load, run_model
+from onnxsurgeon_lite import Model, Script, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, ScriptError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.model import DataFile
-from onnxsurgeon_lite.runtime.session import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
 IMAGE = np.ones((1, 3, 20, 20), np.float32)
 
@@ -114,9 +115,9 @@ def test_what_a_script_raises_is_shown_from_its_file_down(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("edit = 3", "defines no function 'edit'"),
+        ("edit = 3", "does not define a function 'edit'"),
         ("def edit(graph:", "raised SyntaxError"),
-        (None, "there is no script"),
+        (None, "does not exist"),
     ],
 )
 def test_a_script_that_cannot_be_run_is_refused(tmp_path, monkeypatch, text, problem):

@@ -5,9 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite import check, run_model
 from onnxsurgeon_lite.errors import EditError, ShapeError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.passes import BatchOutputs, NameOutputs, PadOutputs
+from onnxsurgeon_lite.runtime.session import run_model
 
 PARTS = ("boxes", "labels", "scores", "masks")
 FEW = {  # detections that are found: rows whose score is above 0
@@ -144,15 +145,15 @@ def test_what_a_body_captures_of_a_padded_output_is_the_ragged_value(model_of):
     ("step", "error", "message"),
     [
         (PadOutputs(3, ("boxs.0",)), UnknownNameError, "no output 'boxs.0'"),
-        (PadOutputs(0), UsageError, "0 detections"),
-        (PadOutputs(3, fill={"labels.0": 0.5}), UsageError, "does not hold 0.5"),
+        (PadOutputs(0), UsageError, "--max is 0"),
+        (PadOutputs(3, fill={"labels.0": 0.5}), UsageError, "cannot represent 0.5"),
         (PadOutputs(3, count="boxes.0"), UsageError, "already"),
         (BatchOutputs(3, {"boxes": ("boxes.0",), "labels": ("labels.0", "labels.1")}),
          UsageError, "different numbers of images: 'boxes' 1, 'labels' 2"),
         (BatchOutputs(3, {"boxes": ("boxes.0", "scores.1")}), ShapeError, "do not stack"),
         (BatchOutputs(3, {"boxes.0": ("boxes.0",)}), UsageError, "already"),
-        (BatchOutputs(3, fill={"masks_": 1}), UsageError, "names no group"),
-        (NameOutputs(("a", "b", "c")), UsageError, "8 outputs are no multiple of 3 names"),
+        (BatchOutputs(3, fill={"masks_": 1}), UsageError, "'masks_' is not a group"),
+        (NameOutputs(("a", "b", "c")), UsageError, "8 outputs are not a multiple of 3 names"),
         (NameOutputs(("a", "a")), UsageError, "twice"),
         (NameOutputs(("x0", "b", "c", "d", "e", "f", "g", "h")), EditError, "'x0': that name"),
     ],
@@ -165,7 +166,7 @@ def test_what_does_not_fit_is_refused(model_of, step, error, message):
 def test_a_scalar_cannot_be_padded(model_of):
     model = model_of("scalar (float[2] x) => (float y) { y = ReduceSum<keepdims = 0>(x) }")
 
-    with pytest.raises(ShapeError, match="no output is ragged"):
+    with pytest.raises(ShapeError, match="no output has an open dimension 0"):
         PadOutputs(3).apply(model)
     with pytest.raises(ShapeError, match="'y' is \\[\\] and has no dimension 0"):
         PadOutputs(3, ("y",)).apply(model)

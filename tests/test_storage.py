@@ -12,15 +12,17 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
-from onnxsurgeon_lite import diff, load, run_model, save
+from onnxsurgeon_lite import load, save
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import OutputExistsError, SharedDataError, UsageError, WriteError
+from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.model.storage import collect, embed, list_data, move, strip, unstrip
+from onnxsurgeon_lite.runtime.session import run_model
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 WEIGHT = np.random.default_rng(0).normal(0.5, 2, (16, 512)).astype(np.float32)
 X = np.ones((1, 16), np.float32)
 

@@ -239,7 +239,7 @@ def test_what_is_torchscript_is_noted_and_the_modules_around_it_are_stored(tmp_p
     with pytest.raises(RecordError, match="the module is TorchScript"):
         record_module(inner, (torch.randn(2, 4),), folder=tmp_path / "none")
 
-    assert notes == ["'1' was not recorded: it is TorchScript"]
+    assert notes == ["'1' was not recorded, because it is TorchScript"]
     assert list(open_references(tmp_path / "refs")) == ["input", "0", "Sequential"]
 
 
@@ -301,7 +301,7 @@ class Fails(torch.nn.Module):
         (Fails(), (torch.randn(1),), {}, "Fails.forward raised ValueError: no such luck"),
         (Fails(), (), {}, "missing a required argument: 'x'"),
         (Fails(), [], {}, "no sample"),
-        (torch.relu, (torch.randn(1),), {}, "is no torch.nn.Module"),
+        (torch.relu, (torch.randn(1),), {}, "is not a torch.nn.Module"),
         (torch.nn.Linear(1, 1, device="meta"), (torch.randn(1),), {}, "meta device"),
         (torch.nn.Linear(1, 1), (torch.ones(1, device="meta"),), {}, "moving the arguments to cpu"),
         (Net(), (torch.randn(2, 4),), {"scopes": ["block.9"]}, "no submodule 'block.9'"),
@@ -428,7 +428,7 @@ def test_feeds_of_a_dtype_that_torch_has_not_are_told(factories, tmp_path):
 
     with FolderWriter(tmp_path / "feeds") as writer:
         writer.add("x", narrow, {})
-    with pytest.raises(UsageError, match="feed 'x' is int4, which torch has not"):
+    with pytest.raises(UsageError, match="feed 'x' has dtype int4, which torch does not support"):
         record_factory(f"{factories}:alone", tmp_path / "refs", str(tmp_path / "feeds"))
 
 

@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 import transformers
+from conftest import AS_WRITTEN
 from faults import Output
 
 from onnxsurgeon_lite import Extract, load, open_references, save
@@ -15,9 +16,7 @@ from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
-
-AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+from onnxsurgeon_lite.runtime.session import Runtime, run_model
 
 
 def dpt() -> tuple[torch.nn.Module, torch.Tensor]:

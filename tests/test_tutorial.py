@@ -10,6 +10,7 @@ import torch
 from conftest import FIXTURES
 from onnx import numpy_helper, parser
 from typer.testing import CliRunner
+from verbs import CUSTOM_WORDS
 
 from onnxsurgeon_lite import PASSES, load
 from onnxsurgeon_lite.cli.app import app
@@ -267,33 +268,6 @@ my_add (a, b) => (c) { a2 = Add (a, a) c = Add (a2, b) }
 """
 KEPT = ("Asinh", "MMCVDeformConv2d", "my_add")
 
-EDITS = {  # verb -> the words behind the model
-    "expose": ["t"],
-    "extract": ["--inputs", "h,offset", "--outputs", "s"],
-    "rename": ["h=hidden", "t=sum"],
-    "remove": ["/half"],
-    "insert": ["t", "Abs"],
-    "replace": ["--inputs", "s", "--outputs", "u", "--op", "Identity"],
-    "rewire": ["t", "d", "--to", "/half"],
-    "set-op": ["/relu", "Abs"],
-    "set-attr": ["/deform", "deform_groups=3"],
-    "set-constant": ["half", "2"],
-    "promote": ["half"],
-    "freeze": ["x=0"],
-    "set-shape": ["offset=N,18,8,8", "x=N,3,8,8", "--unproved"],
-    "rebatch": ["--to", "4", "--unproved"],
-    "pad-outputs": ["--max", "5", "--outputs", "rows"],
-    "batch-outputs": ["--max", "5", "all=rows"],
-    "name-outputs": ["out,places"],
-    "sort": [],
-    "clean": [],
-    "fix": [],
-    "dedupe": [],
-    "inline": [],
-    "outline": ["act"],
-    "opset": ["18"],
-}
-
 
 @pytest.fixture
 def custom(folder) -> onnx.ModelProto:
@@ -320,7 +294,7 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
         onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')
-    words = [verb, "custom.onnx", *EDITS.get(verb, ())]
+    words = [verb, "custom.onnx", *CUSTOM_WORDS.get(verb, [])]
     if verb in ("script", "apply"):
         words = [verb, {"script": "patch.py", "apply": "recipe.toml"}[verb], "custom.onnx"]
 

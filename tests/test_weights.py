@@ -186,8 +186,14 @@ class Stem(torch.nn.Module):
         found = {}
         for name, conv, norm in (("1", self.first, self.norm_1), ("2", self.second, self.norm_2)):
             both = torch.nn.utils.fusion.fuse_conv_bn_weights(
-                *(conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps),
-                *(norm.weight, norm.bias, isinstance(conv, torch.nn.ConvTranspose2d)),
+                conv.weight,
+                conv.bias,
+                norm.running_mean,
+                norm.running_var,
+                norm.eps,
+                norm.weight,
+                norm.bias,
+                isinstance(conv, torch.nn.ConvTranspose2d),
             )
             pair = zip((f"w{name}", f"b{name}"), both, strict=True)
             found |= {key: part.detach().numpy().copy() for key, part in pair}

@@ -5,10 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.model import Written
+    from collections.abc import Callable
+
+    from onnxsurgeon_lite.shown import Shown
 
 data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
 
@@ -22,15 +25,11 @@ def ls(
     json: options.Json = False,
 ) -> None:
     """List the large tensors: file, offset, bytes, dtype, fingerprint."""
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.model.storage import list_data
-    from onnxsurgeon_lite.report import json as reporting
-    from onnxsurgeon_lite.report import storage as tables
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"reading the data of {model}"):
-        found = list(list_data(load(model), fingerprints))
-    (reporting.show_json if json else tables.show_data)(found)
+        found = osl.data.ls(model, fingerprints)
+    options.show(found, json)
 
 
 @data.command()
@@ -41,13 +40,13 @@ def embed(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model with all its data inside."""
-    from onnxsurgeon_lite.model import load, storage
-    from onnxsurgeon_lite.report.progress import progress
-
-    target = options.default_output(model, "embed", output, force)
-    with progress(f"writing {target}"):
-        written = storage.embed(load(model), target, force=force, dry_run=dry_run)
-    _show(written, dry_run)
+    _write(
+        model,
+        "embed",
+        output,
+        force,
+        lambda target: osl.data.embed(model, target, force=force, dry_run=dry_run),
+    )
 
 
 @data.command()
@@ -64,13 +63,13 @@ def external(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model with its data in one file beside it."""
-    from onnxsurgeon_lite.model import load, save
-    from onnxsurgeon_lite.report.progress import progress
-
-    target = options.default_output(model, "external", output, force)
-    with progress(f"writing {target}"):
-        written = save(load(model), target, True, location=location, force=force, dry_run=dry_run)
-    _show(written, dry_run)
+    _write(
+        model,
+        "external",
+        output,
+        force,
+        lambda target: osl.data.external(model, target, location, force=force, dry_run=dry_run),
+    )
 
 
 @data.command()
@@ -81,32 +80,23 @@ def move(
     dry_run: options.DryRun = False,
 ) -> None:
     """Move a model's data to another file, in place: the model refers to it there."""
-    from onnxsurgeon_lite.model import load, storage
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"moving the data of {model}"):
-        written, notes = storage.move(
-            load(model), location, force=force, dry_run=dry_run, tell=plain.show_note
-        )
-    plain.show_notes(notes)
-    _show(written, dry_run)
+        moved = osl.data.move(model, location, force, dry_run, progress=plain.show_note)
+    options.show(moved)
 
 
 @data.command()
 def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
-    from onnxsurgeon_lite.model import load, storage
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
     with progress(f"collecting the data of {model}"):
-        found = storage.collect(load(model), dry_run=dry_run, tell=plain.show_note)
-    if dry_run:
-        plain.show_planned(found.files)
-    for file in () if dry_run else found.files:
-        plain.show_written(file)
-    plain.out(f"{found.before - found.after} bytes less")
+        found = osl.data.gc(model, dry_run, progress=plain.show_note)
+    options.show(found)
 
 
 @data.command()
@@ -118,16 +108,13 @@ def strip(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range."""
-    from onnxsurgeon_lite.model import load, storage
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
-
-    target = options.default_output(model, "strip", output, force)
-    with progress(f"writing {target}"):
-        found = storage.strip(load(model), target, seed, force=force, dry_run=dry_run)
-    plain.show_notes(f"no floats, so kept as they are: {name!r}" for name in found.kept)
-    plain.out(f"stripped {found.changed} tensors")
-    _show(found.written, dry_run)
+    _write(
+        model,
+        "strip",
+        output,
+        force,
+        lambda target: osl.data.strip(model, target, seed, force, dry_run),
+    )
 
 
 @data.command()
@@ -139,19 +126,25 @@ def unstrip(
     dry_run: options.DryRun = False,
 ) -> None:
     """Write a stripped model with the weights of the original."""
-    from onnxsurgeon_lite.model import load, storage
+    _write(
+        model,
+        "unstrip",
+        output,
+        force,
+        lambda target: osl.data.unstrip(model, original, target, force, dry_run),
+    )
+
+
+def _write(
+    model: Path,
+    verb: str,
+    output: Path | None,
+    force: bool,
+    write: "Callable[[Path], Shown]",
+) -> None:
     from onnxsurgeon_lite.report.progress import progress
 
-    target = options.default_output(model, "unstrip", output, force)
+    target = options.default_output(model, verb, output, force)
     with progress(f"writing {target}"):
-        written = storage.unstrip(load(model), load(original), target, force=force, dry_run=dry_run)
-    _show(written, dry_run)
-
-
-def _show(written: "Written", dry_run: bool) -> None:
-    from onnxsurgeon_lite.report import plain
-
-    if dry_run:
-        plain.show_planned(written.sizes)
-    else:
-        plain.show_written(written.path, written.data_files)
+        written = write(target)
+    options.show(written)

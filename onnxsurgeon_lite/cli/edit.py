@@ -237,12 +237,13 @@ def freeze(
     ] = "1MB",
 ) -> "Pass":
     """Make inputs constants."""
+    from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = map(key_value, values)
     frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
-    return Freeze(frozen, fold, options.byte_size(limit))
+    return Freeze(frozen, fold, byte_size(limit))
 
 
 def sort() -> "Pass":
@@ -327,11 +328,11 @@ def script(
 
 
 _VERBS = (
-    *(rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze),
-    *(shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs),
-    *(sort, clean, fix, dedupe, inline, outline, opset),
-    *(apply, script),
-)
+    rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
+    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs,
+    sort, clean, fix, dedupe, inline, outline, opset,
+    apply, script,
+)  # fmt: skip
 for verb in _VERBS:
     app.command(verb.__name__.replace("_", "-"))(
         command(

@@ -1,26 +1,21 @@
 """What all edits do around their pass: load, apply, show what changed, prove or verify, save."""
 
-import contextlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
-from onnxsurgeon_lite.runtime.child import Child
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
     from onnxsurgeon_lite.passes import Pass
-    from onnxsurgeon_lite.runtime.feeds import Recipe
-    from onnxsurgeon_lite.runtime.session import Runtime
-
-
-_PROVED = ("set-shape", "rebatch")
 
 
 @dataclass(frozen=True)
@@ -50,11 +45,6 @@ class Shared:
         ),
     ] = False
     feeds: options.Feeds = None
-    seed: options.Seed = 0
-    dim: options.Dims = None
-    fill: options.Fills = None
-    timeout: options.Timeout = None
-    ops_library: options.OpsLibraries = None
 
 
 def command(
@@ -68,6 +58,7 @@ def command(
         listed: its steps may be such that are proved.
     """
     make_shared: Callable[..., Shared] = Shared
+    verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
     own = inspect.signature(make).parameters
     foreign = {*own} if proved or listed else {*own, "unproved"}
     shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
@@ -75,96 +66,54 @@ def command(
 
     def command(**given: object) -> None:
         how = make_shared(**{name: given[name] for name in shared})
-        with Child() if proved or how.verify else contextlib.nullcontext() as child:
-            step = make(**{name: given[name] for name in own})
-            _edit(step, Path(str(given["model"])), how, child)
+        step = partial(make, **{name: given[name] for name in own})
+        passed_on = options.library_options({n: given[n] for n in given.keys() - own.keys()})
+        _edit(verb, step, Path(str(given["model"])), how, proved, passed_on)
 
     named = [*own.values(), model] if of_a_file else [model, *own.values()]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*named, *shared.values())]
-    vars(command).update(__signature__=inspect.Signature(parameters))
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    run = [
+        name for name in RunOnFeeds.__annotations__ if name in options.SHARED.keys() - own.keys()
+    ]
     command.__doc__ = make.__doc__
-    return command
+    return options.spelled(command, [*named, *shared.values(), *map(options.option, run)])
 
 
-def _edit(step: "Pass", source: Path, shared: Shared, child: Child | None) -> None:
-    """Load, apply, show the changes, prove and verify them where that is due, save."""
+def _edit(
+    verb: str,
+    make: "Callable[[], Pass]",
+    source: Path,
+    shared: Shared,
+    proved: bool,
+    how: RunOnFeeds,
+) -> None:
+    """Edit, show what that changed and what running it showed, save."""
+    from onnxsurgeon_lite.api.edit import applied
     from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.matching.diff import edit_diff
-    from onnxsurgeon_lite.model import load
-    from onnxsurgeon_lite.report import differences, plain
+    from onnxsurgeon_lite.report import plain
+    from onnxsurgeon_lite.report.progress import progress
 
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
     target = source
     if not shared.in_place and not shared.dry_run:
-        target = options.default_output(source, step.name, shared.output, shared.force)
-    original = load(source)
-    result = step.apply(original)
-    plain.show_notes(result.notes)
-    plain.show_changes(result.changes if result.changed else ["nothing to change"])
-    if result.changed:
-        differences.show_edit(edit_diff(original, result.model))
-    proved = _is_proved(step)
-    if proved and shared.unproved:
-        plain.show_notes(["the new sizes were not proved: neither model was run"])
-    if result.changed and (shared.verify or (proved and not shared.unproved)):
-        _run(step, original, result.model, child, shared)
+        target = options.default_output(source, verb, shared.output, shared.force)
+    with progress(f"editing {source}") as tell:
+        how["progress"] = tell
+        result = applied(
+            make,
+            source,
+            shared.verify,
+            shared.unproved,
+            shared.feeds,
+            proved,
+            **how,
+        )
+    options.show(result)
+    if not result.match:
+        plain.show_notes(["the outputs differ: nothing was written"])
+        raise typer.Exit(MISMATCH)
     if not shared.dry_run and (result.changed or not shared.in_place):
         _save(result.model, source, target, shared)
-
-
-def _is_proved(step: "Pass") -> bool:
-    """Whether a pass, or one of its steps, is always proved by running."""
-    return step.name in _PROVED or any(map(_is_proved, getattr(step, "passes", ())))
-
-
-def _run(
-    step: "Pass", original: "Model", edited: "Model", child: Child | None, shared: Shared
-) -> None:
-    """Prove what other sizes were given to, and verify where that was asked for.
-
-    Raises:
-        ShapeError: it is not proved.
-        typer.Exit: both were run, and differ.
-    """
-    from onnxsurgeon_lite.matching.prove import prove_step
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
-    from onnxsurgeon_lite.runtime.session import Runtime
-
-    how = options.runtime_options(
-        "none", timeout=shared.timeout, ops_libraries=shared.ops_library, lean=True
-    )
-    recipe = options.recipe(shared.seed, shared.dim, shared.fill)
-    with Runtime(how, child) as runtime:
-        with progress("proving by running"):
-            proof = [] if shared.unproved else prove_step(step, original, edited, runtime, recipe)
-        for line in proof:
-            plain.out(line)
-        if shared.verify and not _agrees(original, edited, runtime, recipe, shared.feeds):
-            raise typer.Exit(MISMATCH)
-
-
-def _agrees(
-    original: "Model", edited: "Model", runtime: "Runtime", recipe: "Recipe", given: str | None
-) -> bool:
-    """Whether both compute the same; what does not is shown."""
-    from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.verify import verify
-    from onnxsurgeon_lite.report import bisection, plain
-    from onnxsurgeon_lite.runtime.feeds import given_or_made
-
-    index = GraphIndex.of(original)
-    feeds, made = given_or_made(index, given, recipe)
-    plain.show_notes(f"made {line}" for line in made)
-    result = verify(index, GraphIndex.of(edited), feeds, runtime)
-    if not result.match:
-        bisection.show_comparison(result)
-        plain.show_notes(["the outputs differ: nothing was written"])
-        return False
-    plain.out(f"verified: {len(result.compared)} outputs agree")
-    return True
 
 
 def _save(model: "Model", source: Path, target: Path, shared: Shared) -> None:

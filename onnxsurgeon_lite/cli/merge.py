@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
 
 
@@ -36,30 +37,9 @@ def merge(
     dry_run: options.DryRun = False,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
-    from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.model import load, movable, save
-    from onnxsurgeon_lite.passes import merge as merging
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
-
-    if len(models) < 2:
-        raise UsageError("one model alone cannot be merged", "name two or more")
     target = None if dry_run else options.default_output(models[0], "merge", output, force)
-    prefixes = [*(prefix or ()), *[""] * len(models)]
     pairs = options.pairs("--map", links)
-    merged = load(models[0])
-    for path, before in zip(models[1:], prefixes, strict=False):
-        guest = load(path)
-        inputs = {value.name for value in guest.proto.graph.input}
-        here = [pair for pair in pairs if pair[1] in inputs or path == models[-1]]
-        pairs = [pair for pair in pairs if pair not in here]
-        result = merging(merged, guest, here, tuple(share or ()), before)
-        plain.show_notes(result.notes)
-        plain.show_changes(result.changes)
-        merged = result.model
-    plain.show_graph(f"merged {len(models)} models", merged.proto.graph)
-    if target is None:
-        return
-    with progress(f"writing {target}"):
-        written = save(merged, target, movable(merged), force=force)
-    plain.show_written(written.path, written.data_files)
+    result = osl.merge(*models, map=pairs, share=share or (), prefix=prefix or ())
+    options.show(result)
+    if target is not None:
+        options.save(result.model, target, force, complete=True)

@@ -1,32 +1,28 @@
 """Arguments and options that several commands share, and what they mean."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
+from onnxsurgeon_lite.api.call import OptLevel
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.errors import OutputExistsError, UsageError
 from onnxsurgeon_lite.names import key_text, key_value
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection.result import Look
+    from onnxsurgeon_lite.api.call import RunOnFeeds
+    from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
-    from onnxsurgeon_lite.runtime.feeds import Recipe
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions
-    from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.shown import Shown
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
-LOOKS: "dict[str, Look | None]" = {
-    "auto": None,
-    "optimized": "optimized",
-    "unoptimized": "unoptimized",
-    "node": "node",
-}
-OptLevel = Literal["none", "basic", "extended", "all"]
+Look = Literal["auto", "unoptimized", "optimized", "node"]
+LOOKS: tuple[Look, ...] = get_args(Look)
 
 Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
 Output = Annotated[
@@ -111,7 +107,20 @@ Atol = Annotated[
     ),
 ]
 
-_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
+
+SHARED: dict[str, tuple[object, object]] = {
+    "seed": (Seed, 0),
+    "dim": (Dims, None),
+    "fill": (Fills, None),
+    "rtol": (Rtol, None),
+    "atol": (Atol, None),
+    "provider": (Provider, "cpu"),
+    "threads": (Threads, 0),
+    "timeout": (Timeout, None),
+    "memory_limit": (MemoryLimit, "0"),
+    "ops_library": (OpsLibraries, None),
+}
+"""Options of every command that runs a model: what typer is told, and the default."""
 
 
 def default_output(
@@ -139,51 +148,7 @@ def require_absent(path: Path, force: bool) -> None:
         )
 
 
-def recipe(seed: int, dims: list[str] | None, fills: list[str] | None) -> "Recipe":
-    """How feeds are made."""
-    from onnxsurgeon_lite.runtime.feeds import Recipe
-
-    sizes = {name: _size_of(name, size) for name, size in pairs("--dim", dims)}
-    return Recipe(seed, sizes, dict(pairs("--fill", fills)))
-
-
-def tolerance(rtol: float | None, atol: float | None) -> "Tolerance | None":
-    """The tolerance given (the one left out is 0), or None for each dtype's own."""
-    from onnxsurgeon_lite.tensors.comparison import Tolerance
-
-    if rtol is None and atol is None:
-        return None
-    if not all(given >= 0 for given in (rtol or 0.0, atol or 0.0)):
-        raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
-    return Tolerance(atol or 0.0, rtol or 0.0)
-
-
-def runtime_options(
-    opt: OptLevel,
-    provider: str = "cpu",
-    threads: int = 0,
-    timeout: float | None = None,
-    ops_libraries: list[Path] | None = None,
-    lean: bool = False,
-) -> "RuntimeOptions":
-    """How the runtime is to work."""
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions
-
-    for library in ops_libraries or ():
-        if not library.is_file():
-            raise UsageError(
-                f"there is no operator library at {str(library)!r}", "give the path of a .so file"
-            )
-    libraries = tuple(str(library.resolve()) for library in ops_libraries or ())
-    return RuntimeOptions(opt, provider, threads, lean, timeout, libraries)
-
-
-def unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
-    """The same runtime with optimization off."""
-    return replace(how, opt="none", lean=True)
-
-
-def look(name: str) -> str:
+def look(name: str) -> Look:
     """Return the name of a look; `shipped` and `written` are old names of two.
 
     Raises:
@@ -193,64 +158,6 @@ def look(name: str) -> str:
     if known not in LOOKS:
         raise UsageError(f"--look {name!r} does not exist", f"write {', '.join(LOOKS)}")
     return known
-
-
-def with_settings(how: "RuntimeOptions", text: str | None) -> "RuntimeOptions":
-    """Other settings for one side of a comparison, written `opt=none,threads=1`.
-
-    Raises:
-        UsageError: a setting that is unknown, or has no such value.
-    """
-    for name, value in pairs("setting", text.split(",") if text else ()):
-        match name:
-            case "opt" if value in get_args(OptLevel):
-                how = replace(how, opt=cast(OptLevel, value))
-            case "provider":
-                how = replace(how, provider=value)
-            case "threads" if value.isdecimal():
-                how = replace(how, threads=int(value))
-            case "disabled":
-                how = replace(how, disabled=(*how.disabled, value))
-            case _:
-                raise UsageError(
-                    f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
-                )
-    return how
-
-
-def refuse(applies: bool, what: str, given: Mapping[str, object], hint: str = "") -> None:
-    """Raise `UsageError` for options that mean nothing for what a command is given."""
-    useless = [name for name, value in given.items() if value]
-    if applies and useless:
-        raise UsageError(f"{', '.join(useless)} is not for {what}", hint or "leave it out")
-
-
-def files(texts: list[str] | None) -> dict[str, Path]:
-    """Name -> file of `--initializer` options."""
-    return {name: Path(path) for name, path in pairs("--initializer", texts)}
-
-
-def text_of(path: Path) -> str:
-    """A text file's contents."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {str(path)!r} as text: {error}") from error
-
-
-def byte_size(text: str) -> int:
-    """Bytes that `4GB`, `512MB` or a plain number mean."""
-    digits = text.strip().rstrip("BbKkMmGgTt")
-    unit = text.strip()[len(digits) :].upper()
-    try:
-        factor = _UNITS[unit if unit.endswith("B") or not unit else unit + "B"]
-        size = int(float(digits) * factor)
-    except (ValueError, KeyError, OverflowError):
-        size = -1
-    if not 0 <= size < 1 << 63:
-        raise UsageError(f"{text!r} is no size", "write 512MB or 4GB")
-    return size
 
 
 def pairs(option: str, texts: Iterable[str] | None) -> list[tuple[str, str]]:
@@ -277,6 +184,63 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
             )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that it passes on to the library as `**how`."""
+    own = dict(signature(command).parameters)
+    names = [n for n in get_args(own.pop("how").annotation)[0].__annotations__ if n in SHARED]
+    parameters = [*own.values(), *map(option, names)]
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        command(**(given | library_options(given)))
+
+    return spelled(run, parameters)
+
+
+def option(name: str) -> Parameter:
+    """A shared option as a parameter."""
+    annotation, default = SHARED[name]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def spelled(command: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
+    """A command with these parameters, as typer sees it."""
+    keyword = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in parameters]
+    vars(command).update(__signature__=Signature(keyword))
+    command.__annotations__ = {p.name: p.annotation for p in keyword}
+    return command
+
+
+def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
+    """What the library takes for shared options as they are written."""
+    found = {name: given[name] for name in SHARED if name in given}
+    if "dim" in found:
+        texts = cast("list[str] | None", found["dim"])
+        found["dim"] = {name: _size_of(name, size) for name, size in pairs("--dim", texts)}
+    if "fill" in found:
+        found["fill"] = dict(pairs("--fill", cast("list[str] | None", found["fill"])))
+    if "ops_library" in found:
+        found["ops_library"] = found["ops_library"] or ()
+    return cast("RunOnFeeds", found)
+
+
+def show(result: "Shown", json: bool = False) -> None:
+    """Print a result, or its JSON."""
+    from onnxsurgeon_lite.report import results
+
+    results.show(result, json)
+
+
+def save(model: "Loaded", target: Path, force: bool, complete: bool = False) -> None:
+    """Write a model and say so; `complete` writes files that need none of the source's."""
+    from onnxsurgeon_lite.model import movable, save
+    from onnxsurgeon_lite.report.progress import progress
+
+    with progress(f"writing {target}"):
+        written = save(model, target, movable(model) if complete else None, force=force)
+    show(written)
 
 
 def _size_of(name: str, size: str) -> int:

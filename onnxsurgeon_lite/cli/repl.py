@@ -2,15 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import typer
 
+from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, byte_size
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
-from onnxsurgeon_lite.runtime.child import Child
 
 
+@options.shared
 def repl(
     model: options.Model,
     feeds: options.Feeds = None,
@@ -22,33 +23,26 @@ def repl(
         str | None,
         typer.Option("-c", help='Run these and leave: "break 25; run; print 25".'),
     ] = None,
-    seed: options.Seed = 0,
-    dim: options.Dims = None,
-    fill: options.Fills = None,
-    rtol: options.Rtol = None,
-    atol: options.Atol = None,
-    provider: options.Provider = "cpu",
-    timeout: options.Timeout = None,
-    ops_library: options.OpsLibraries = None,
     memory: Annotated[
         str, typer.Option("--keep", help="Bytes of values that are kept once computed.")
     ] = "256MB",
+    **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
-    with Child() as child:
+    with Call(**how) as call:
+        child = call.child()
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
 
-        how = options.runtime_options("none", provider, 0, timeout, ops_library, lean=True)
         session = open_session(
             model,
             feeds,
             reference,
-            how,
+            call.options("none"),
             child,
-            options.recipe(seed, dim, fill),
-            options.tolerance(rtol, atol),
-            options.byte_size(memory),
+            call.recipe(),
+            call.tolerance(),
+            byte_size(memory),
             mapping,
         )
         if commands is None and sys.stdin.isatty():

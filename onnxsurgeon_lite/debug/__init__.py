@@ -1,1 +1,1 @@
-"""Where a model goes wrong, and why: bisection, ranking, stepping."""
+"""Debug models: bisect to the node and the reason, rank accuracy losses, step through a run."""

@@ -1,7 +1,7 @@
-"""Which nodes lose accuracy: a quantised or half-precision model against references, and what float16 would lose."""
+"""Rank nodes by lost accuracy against references, and predict the losses of float16."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import TensorProto
@@ -11,27 +11,28 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_LARGEST, _SMALLEST = 65504.0, 2.0**-24  # of float16, the second subnormal
-_CLAMP = 1e-7  # what converters raise small constants to
-_QUANTISERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_LARGEST, _SMALLEST = 65504.0, 2.0**-24  # of float16; the second is subnormal
+_CLAMP = 1e-7  # converters raise smaller constants to this
+_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class RankedNode:
-    """One node's loss.
+    """The accuracy loss of one node, as signal-to-quantization-noise ratio (SQNR) in decibels.
 
     Attributes:
-        value: its output that was measured.
-        own_db: signal to error power of what it computes from *reference* inputs: the loss that is its own.
-        total_db: the same with the inputs it gets.
-        place: the module, its class and the source line that the node comes from.
+        value: the measured output.
+        own_db: SQNR of its result from *reference* inputs: the node's own loss.
+        total_db: SQNR of its result in the whole model.
+        place: the module, class and source line of the node.
     """
 
     id: str
@@ -43,6 +44,19 @@ class RankedNode:
     place: str = ""
 
 
+@dataclass(frozen=True, repr=False)
+class Ranking(Shown):
+    """Nodes by the accuracy they lose, the lossiest first.
+
+    Attributes:
+        exclude: the names of those below `below` decibels, for a quantiser's exclude list.
+    """
+
+    nodes: list[RankedNode]
+    exclude: list[str]
+    below: float = field(default=20.0, metadata=HIDDEN)
+
+
 def rank(
     index: GraphIndex,
     references: ReferenceSet,
@@ -50,24 +64,24 @@ def rank(
     runtime: Runtime,
     progress: Progress = lambda _: None,
 ) -> list[RankedNode]:
-    """The nodes with a reference, the lossiest first; quantisers count as part of the node they feed.
+    """Rank the nodes with a reference, largest loss first; quantizers count as part of the node that they feed.
 
     Raises:
         ReferenceSetError: no value that the model computes has a reference.
     """
-    origins = quantised_origins(index)
+    origins = quantized_origins(index)
     known = {
         name: origin
         for name in index.producer
         if (origin := name if name in references else origins.get(name, "")) in references
     }
     measured = [
-        name for name in known if index.nodes[index.producer[name]].op_type not in _QUANTISERS
+        name for name in known if index.nodes[index.producer[name]].op_type not in _QUANTIZERS
     ]
     if not measured:
         raise ReferenceSetError(
             f"{references.place!r} has no value that the model computes",
-            "record the float model's values: onnxdbg record",
+            "record the values of the float model: onnxdbg record FLOAT_MODEL -o references",
         )
     observer = Observer(index, runtime)
     observer.feed(feeds)
@@ -88,7 +102,7 @@ def rank(
 
 @dataclass(frozen=True)
 class Expected:
-    """The references by the names that the model has for their values."""
+    """The references under the model's names of their values."""
 
     index: GraphIndex
     references: ReferenceSet
@@ -96,16 +110,16 @@ class Expected:
     feeds: Feeds
 
     def read(self, name: str) -> Stored:
-        """What the value should be."""
+        """Return the reference of a value."""
         return self.references.read(self.known[name])
 
     def alone(self, observer: Observer, name: str) -> RunValue:
-        """What a value's node computes when all that enters it, through quantisers, is as it should be."""
+        """Compute a value from reference inputs, through the quantizers before its node."""
         index = self.index
         borders = self.feeds.keys() | {
             other
             for other in self.known
-            if other != name and index.nodes[index.producer[other]].op_type not in _QUANTISERS
+            if other != name and index.nodes[index.producer[other]].op_type not in _QUANTIZERS
         }
         positions = sorted(index.ancestors([name], stop=borders))
         reads = {read for position in positions for read in index.reads[position]}
@@ -114,27 +128,27 @@ class Expected:
         try:
             return observer.alone(positions, inputs, [name])[name]
         except RuntimeFailure:
-            return None  # the references have another dtype there
+            return None  # the references have another dtype
 
 
-def quantised_origins(index: GraphIndex) -> dict[str, str]:
-    """What a pair of QuantizeLinear and DequantizeLinear gives back -> what went in, and the other way round.
+def quantized_origins(index: GraphIndex) -> dict[str, str]:
+    """Map the output of each QuantizeLinear-DequantizeLinear pair to its input, and the input to the output.
 
-    A quantiser gives the value that the float model calls `y` another name, before or behind the pair.
+    Quantization tools rename the float model's value on one side of the pair.
     """
     origins = {}
     for node in index.nodes:
         if node.op_type != "DequantizeLinear" or node.input[0] not in index.producer:
             continue
-        maker = index.nodes[index.producer[node.input[0]]]
-        if maker.op_type == "QuantizeLinear":
-            origins[node.output[0]] = maker.input[0]
-            origins.setdefault(maker.input[0], node.output[0])
+        quantizer = index.nodes[index.producer[node.input[0]]]
+        if quantizer.op_type == "QuantizeLinear":
+            origins[node.output[0]] = quantizer.input[0]
+            origins.setdefault(quantizer.input[0], node.output[0])
     return origins
 
 
 def _sqnr(actual: RunValue, expected: Stored) -> float:
-    """Decibels; -inf for what cannot be compared."""
+    """Return the SQNR in decibels; -inf when the values cannot be compared."""
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
         return float("-inf")
     comparison = compare(actual, expected)
@@ -145,15 +159,15 @@ def _sqnr(actual: RunValue, expected: Stored) -> float:
 
 @dataclass(frozen=True)
 class Float16Risk:
-    """What one node's values or constants would lose in float16.
+    """The losses of one node in float16.
 
     Attributes:
-        largest: of the finite magnitudes. overflowing: elements above 65504.
-        vanishing: elements that are not zero and would be.
-        elements: all of them.
-        clamped: constants of the node that a converter would change, by name.
-        keep: whether the node should stay in float32.
-        place: the module, its class and the source line that the node comes from.
+        largest: the largest finite magnitude. overflowing: the number of elements above 65504.
+        vanishing: the number of nonzero elements that would become zero.
+        elements: the number of all elements.
+        clamped: names of the node's constants that a converter would clamp.
+        keep: True when the node should stay in float32.
+        place: the module, class and source line of the node.
     """
 
     id: str
@@ -169,13 +183,25 @@ class Float16Risk:
     place: str = ""
 
 
+@dataclass(frozen=True, repr=False)
+class Float16Risks(Shown):
+    """The nodes that float16 endangers.
+
+    Attributes:
+        exclude: the names of those to keep in float32.
+    """
+
+    nodes: list[Float16Risk]
+    exclude: list[str]
+
+
 def float16_risk(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = lambda _: None
 ) -> list[Float16Risk]:
-    """The nodes that float16 endangers, judged by one run in float32.
+    """List the nodes at risk in float16, from one float32 run.
 
-    A node is to be kept when a value overflows, a constant would be clamped, or more than half of what is not zero
-    would vanish.
+    A node should stay in float32 when a value overflows, a constant is clamped, or more than half of its nonzero
+    elements vanish.
     """
     observer = Observer(index, runtime)
     observer.feed(feeds)

@@ -16,6 +16,7 @@ from onnx import (
     TensorProto,
     TypeProto,
     ValueInfoProto,
+    helper,
 )
 
 from onnxsurgeon_lite.errors import UnknownNameError
@@ -27,6 +28,7 @@ from onnxsurgeon_lite.graph.index import (
     reached_functions,
 )
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import copied
 
 FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
@@ -188,14 +190,8 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
     """Return a function's nodes, with attribute references replaced by the attributes of a call."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     given.update((attribute.name, attribute) for attribute in call.attribute)
-    nodes = []
-    for original in function.node:
-        node = NodeProto()
-        node.CopyFrom(original)
-        nodes.append(node)
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
+    nodes = list(map(copied, function.node))
+    for node in walk.with_inner(nodes):
         for place in range(len(node.attribute) - 1, -1, -1):
             attribute = node.attribute[place]
             if attribute.ref_attr_name:
@@ -205,7 +201,6 @@ def bound_nodes(function: FunctionProto, call: NodeProto) -> list[NodeProto]:
                 else:
                     attribute.CopyFrom(value)
                     attribute.name = name
-        pending += (inner for _, graph in walk.bodies(node) for inner in graph.node)
     return nodes
 
 
@@ -224,10 +219,7 @@ def _given(index: GraphIndex, node: NodeProto) -> list[TypeProto | None]:
 
 
 def _scalar(elem_type: int) -> TypeProto:
-    kind = TypeProto()
-    kind.tensor_type.elem_type = elem_type
-    kind.tensor_type.shape.SetInParent()
-    return kind
+    return helper.make_tensor_type_proto(elem_type, ())
 
 
 def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
@@ -249,10 +241,7 @@ def _bring(index: GraphIndex, outer: str, name: str, graph: GraphProto) -> None:
 
 def _omit(nodes: Iterable[NodeProto], name: str) -> None:
     """Make the nodes read nothing instead of this value."""
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
+    for node in walk.with_inner(nodes):
         for slot, read in enumerate(node.input):
             if read == name:
                 node.input[slot] = ""
-        pending += (inner for _, graph in walk.bodies(node) for inner in graph.node)

@@ -176,9 +176,9 @@ class Graph:
         return shown(f"graph {index.graph.name!r}: {len(self):,} nodes, {ends}")
 
     def type_text(self, name: str) -> str:
-        """A value's type as text."""
+        """Return a value's type as text."""
         if name not in self.index.types:
-            self.index.learn_types(self.index.producer)  # at once: one by one would take long
+            self.index.learn_types(self.index.producer)  # all at once: one by one is slow
         kind = self.index.types.get(name)
         return "unknown type" if kind is None else type_text(kind)
 

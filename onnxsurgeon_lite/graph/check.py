@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 # The checker looks for external data below the working directory, and ends with this process.
 _SCRIPT = """
@@ -21,18 +22,20 @@ except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as er
 """
 
 
-@dataclass(frozen=True)
-class CheckResult:
+@dataclass(frozen=True, repr=False)
+class CheckResult(Shown):
     """The checker's verdict and the lint findings.
 
     Attributes:
         problem: the checker's message; '' for a valid model.
         findings: suspicious parts of a model that the checker accepts.
+        path: the model's file.
     """
 
     valid: bool
     problem: str = ""
     findings: tuple[LintFinding, ...] = ()
+    path: str = field(default="", metadata=HIDDEN)
 
 
 def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
@@ -49,7 +52,7 @@ def check(model: Model, full: bool = False, timeout: float | None = None) -> Che
     index = GraphIndex.of(model)
     index.require_sound()
     problem = _problem(model, full, timeout)
-    return CheckResult(not problem, problem, tuple(find(index)))
+    return CheckResult(not problem, problem, tuple(find(index)), str(model.path or "the model"))
 
 
 def _problem(model: Model, full: bool = False, timeout: float | None = None) -> str:

@@ -158,12 +158,12 @@ def _open_cut(
 
 def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """Return the command line for a cut; it uses `=` because a name can begin with a dash."""
-    given, wanted = listed(inputs), listed(outputs)
+    sources, targets = listed(inputs), listed(outputs)
     model = str(index.model.path or "MODEL")
-    dashed = given.startswith("-") or wanted.startswith("-")
+    dashed = sources.startswith("-") or targets.startswith("-")
     if dashed:
-        return command("onnxdbg", "extract", model, f"--inputs={given}", f"--outputs={wanted}")
-    return command("onnxdbg", "extract", model, "--inputs", given, "--outputs", wanted)
+        return command("onnxdbg", "extract", model, f"--inputs={sources}", f"--outputs={targets}")
+    return command("onnxdbg", "extract", model, "--inputs", sources, "--outputs", targets)
 
 
 def _minimum_vertex_cut(

@@ -22,12 +22,14 @@ from onnx import (
     TensorProto,
     TypeProto,
     ValueInfoProto,
+    helper,
     shape_inference,
 )
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
@@ -256,8 +258,7 @@ class GraphIndex:
         infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
-        part = ModelProto()
-        part.CopyFrom(source)
+        part = copied(source)
         del part.graph.output[:]
         if isinstance(positions, range):
             del part.graph.node[positions.stop :]
@@ -354,12 +355,7 @@ class GraphIndex:
 
     def describe(self, position: int, path: str = "") -> str:
         """Return a node's text for messages: its operator, name and id; `path` (`@12/body/`) goes before the id."""
-        node, node_id = self.nodes[position], f"{path}@{position}"
-        return (
-            f"{node.op_type} {node.name!r} ({node_id})"
-            if node.name
-            else f"{node.op_type} {node_id}"
-        )
+        return described(self.nodes[position], f"{path}@{position}")
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """Return the nodes that the values depend on; the search stops at the values in `stop`."""
@@ -411,7 +407,7 @@ class _Types(UserDict[str, TypeProto]):
         if info is not None and info.HasField("type"):
             return info.type
         tensor = self._index.initializers.get(name)
-        return None if tensor is None else _type_of(tensor)
+        return None if tensor is None else tensor_type(tensor)
 
 
 class _Reads(Sequence[list[str]]):
@@ -490,9 +486,8 @@ def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
     ready = sorted(position for position, count in missing.items() if not count)
     order = []
     while ready:
-        position = heapq.heappop(
-            ready
-        )  # the first that is ready: as near to the file's order as possible
+        # the first that is ready: as near to the file's order as possible
+        position = heapq.heappop(ready)
         order.append(position)
         for user in users[position]:
             missing[user] -= 1
@@ -515,6 +510,11 @@ def _cycle(needs: Mapping[int, set[int]], left: set[int], describe: Callable[[in
     loop = path[seen[position] :][::-1]
     names = [describe(p) for p in loop[:6]]
     return f"the graph has a cycle of {len(loop)} nodes: {' -> '.join([*names, names[0]])}"
+
+
+def described(node: NodeProto, node_id: str) -> str:
+    """Return a node's text for messages: its operator, its name if it has one, its id."""
+    return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
 def function_key(function: FunctionProto) -> FunctionKey:
@@ -577,11 +577,7 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _type_of(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+def tensor_type(tensor: TensorProto | SparseTensorProto) -> TypeProto:
+    """Return the type of a tensor."""
     values = tensor.values if isinstance(tensor, SparseTensorProto) else tensor
-    kind = TypeProto()
-    kind.tensor_type.elem_type = values.data_type
-    kind.tensor_type.shape.SetInParent()
-    for dim in tensor.dims:
-        kind.tensor_type.shape.dim.add(dim_value=dim)
-    return kind
+    return helper.make_tensor_type_proto(values.data_type, tensor.dims)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.shown import Shown
 
 
 @dataclass
@@ -25,7 +26,11 @@ class Module:
     outputs: dict[str, str] = field(default_factory=dict)
 
 
-def module_tree(index: GraphIndex) -> list[Module]:
+class ModuleTree(Shown, list[Module]):
+    """Modules, each before those inside it."""
+
+
+def module_tree(index: GraphIndex) -> ModuleTree:
     """Return each module that contains a node, the root first, parents before children, in graph order."""
     modules: dict[str, Module] = {}
     holders = [("", *origin.around()) for origin in index.origins]
@@ -46,7 +51,7 @@ def module_tree(index: GraphIndex) -> list[Module]:
     ordered = {
         path: [place[path[:end]] for end in _ends(path) if path[:end] in place] for path in modules
     }
-    return sorted(modules.values(), key=lambda module: ordered[module.path])
+    return ModuleTree(sorted(modules.values(), key=lambda module: ordered[module.path]))
 
 
 def _add_outputs(

@@ -13,6 +13,11 @@ from onnxsurgeon_lite.tensors import dtypes
 
 Schema = defs.OpSchema
 
+RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+})  # fmt: skip
+"""Operators that draw random numbers."""
+
 
 def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     """Return the schema of a node's operator in the model's opset; None for unknown functions and domains.
@@ -81,7 +86,7 @@ def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, wha
         )
         raise EditError(
             f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
-            "choose an operator of the same form",
+            "choose an operator with the same inputs and outputs",
         )
 
 

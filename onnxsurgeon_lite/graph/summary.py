@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, TensorProto, printer
+from onnx import TensorProto, printer
 from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite import names
@@ -14,6 +14,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
@@ -38,8 +40,8 @@ class ValueSummary:
     source: str = ""
 
 
-@dataclass
-class NodeSummary:
+@dataclass(repr=False)
+class NodeSummary(Shown):
     """A node: its type, inputs, outputs and origin."""
 
     id: str
@@ -58,8 +60,8 @@ class NodeSummary:
     metadata: dict[str, str]
 
 
-@dataclass
-class ModelSummary:
+@dataclass(repr=False)
+class ModelSummary(Shown):
     """A model at a glance.
 
     Attributes:
@@ -85,6 +87,18 @@ class ModelSummary:
     dynamic_dims: list[str]
     metadata: dict[str, str]
     doc_string: str
+
+
+class OperatorCounts(ModelSummary):
+    """A model's summary, shown as its operators."""
+
+
+class ValueSummaries(Shown, list[ValueSummary]):
+    """Values, one after another."""
+
+    def contract(self) -> object:
+        """Return one value as an object, several as a list."""
+        return self[0] if len(self) == 1 else list(self)
 
 
 def summarize(model: Model) -> ModelSummary:
@@ -181,8 +195,7 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
 
 def model_text(model: Model) -> str:
     """Return the model in ONNX text syntax, weights omitted."""
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     for tensor in walk.tensors(proto):
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)

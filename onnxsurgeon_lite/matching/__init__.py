@@ -1,1 +1,1 @@
-"""Two things side by side: sets, nodes, values, weights, models; proofs that they agree."""
+"""Match and compare tensor sets, nodes, values, weights and models; prove that models agree."""

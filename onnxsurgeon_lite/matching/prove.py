@@ -1,4 +1,4 @@
-"""Whether a model whose dimensions were changed still computes what it did: shown by running both."""
+"""Prove by runs that a model with changed dimensions still computes the same."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from onnxsurgeon_lite.tensors.comparison import agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 SAMPLES = (1, 2, 3, 7)
-"""Sizes that a batch is run at."""
+"""Batch sizes of the runs."""
 
 _Sizes = dict[str, int]  # one run: symbol's key -> size
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One run of the changed model, and how much of it the original can repeat."""
+    """One run of the changed model; `comparable` when the original can repeat it."""
 
     sizes: _Sizes
     comparable: bool
@@ -40,7 +40,7 @@ def prove_step(
     recipe: Recipe,
     unsettled: frozenset[str] = frozenset(),
 ) -> list[str]:
-    """Prove what `set-shape` or `rebatch`, or such steps of a pipeline, made of a model; see `prove`."""
+    """Prove the result of `set-shape` or `rebatch`, or of such steps of a pipeline; see `prove`."""
     if isinstance(step, Pipeline):
         lines = []
         for part in step.passes:
@@ -69,23 +69,23 @@ def prove(
     axis: int = 0,
     second: Model | None = None,
 ) -> list[str]:
-    """Run both on made feeds: the changed model at several sizes, the original at its own.
+    """Compare both models on generated feeds: the changed model at several sizes, the original at its own.
 
-    Dimension `axis` is a batch, of which the original computes as many samples at a time as it was made for. Where
-    another dimension changes, the original is compared at its own size, and the changed model must run at twice that.
+    Dimension `axis` is the batch: the original computes its own batch size at a time. For another dimension both are
+    compared at the original size, and the changed model must run at twice that size.
 
     Args:
-        shapes: what `changed` was asked to have.
-        axis: which dimension of an input holds samples.
-        second: an export of the same network at other sizes, with which the changed model must agree too.
+        shapes: the requested shapes of `changed`.
+        axis: the batch dimension of the inputs.
+        second: an export of the same network at other sizes; the changed model must agree with it too.
         runtime: with optimization off, so that both compute the same nodes.
 
     Returns:
-        What was shown, a line each.
+        The proved facts, one line each.
 
     Raises:
-        ShapeError: an output differs from the original's, or cannot be compared.
-        RuntimeFailure: the original does not run.
+        ShapeError: an output differs from the original's or cannot be compared.
+        RuntimeFailure: the runtime cannot run the original.
     """
     symbols = symbols_for(GraphIndex.of(original), shapes)
     plan = follow(original, symbols, second).plan
@@ -118,7 +118,7 @@ class _Proof:
                 actual = self._run(index, given)
             except RuntimeFailure as error:
                 raise ShapeError(
-                    f"not proved: with {_text(case.sizes)} it does not run: {error.message}",
+                    f"not proved: the changed model does not run with {_text(case.sizes)}: {error.message}",
                     "nothing was written",
                 ) from error
             for (places, _), expected in zip(self._chunks(case, given), reference, strict=True):
@@ -136,7 +136,7 @@ class _Proof:
             raise ShapeError(f"not proved: {error.message}", "nothing was written") from error
 
     def _cases(self, changing: Sequence[Symbol]) -> list[_Case]:
-        """Everything at its own size, or the fixed one asked for; then one dimension at a time at others."""
+        """Return a case at the original or requested sizes, then cases that change one dimension."""
         base = {_key(s): _base(s) for s in changing}
         comparable = all(
             self._is_batch(s) or base[_key(s)] == (s.own or base[_key(s)]) for s in changing
@@ -170,7 +170,7 @@ class _Proof:
         return self.runtime.run(list(feeds), list(index.outputs)).values
 
     def _chunks(self, case: _Case, feeds: Feeds) -> list[tuple[dict[str, list[int]], Feeds]]:
-        """(which samples, their feeds), as many at a time as the original takes, until all were taken."""
+        """Split the feeds into (samples, feeds) chunks of the original's batch size."""
         if not case.comparable:
             return []
         batches = [s for s in self.plan.symbols if self._is_batch(s) and _key(s) in case.sizes]
@@ -198,30 +198,32 @@ class _Proof:
         places: Mapping[str, list[int]],
     ) -> None:
         if not isinstance(actual, np.ndarray) or not isinstance(reference, np.ndarray):
-            raise ShapeError(f"not proved: output {name!r} is no tensor", "cut it off first")
+            raise ShapeError(
+                f"not proved: output {name!r} is not a tensor", "cut it off first: onnxdbg extract"
+            )
         part = self._samples(case, name, actual, places)
         if part is None:
             raise ShapeError(
-                f"not proved: output {name!r} has a dimension that cannot be told by sample",
-                "its size depends on the data or mixes samples; cut the model before it",
+                f"not proved: output {name!r} has a dimension that cannot be split into samples",
+                "its size depends on the data, or it mixes samples; cut the model before it: onnxdbg extract",
             )
         if part.size == reference.size and agrees(part.reshape(reference.shape), reference):
             return
-        off = f"it has shape {list(part.shape)}, the original's {list(reference.shape)}"
+        off = f"it has shape {list(part.shape)}, the original {list(reference.shape)}"
         if part.size == reference.size:
             worst = compare(part.reshape(reference.shape), reference).max_abs
             off = f"they differ by up to {worst:.6g}"
         shown = ", ".join(map(str, dict.fromkeys(next(iter(places.values()), []))))
         raise ShapeError(
-            f"not proved: with {_text(case.sizes)}, output {name!r} of sample {shown} is not what the "
-            f"original computes: {off}",
-            "its samples depend on each other, or something that must follow does not; nothing was written",
+            f"not proved: with {_text(case.sizes)}, output {name!r} of sample {shown} differs from the "
+            f"original: {off}",
+            "its samples depend on each other, or a constant did not change with the size; nothing was written",
         )
 
     def _samples(
         self, case: _Case, name: str, actual: Array, places: Mapping[str, list[int]]
     ) -> Array | None:
-        """The part of an output that belongs to some samples; None where that is unknown."""
+        """Return the part of an output that belongs to the samples, None when unknown."""
         state = self.plan.scopes[0].states.get(name)
         axes = state.axes if state is not None else None
         if axes is None or len(axes) != actual.ndim:
@@ -242,7 +244,7 @@ class _Proof:
         return part
 
     def _factors(self, case: _Case, axis: Axis | None, size: int) -> list[tuple[str, int]]:
-        """(symbol's key or '', size in this case) of each factor of an axis."""
+        """Return (symbol key or '', size in this case) of each factor of an axis."""
         if axis is None or not any(map(varies, axis)):
             return [("", size)]
         known = {s.sizes: _key(s) for s in self.plan.symbols}
@@ -253,7 +255,7 @@ class _Proof:
 
 
 def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recipe) -> list[str]:
-    """Run an export at another size and the changed model on the same made feeds."""
+    """Compare an export at another size with the changed model on the same feeds."""
     index = GraphIndex.of(second)
     feeds, _ = make_feeds(index, recipe)
     results = []
@@ -268,7 +270,7 @@ def _compare_with(second: Model, changed: Model, runtime: Runtime, recipe: Recip
             continue
         if not agrees(actual, reference):
             raise ShapeError(
-                f"not proved: output {name!r} is not what the second export computes",
+                f"not proved: output {name!r} differs from the second export",
                 "do both exports have the same weights? nothing was written",
             )
     return [f"agrees with {str(second.path)!r}"]
@@ -279,7 +281,7 @@ def _base(symbol: Symbol) -> int:
 
 
 def _key(symbol: Symbol) -> str:
-    """What tells a symbol from others: its name, or the first dimension that it is."""
+    """Return a key of the symbol: its name, or its first dimension."""
     name, axis = symbol.places[0]
     return symbol.name or f"dimension {axis} of {name!r}"
 

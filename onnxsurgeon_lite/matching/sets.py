@@ -1,4 +1,4 @@
-"""Two tensor sets side by side, or a model's outputs and a reference set."""
+"""Compare two tensor sets, or a model's outputs with a reference set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,19 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 
 
-@dataclass
-class SetComparison:
-    """What comparing two sets gave: by name where both have it, and the names that only one has.
+@dataclass(repr=False)
+class SetComparison(Shown):
+    """Comparisons of tensors in both sets by name, and the names in only one.
 
     Attributes:
-        places: the module, its class and the source line of a compared value, where they are known.
+        places: module, class and source line of a compared value, when known.
     """
 
     compared: dict[str, Comparison] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class SetComparison:
 
     @property
     def match(self) -> bool:
-        """Whether everything that both have matches."""
+        """True when every compared tensor matches."""
         return all(comparison.match for comparison in self.compared.values())
 
 
@@ -41,10 +42,10 @@ def compare_sets(
     reference: ReferenceSet,
     tolerance: Tolerance | None = None,
 ) -> SetComparison:
-    """Compare what two sets have in common, one tensor at a time.
+    """Compare the tensors in both sets, one at a time.
 
     Raises:
-        ReferenceSetError: they have nothing in common.
+        ReferenceSetError: the sets have no common name.
     """
     result = SetComparison()
     names = list(actual)
@@ -75,7 +76,7 @@ def compare_model(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> SetComparison:
-    """Compare a model's outputs with a reference set; its other values where no output has a reference.
+    """Compare a model's outputs with references; when no output has one, compare the other values.
 
     Raises:
         ReferenceSetError: the set has no value of the model.
@@ -106,7 +107,7 @@ def compare_value(
     reference: Stored | None,
     tolerance: Tolerance | None = None,
 ) -> dict[str, Comparison]:
-    """Compare a tensor, or each tensor of a sequence; an optional value that is absent equals only another."""
+    """Compare a tensor, or each tensor of a sequence; an absent optional equals only another absent one."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return {name: compare(actual, reference, tolerance)}
     actuals, references = (

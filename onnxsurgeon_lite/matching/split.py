@@ -1,4 +1,4 @@
-"""A model in parts that run one after another: cut at values, written, and run against the whole."""
+"""Split a model at values into parts, and compare their chained runs with the whole."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,14 @@ from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part: what it reads, what it makes, its nodes in the whole, and the file it was written to."""
+    """One part: its inputs and outputs, its node ids in the whole model, and its file."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -30,13 +31,13 @@ class Part:
     path: Path | None = None
 
 
-@dataclass
-class Split:
-    """A model in parts, in an order in which they can run.
+@dataclass(repr=False)
+class Split(Shown):
+    """The parts of a model, in an order in which they can run.
 
     Attributes:
-        crossing: values that cross between parts although they were not named.
-        outputs: how the parts' outputs compare with those of the whole, where both were run.
+        crossing: values between parts that were not named.
+        outputs: comparisons of the parts' outputs with the whole model's, after `compare_chain`.
     """
 
     parts: list[Part]
@@ -46,26 +47,26 @@ class Split:
 
     @property
     def match(self) -> bool:
-        """Whether the parts compute what the whole does."""
+        """True when every compared output matches."""
         return all(comparison.match for comparison in self.outputs.values())
 
 
 def split(index: GraphIndex, values: Iterable[str]) -> Split:
-    """The parts that a graph falls into without some of its values.
+    """Split a graph at values.
 
-    Nodes are of one part when they depend on the same of these values and are connected without them. What depends
-    on no input, such as constants, goes to every part that reads it.
+    Nodes belong to one part when they depend on the same of these values and are connected without them. Nodes that
+    depend on no input, such as constants, go to every part that reads them.
 
     Raises:
         UnknownNameError: the main graph has no such value.
-        CutError: a value comes from no node.
+        CutError: no node produces a value.
         GraphError: the graph has a cycle, or a function calls itself.
     """
     index.require_sound()
     selection = select_values(index, values)
     for name in selection.names:
         if name not in index.producer:
-            raise CutError(f"{name!r} comes from no node: there is nothing to split off before it")
+            raise CutError(f"no node produces {name!r}: nothing lies before it to split off")
     owner = _owners(index, frozenset(selection.names))
     groups = defaultdict[int, list[int]](list)
     for position in index.order:
@@ -76,7 +77,10 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
     made = {name for part in parts for name in part.outputs}
     read = {name for part in parts for name in part.inputs}
     crossing = tuple(n for n in index.rank if n in made & read and n not in selection.names)
-    notes = [*selection.notes, *(f"{name!r} crosses too" for name in crossing)]
+    notes = [
+        *selection.notes,
+        *(f"{name!r} crosses parts too" for name in crossing),
+    ]
     notes += (
         f"no part makes {n!r}: it depends on no input" for n in index.outputs if n not in made
     )
@@ -84,7 +88,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
 
 
 def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
-    """Write each part, complete with its data, as `<number>.onnx`."""
+    """Write each part with its data as `<number>.onnx`."""
     written = []
     with NewFolder(folder) as new:
         for number, part in enumerate(found.parts, 1):
@@ -97,10 +101,10 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
 
 
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
-    """The split, with how the outputs of its parts (as written), run one after another, compare with the whole's.
+    """Run the parts one after another and compare their outputs with the whole model's.
 
     Raises:
-        RuntimeFailure: the runtime refuses a model, fails, dies or takes too long.
+        RuntimeFailure: the runtime refuses a model, fails, crashes or times out.
     """
     reference = run(index, feeds, runtime)
     waiting = Counter(name for part in found.parts for name in part.inputs)
@@ -123,12 +127,12 @@ def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtim
 
 
 def model_of(index: GraphIndex, part: Part) -> Model:
-    """The part as a model."""
+    """Return the part as a model."""
     return submodel(index, close(index, part.inputs, part.outputs))
 
 
 def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
-    """Node -> a node that stands for its part; constants, which belong to no part, are left out."""
+    """Map each node to a representative of its part; constants belong to no part."""
     behind: dict[str, frozenset[str] | None] = {
         name: None if name in index.initializers else frozenset() for name in index.inputs
     }
@@ -153,7 +157,7 @@ def _owners(index: GraphIndex, at: frozenset[str]) -> dict[int, int]:
 
 def _root(owner: dict[int, int], position: int) -> int:
     while owner[position] != position:
-        owner[position] = owner[owner[position]]  # half the way, for the next time
+        owner[position] = owner[owner[position]]  # path halving
         position = owner[position]
     return position
 
@@ -161,7 +165,7 @@ def _root(owner: dict[int, int], position: int) -> int:
 def _runnable(
     index: GraphIndex, groups: Sequence[list[int]], owner: dict[int, int]
 ) -> list[list[int]]:
-    """The parts so that each comes after those that it reads from, otherwise as in the graph."""
+    """Order the parts so that each follows those that it reads from, otherwise as in the graph."""
     left = {owner[nodes[0]]: nodes for nodes in groups}
     needs = {
         root: {
@@ -181,7 +185,7 @@ def _runnable(
 
 
 def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Part:
-    """What a part reads from outside, and what others or the graph's outputs need of it."""
+    """Collect the inputs of a part from outside, and its values that others or the graph's outputs need."""
     own = set(nodes)
     inputs: dict[str, None] = {}
     outputs: dict[str, None] = {}

@@ -1,19 +1,44 @@
-"""Whether an edited model computes what the original does."""
+"""Check that an edited model computes the same as the original."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes import PassResult
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import HIDDEN
 from onnxsurgeon_lite.tensors.comparison import Tolerance
-from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+
+
+@dataclass(frozen=True, repr=False)
+class EditResult(PassResult):
+    """The result of an edit, with the evidence from runs.
+
+    Attributes:
+        verb: the name of the edit.
+        source: the edited model; None for a result without one source, such as a merged model.
+        ran: how the feeds were generated.
+        proof: the proved facts, one line each, for new sizes.
+        verified: the comparison of the outputs, if asked for.
+    """
+
+    verb: str = ""
+    source: Model | None = field(default=None, metadata=HIDDEN)
+    ran: tuple[str, ...] = ()
+    proof: tuple[str, ...] = ()
+    verified: SetComparison | None = None
+
+    @property
+    def match(self) -> bool:
+        """True when no compared output differs from the source's."""
+        return self.verified is None or self.verified.match
 
 
 def verify(
@@ -23,15 +48,15 @@ def verify(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> SetComparison:
-    """Run both models on the same feeds and compare the outputs that both have.
+    """Run both models on the same feeds and compare their common outputs.
 
-    Inputs and outputs that were renamed are matched by their place; an input that was or became a constant is fed with
-    the constant.
+    Renamed inputs and outputs are matched by position. An input that is a constant in the other model gets the
+    constant.
 
     Raises:
-        FeedsError: the edited model has an input that the original knows nothing of.
-        ReferenceSetError: the models have no output in common.
-        RuntimeFailure: the runtime refuses one of them.
+        FeedsError: an input of the edited model has no counterpart in the original.
+        ReferenceSetError: the models have no common output.
+        RuntimeFailure: the runtime cannot run one of them.
     """
     known = {name: feeds.get(name) for name in required_inputs(before)}
     for name in known:
@@ -43,7 +68,8 @@ def verify(
     actual = run(after, _edited_feeds(before, after, given), runtime)
     names = _by_place(before.outputs, after.outputs)
     renamed = {names.get(name, name): value for name, value in expected.items()}
-    return compare_sets(_stored(actual), _reference(renamed), tolerance)
+    there = {name: value for name, value in renamed.items() if value is not None}
+    return compare_sets(actual, ReferenceSet.of(there, "the original"), tolerance)
 
 
 def _edited_feeds(before: GraphIndex, after: GraphIndex, feeds: Feeds) -> Feeds:
@@ -59,34 +85,14 @@ def _edited_feeds(before: GraphIndex, after: GraphIndex, feeds: Feeds) -> Feeds:
             found[name] = feeds[names[name]]
         else:
             raise FeedsError(
-                f"the original has nothing that input {name!r} could be fed with",
-                "compare the models with: onnxdbg run and onnxdbg compare",
+                f"input {name!r} has no counterpart in the original model",
+                "run the model on feeds of its own, then compare: onnxdbg run, onnxdbg compare",
             )
     return found
 
 
 def _by_place(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, str]:
-    """Old -> new name of what only one side has, when both have as many of them."""
+    """Map names of only one side, old -> new, in order; empty when their numbers differ."""
     gone = [name for name in before if name not in after]
     new = [name for name in after if name not in before]
     return dict(zip(gone, new, strict=True)) if len(gone) == len(new) else {}
-
-
-def _stored(values: Mapping[str, RunValue]) -> dict[str, Stored | None]:
-    return dict(values)
-
-
-def _reference(values: Mapping[str, RunValue]) -> ReferenceSet:
-    return ReferenceSet(
-        "the original", {n: Entry(_Kept(v)) for n, v in values.items() if v is not None}
-    )
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A value at hand, to be read like a stored one."""
-
-    value: Stored
-
-    def __call__(self) -> Stored:
-        return self.value

@@ -1,5 +1,6 @@
 """Load a `Model` from a path; only the structure is read."""
 
+from os import PathLike
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -15,7 +16,10 @@ from onnxsurgeon_lite.tensors import dtypes
 _ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_data_set, say) or a truncated file"
 
 
-def load(path: str | Path) -> Model:
+ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model
+
+
+def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
     Raises:
@@ -43,9 +47,26 @@ def load(path: str | Path) -> Model:
     return model
 
 
-def loaded(model: Model | str) -> Model:
-    """Return the model itself, or load it from a path."""
-    return load(model) if isinstance(model, str) else model
+def loaded(model: ModelLike) -> Model:
+    """Return a model that is given in any way: a path, a file's bytes, a `ModelProto`, a `Model`.
+
+    Raises:
+        ModelFileError: see `load`.
+        ExternalDataError: a model in memory refers to data files, whose folder is unknown.
+    """
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | PathLike):
+        return load(model)
+    proto = (
+        model if isinstance(model, ModelProto) else _parse(bytes(model), Path("the bytes given"))
+    )
+    if any(external_tensors(proto)):
+        raise ExternalDataError(
+            "the model in memory refers to data files, and its folder is unknown",
+            "give the model's path",
+        )
+    return Model(proto)
 
 
 def _parse(data: bytes, path: Path) -> ModelProto:

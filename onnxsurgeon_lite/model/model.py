@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto
 from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -35,8 +36,7 @@ class Model:
 
     def copy(self) -> "Model":
         """Return an independent copy of the structure; the weights stay where they are."""
-        proto = ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = copied(self.proto)
         return self.with_proto(proto)
 
     def with_proto(self, proto: ModelProto) -> "Model":
@@ -80,8 +80,7 @@ class Model:
 
     def materialize(self) -> ModelProto:
         """Return a plain, complete `ModelProto` with all weights, for other libraries."""
-        complete = ModelProto()
-        complete.CopyFrom(self.proto)
+        complete = copied(self.proto)
         self._fill(external_tensors(complete))
         return complete
 
@@ -91,8 +90,7 @@ class Model:
             return self.proto  # tensors in the model's own file are large
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
             return self.proto
-        proto = ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = copied(self.proto)
         self._fill(filter(self._is_small, external_tensors(proto)))
         return proto
 
@@ -104,8 +102,7 @@ class Model:
 
         Only initializers stay external: tensors in attributes are filled in.
         """
-        proto = ModelProto()
-        proto.CopyFrom(self.proto)
+        proto = copied(self.proto)
         for file in self.files.values():
             file.verify()
         self._fill(filter(is_external, walk.attribute_tensors(proto)))

@@ -16,25 +16,29 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.copying import copy_span, write_pieces
 from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.sharing import has_own_name, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
+from onnxsurgeon_lite.shown import Shown
 
 MAX_PROTOBUF = (1 << 31) - 1
 """The largest message that protobuf parses, in bytes."""
 
 
-@dataclass(frozen=True)
-class Written:
+@dataclass(frozen=True, repr=False)
+class Written(Shown):
     """The files that `save` wrote: the model and its data files, with those that existed already.
 
     Attributes:
         sizes: the files that were written, or would be written, and their bytes.
+        planned: nothing was written, by `dry_run`.
     """
 
     path: Path
     data_files: tuple[Path, ...] = ()
     sizes: Mapping[Path, int] = field(default_factory=dict)
+    planned: bool = False
 
 
 def save(
@@ -67,14 +71,13 @@ def save(
         SourceChangedError: a file that holds the model's tensors changed after the load.
     """
     path = Path(path)
-    proto = ModelProto()
     if model.proto.ByteSize() <= MAX_PROTOBUF:
         encoded = model.encoded()
         if external is None and _is_unedited(model, encoded):
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
             return _write_plain(model, path, encoded, Staging(dry_run))
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
     with Staging(dry_run) as staging:
@@ -110,13 +113,12 @@ def finish(
 
     kept = staging.finish(path, write, lambda: _verify(model, path))
     places = (kept.get(Path(os.path.realpath(target)), target) for target in data_files)
-    return Written(path, tuple(places), staging.sizes)
+    return Written(path, tuple(places), staging.sizes, staging.dry_run)
 
 
 def _referring(proto: ModelProto, path: Path, instead: Mapping[Path, Path]) -> ModelProto:
     """Return a structure with references to other data files of the same folders."""
-    result = ModelProto()
-    result.CopyFrom(proto)
+    result = copied(proto)
     for tensor in external_tensors(result):
         for entry in tensor.external_data:
             place = instead.get(Path(os.path.realpath(path.parent / entry.value)))
@@ -154,19 +156,18 @@ def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> 
         with staging.open(path) as out:
             out.write(encoded)
         staging.commit(lambda: _verify(model, path))
-    return Written(path, sizes=staging.sizes)
+    return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 
 
 def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
     """Write an unedited model; byte for byte, unless its data files get other names."""
     source = next(file for file in model.files.values() if file.location is None)
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     with staging:
         places = _places(model, proto, path)
         data_files = _copy_data_files(model, proto, path, staging, force)
         if _is_same_file(source.path, path):
-            return Written(path, tuple(data_files), staging.sizes)
+            return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
         same = all(file.location == location for file, location in places.items())
         return finish(staging, model, proto, path, data_files, source if same else None)
 

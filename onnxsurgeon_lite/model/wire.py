@@ -47,10 +47,8 @@ _PAYLOADS = (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA)  # little-endian elements, as
 _PAYLOAD_HEAD = re.compile(rb"[\x22\x4a\x52][\x80-\xff][\x08-\xff]")
 _DATA_TYPE, _EXTERNAL_DATA, _DATA_LOCATION = 2, 13, 14
 _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
-_PACKED_TYPES = {
-    _FLOAT_DATA: (1, 14),
-    _DOUBLE_DATA: (11, 15),
-}  # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+# FLOAT, COMPLEX64; DOUBLE, COMPLEX128
+_PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}
 
 Buffer = mmap.mmap | bytes
 
@@ -163,9 +161,8 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
             )
         if tag in children and walk.worth_entering(at, stop):
             slot = len(pieces)
-            pieces.extend(
-                (b"", b"")
-            )  # slots for the bytes before the child, and its new tag and length
+            # slots for the bytes before the child, and its new tag and length
+            pieces.extend((b"", b""))
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
             if new_size is None:
                 del pieces[slot:]
@@ -187,9 +184,8 @@ class _TensorFields:
 
     data_type: int = 0
     external: bool = False
-    payloads: list[tuple[int, int, int, int]] = field(
-        default_factory=list
-    )  # number, field, start, stop
+    # number, field, start, stop
+    payloads: list[tuple[int, int, int, int]] = field(default_factory=list)
     references: list[tuple[int, int]] = field(default_factory=list)  # external_data, data_location
     entries: dict[bytes, bytes] = field(default_factory=dict)
 

@@ -1,5 +1,77 @@
-"""One file a verb, imported when it is asked for; `__init__.pyi` says where each is."""
+"""One file per verb, imported on first use. A new verb is a line in `VERBS`, and one for type checkers."""
 
-import lazy_loader
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
+    from onnxsurgeon_lite.passes.clean import Clean as Clean
+    from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
+    from onnxsurgeon_lite.passes.expose import Expose as Expose
+    from onnxsurgeon_lite.passes.extract import Extract as Extract
+    from onnxsurgeon_lite.passes.fix import Fix as Fix
+    from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.inline import Inline as Inline
+    from onnxsurgeon_lite.passes.insert import Insert as Insert
+    from onnxsurgeon_lite.passes.name_outputs import NameOutputs as NameOutputs
+    from onnxsurgeon_lite.passes.opset import Opset as Opset
+    from onnxsurgeon_lite.passes.outline import Outline as Outline
+    from onnxsurgeon_lite.passes.pad_outputs import PadOutputs as PadOutputs
+    from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+    from onnxsurgeon_lite.passes.promote import Promote as Promote
+    from onnxsurgeon_lite.passes.protocol import Pass as Pass
+    from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
+    from onnxsurgeon_lite.passes.rebatch import Rebatch as Rebatch
+    from onnxsurgeon_lite.passes.remove import Remove as Remove
+    from onnxsurgeon_lite.passes.rename import Rename as Rename
+    from onnxsurgeon_lite.passes.replace import Replace as Replace
+    from onnxsurgeon_lite.passes.rewire import Rewire as Rewire
+    from onnxsurgeon_lite.passes.script import Script as Script
+    from onnxsurgeon_lite.passes.set_attr import SetAttr as SetAttr
+    from onnxsurgeon_lite.passes.set_constant import SetConstant as SetConstant
+    from onnxsurgeon_lite.passes.set_op import SetOp as SetOp
+    from onnxsurgeon_lite.passes.set_shape import SetShape as SetShape
+    from onnxsurgeon_lite.passes.sort import Sort as Sort
+
+    PASSES: dict[str, type[Pass]]
+
+VERBS = {
+    "batch-outputs": "BatchOutputs",
+    "clean": "Clean",
+    "dedupe": "Dedupe",
+    "expose": "Expose",
+    "extract": "Extract",
+    "fix": "Fix",
+    "freeze": "Freeze",
+    "inline": "Inline",
+    "insert": "Insert",
+    "name-outputs": "NameOutputs",
+    "opset": "Opset",
+    "outline": "Outline",
+    "pad-outputs": "PadOutputs",
+    "promote": "Promote",
+    "rebatch": "Rebatch",
+    "remove": "Remove",
+    "rename": "Rename",
+    "replace": "Replace",
+    "rewire": "Rewire",
+    "script": "Script",
+    "set-attr": "SetAttr",
+    "set-constant": "SetConstant",
+    "set-op": "SetOp",
+    "set-shape": "SetShape",
+    "sort": "Sort",
+}
+"""Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""
+_OTHERS = {"Pass": "protocol", "PassResult": "protocol", "Pipeline": "pipeline"}
+_FILES = {kind: verb.replace("-", "_") for verb, kind in VERBS.items()} | _OTHERS
+
+__all__ = ["PASSES", *_FILES]
+
+
+def __getattr__(name: str) -> object:
+    if name == "PASSES":
+        return {verb: __getattr__(kind) for verb, kind in VERBS.items()}
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)

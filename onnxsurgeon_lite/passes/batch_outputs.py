@@ -1,4 +1,4 @@
-"""The ragged outputs of several images as one padded batch."""
+"""Stack the ragged outputs of several images into one padded batch."""
 
 import re
 from collections import defaultdict
@@ -12,6 +12,7 @@ from onnxsurgeon_lite.errors import ShapeError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.ragged import (
     COUNT,
@@ -27,16 +28,16 @@ _NUMBERED = re.compile(r"(?P<group>.+?)[._](?P<image>\d+)")
 
 @dataclass(frozen=True)
 class BatchOutputs:
-    """Stack the outputs of several images, each padded to one length, and say in an output how many count.
+    """Pad the outputs of several images to one length, stack them, and add an output that counts the valid rows.
 
-    `boxes.0 [n, 4]`, `boxes.1 [m, 4]` become `boxes [2, most, 4]`; a single output becomes a batch of one. More
-    detections than fit are cut off at the end. Other outputs stay.
+    `boxes.0 [n, 4]`, `boxes.1 [m, 4]` become `boxes [2, most, 4]`; a single output becomes a batch of one.
+    Detections beyond `most` are dropped. Other outputs stay.
 
     Attributes:
-        most: the length.
-        groups: new output -> the outputs of each image, in order; by default those numbered `boxes.0`, `boxes.1`.
-        fill: what to pad with, by new output; 0 for others.
-        count: the name of the output that holds the numbers of detections, `int64 [images]`.
+        most: the padded length.
+        groups: new output -> the output of each image, in order; by default outputs numbered `boxes.0`, `boxes.1`.
+        fill: the padding value by new output, 0 by default.
+        count: the name of the output with the number of detections, `int64 [images]`.
     """
 
     most: int
@@ -51,7 +52,7 @@ class BatchOutputs:
         Raises:
             UnknownNameError: the model has no such output.
             ShapeError: outputs of a group do not fit together, or no group was found.
-            UsageError: the groups differ in length, or a name is taken.
+            UsageError: the groups differ in length, or a name exists already.
         """
         index = GraphIndex.of(model)
         require_length(self.most)
@@ -104,12 +105,12 @@ class BatchOutputs:
         for name in (*groups, self.count):
             if name in index:
                 raise UsageError(
-                    f"there is a value {name!r} already", "choose another name: NEW=OUTPUT,OUTPUT"
+                    f"value {name!r} exists already", "choose another name: NEW=OUTPUT,OUTPUT"
                 )
         for name in self.fill:
             if name not in groups:
                 raise UsageError(
-                    f"--fill names no group: {name!r}", f"the groups are {', '.join(groups)}"
+                    f"--fill {name!r} is not a group", f"the groups are {', '.join(groups)}"
                 )
         return groups
 
@@ -125,7 +126,7 @@ class BatchOutputs:
 
 
 def _numbered(index: GraphIndex) -> dict[str, tuple[str, ...]]:
-    """The outputs named `<group>.<image>` (or `_`), those of an image in the order of their numbers."""
+    """Group the outputs named `<group>.<image>` or `<group>_<image>`, ordered by image number."""
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for name in index.outputs:
         match = _NUMBERED.fullmatch(name)
@@ -135,10 +136,9 @@ def _numbered(index: GraphIndex) -> dict[str, tuple[str, ...]]:
 
 
 def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
-    """The type that the outputs of a group have, dimension 0 apart; what they differ in is open."""
+    """Merge the types of a group; dimensions that differ become open."""
     kinds = [ragged_type(index, name) for name in names]
-    common = TypeProto()
-    common.CopyFrom(kinds[0])
+    common = copied(kinds[0])
     for name, kind in zip(names, kinds, strict=True):
         same = kind.tensor_type.elem_type == common.tensor_type.elem_type
         if not same or len(kind.tensor_type.shape.dim) != len(common.tensor_type.shape.dim):
@@ -151,7 +151,7 @@ def _common_type(index: GraphIndex, names: tuple[str, ...]) -> TypeProto:
             if known != dim and known.HasField("dim_value") and dim.HasField("dim_value"):
                 raise ShapeError(
                     f"{names[0]!r} {shape_text(kinds[0])} and {name!r} {shape_text(kind)} do not stack",
-                    "they may differ in dimension 0 alone",
+                    "they may differ only in dimension 0",
                 )
             if known != dim:
                 known.Clear()

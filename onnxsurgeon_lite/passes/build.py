@@ -1,7 +1,8 @@
-"""A model from ONNX text syntax, its initializers from arrays on disk."""
+"""Build a model from ONNX text syntax, with initializers from arrays on disk."""
 
 import re
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -14,46 +15,51 @@ from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
-"""What a text without a header of its own begins with."""
+"""The header that a text without one gets."""
 
 
 def parse_text(text: str) -> Model:
-    """A model from ONNX text syntax; a graph alone gets the default IR and opset version.
+    """Parse ONNX text syntax; a bare graph gets the default IR and opset version.
 
     Raises:
-        BuildError: the text is no model; the message says where.
+        BuildError: the text is not a model; the message gives the line.
     """
     header = "" if text.lstrip().startswith("<") else HEADER
     try:
         return Model(parser.parse_model(header + text))
     except parser.ParseError as error:
         raise BuildError(
-            f"the text is no model: {_told(error, header)}",
-            "onnxdbg print MODEL shows what the syntax looks like",
+            f"the text is not a model: {_message(error, header)}",
+            "see the syntax with: onnxdbg print MODEL",
         ) from error
 
 
-def add_initializers(model: Model, files: Mapping[str, Path]) -> Model:
-    """The model with arrays from `.npy` files as initializers; one for a declared input takes its place.
+def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Array]) -> Model:
+    """Add arrays, or those of `.npy` files, as initializers; one with the name of an input replaces it.
 
     Large arrays stay in their files until the model is saved.
 
     Raises:
-        BuildError: a file cannot be read, or holds another dtype or shape than the input that it is for.
-        UnknownNameError: nothing in the graph reads the name.
+        BuildError: a file cannot be read, or its dtype or shape differs from the input that it replaces.
+        UnknownNameError: no node reads the name.
     """
     if not files:
         return model
     result = model.copy()
     graph = result.proto.graph
     index = GraphIndex.of(result)
-    for name, path in files.items():
+    for name, given in files.items():
         if name not in index.inputs and name not in index.consumers and name not in index.outputs:
             known = dict.fromkeys((*index.inputs, *index.consumers))
             raise UnknownNameError(name, f"graph {graph.name!r}", known)
-        tensor = _tensor(result, name, path)
+        if isinstance(given, np.ndarray):
+            path, tensor = Path("the array given"), dtypes.from_array(given, name)
+        else:
+            path = Path(given)
+            tensor = _tensor(result, name, path)
         declared = index.inputs.get(name)
         if declared is not None:
             _require_fit(tensor, declared.type.tensor_type, type_text(declared.type), path)
@@ -84,7 +90,7 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
 
 
 def _is_raw(array: np.memmap) -> bool:
-    """Whether the file holds the elements as `raw_data` does."""
+    """Return whether the file stores elements in the layout of `raw_data`."""
     return array.flags.c_contiguous and array.dtype.isnative and array.dtype.kind in "fiubc"
 
 
@@ -103,8 +109,8 @@ def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, pat
         raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")
 
 
-def _told(error: parser.ParseError, header: str) -> str:
-    """The parser's message in a line; lines are counted without a header that is not the user's."""
+def _message(error: parser.ParseError, header: str) -> str:
+    """Return the parser's message on one line, its line numbers without the added header."""
     message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
         error
     )

@@ -1,4 +1,4 @@
-"""A model built node by node in Python; names are given once, at the edge."""
+"""Build a model node by node in Python."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 @dataclass(eq=False)
 class BuiltValue:
-    """A value of a graph that is being built; its name is known when the model is made."""
+    """A value of a graph under construction; `Builder.model` gives it a name."""
 
     name: str = ""
 
@@ -38,7 +38,7 @@ class Builder:
         g.output("y", g.op("Softmax", scaled, axis=-1))
         model = g.model("scaled_softmax")
 
-    A subgraph is a builder from `body()`, given as the attribute; its nodes may read the values of this one.
+    A subgraph is a builder from `body()`, passed as an attribute; its nodes may read the values of this graph.
     """
 
     opset: int = 21
@@ -52,10 +52,10 @@ class Builder:
     def input(
         self, name: str, dtype: str, shape: Sequence[int | str | None] | None = None
     ) -> BuiltValue:
-        """A graph input; dimensions are numbers, names, or None for unknown ones.
+        """Add a graph input; dimensions are numbers, names, or None when unknown.
 
         Args:
-            dtype: ONNX's name in lower case, such as `float` or `int64`.
+            dtype: the ONNX name in lower case, such as `float` or `int64`.
         """
         value = BuiltValue(name)
         info = helper.make_tensor_value_info(name, dtypes.data_type_of(dtype), shape)
@@ -71,7 +71,7 @@ class Builder:
     def op(
         self, op_type: str, *inputs: BuiltValue | None, domain: str = "", **attributes: object
     ) -> BuiltValue:
-        """A node with one output. An input that is None is omitted; an attribute that is None is none."""
+        """Add a node with one output; inputs and attributes that are None are omitted."""
         return self.ops(op_type, 1, *inputs, domain=domain, **attributes)[0]
 
     def ops(
@@ -82,7 +82,7 @@ class Builder:
         domain: str = "",
         **attributes: object,
     ) -> tuple[BuiltValue, ...]:
-        """A node with several outputs."""
+        """Add a node with several outputs."""
         made = tuple(BuiltValue() for _ in range(outputs))
         self._nodes.append(_BuiltNode(op_type, domain, inputs, made, attributes))
         if domain:
@@ -90,21 +90,21 @@ class Builder:
         return made
 
     def output(self, name: str, value: BuiltValue) -> None:
-        """Declare a graph output under a name; what has a name already is copied to it."""
+        """Declare a graph output; a value that has a name already is copied by an Identity."""
         if value.name:
             value = self.op("Identity", value)
         value.name = name
         self._outputs.append((name, value))
 
     def body(self) -> "Builder":
-        """A builder for a subgraph of one of this graph's nodes."""
+        """Return a builder for a subgraph of one of this graph's nodes."""
         return Builder(self.opset, self.ir_version, self.domains)
 
     def model(self, name: str = "built") -> Model:
-        """The model, the types of its outputs inferred.
+        """Return the model, with the types of its outputs inferred.
 
         Raises:
-            BuildError: two values were given one name, or a node reads a value of another builder.
+            BuildError: two values have one name, or a node reads a value of another builder.
         """
         _give_names(self)
         opsets = {"": self.opset, **self.domains}
@@ -127,7 +127,7 @@ class Builder:
             graph.initializer.append(tensor)
         for node in self._nodes:
             if not known.issuperset(filter(None, node.inputs)):
-                raise BuildError(f"{node.op_type} reads a value that another builder made")
+                raise BuildError(f"{node.op_type} reads a value of another builder")
             known.update(node.outputs)
             graph.node.append(_proto(node, frozenset(known)))
         graph.output.extend(ValueInfoProto(name=value.name) for _, value in self._outputs)
@@ -141,18 +141,18 @@ def _proto(node: _BuiltNode, known: frozenset[BuiltValue]) -> NodeProto:
     )
     for name, value in node.attributes.items():
         if value is not None:
-            said = value._graph(name, known) if isinstance(value, Builder) else value
-            proto.attribute.append(helper.make_attribute(name, said))
+            given = value._graph(name, known) if isinstance(value, Builder) else value
+            proto.attribute.append(helper.make_attribute(name, given))
     return proto
 
 
 def _give_names(builder: Builder) -> None:
-    """Values without a name get one that no other value has, in bodies too."""
+    """Give every unnamed value a unique name, in bodies too."""
     values = list(dict.fromkeys(_values(builder)))
     taken: set[str] = set()
     for value in values:
         if value.name in taken:
-            raise BuildError(f"two values are called {value.name!r}", "give each another name")
+            raise BuildError(f"two values have the name {value.name!r}", "rename one of them")
         taken.update(filter(None, [value.name]))
     number = 0
     for value in values:

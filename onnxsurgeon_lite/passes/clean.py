@@ -1,4 +1,4 @@
-"""What no output needs, taken out."""
+"""Remove what no output depends on."""
 
 from collections.abc import Container, MutableSequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from onnx import (
 
 from onnxsurgeon_lite.graph.index import captured, function_key, reached_functions
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import Nodes, defined
 
@@ -26,13 +27,13 @@ Named = TensorProto | SparseTensorProto | ValueInfoProto | TensorAnnotation
 class Clean:
     """Remove nodes, initializers, declarations and functions that no output depends on; in bodies and functions too.
 
-    Inputs and outputs stay, so do the parameters of quantization annotations that stay, and what training uses.
+    Inputs, outputs, parameters of kept quantization annotations, and values that training uses stay.
     """
 
     name: ClassVar[str] = "clean"
 
     def apply(self, model: Model) -> PassResult:
-        """Clean."""
+        """Remove them."""
         result = model.copy()
         proto = result.proto
         changes: list[str] = []
@@ -49,22 +50,19 @@ class Clean:
         reached = {
             function_key(function) for function in reached_functions(proto, _all_nodes(proto))
         }
-        for place in range(len(proto.functions) - 1, -1, -1):
-            if function_key(proto.functions[place]) not in reached:
-                changes.append(f"removed function {proto.functions[place].name!r}")
-                del proto.functions[place]
+        idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
+        changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
+        drop_at(proto.functions, idle)
         return PassResult.of(model, result, changes)
 
 
 def _all_nodes(proto: ModelProto) -> list[NodeProto]:
-    training = [t.initialization for t in proto.training_info] + [
-        t.algorithm for t in proto.training_info
-    ]
+    training = [graph for t in proto.training_info for graph in (t.initialization, t.algorithm)]
     return [node for graph in (proto.graph, *training) for node in graph.node]
 
 
 def _training_needs(proto: ModelProto) -> set[str]:
-    """The values of the main graph that training graphs read or update."""
+    """Return the values of the main graph that training graphs read or update."""
     needed: set[str] = set()
     for training in proto.training_info:
         for binding in (*training.initialization_binding, *training.update_binding):
@@ -76,7 +74,7 @@ def _training_needs(proto: ModelProto) -> set[str]:
 
 
 def _clean_graph(graph: GraphProto, also: set[str]) -> list[str]:
-    """Clean a graph, then the bodies of the nodes that are left."""
+    """Clean a graph, then the bodies of the remaining nodes."""
     changes = []
     pending = [(graph, also)]
     while pending:
@@ -94,7 +92,7 @@ def _clean_graph(graph: GraphProto, also: set[str]) -> list[str]:
 def _clean_nodes(
     nodes: Nodes, needed: set[str], place: str, graph: GraphProto | None = None
 ) -> list[str]:
-    """Remove the nodes that `needed` does not depend on; it grows by what the others read."""
+    """Remove the nodes that `needed` does not depend on; add to it what the others read."""
     producer = {
         name: position for position, node in enumerate(nodes) for name in node.output if name
     }
@@ -117,36 +115,27 @@ def _clean_nodes(
             needed.update(reads)
             for output in node.output:
                 pending += (n for n in parameters.get(output, ()) if n not in needed)
-    dead = [
-        position
-        for position in range(len(nodes))
-        if position not in alive and nodes[position].output
-    ]
-    for position in reversed(dead):
-        del nodes[position]
+    dead = [p for p, node in enumerate(nodes) if p not in alive and node.output]
+    drop_at(nodes, dead)
     return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
 
 
 def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:
-    needed = needed | {
-        value.name for value in graph.input
-    }  # without its default an input would have to be fed
+    # an input without its default becomes required
+    needed = needed | {value.name for value in graph.input}
     present = set(defined(graph)) | {value.name for value in graph.output}
     counts = {
         "unused initializers": _drop_unknown(graph.initializer, needed),
         "unused sparse initializers": _drop_unknown(graph.sparse_initializer, needed),
-        "declarations of no value": _drop_unknown(graph.value_info, present)
+        "declarations of missing values": _drop_unknown(graph.value_info, present)
         + _drop_unknown(graph.quantization_annotation, present),
     }
     return [f"removed {count} {what} of {place}" for what, count in counts.items() if count]
 
 
 def _drop_unknown(messages: MutableSequence[Named], known: Container[str]) -> int:
-    """Delete the messages about names that are not known; how many they were."""
-    dropped = [place for place, message in enumerate(messages) if _name_of(message) not in known]
-    for place in reversed(dropped):
-        del messages[place]
-    return len(dropped)
+    """Delete the messages about unknown names and return their number."""
+    return drop(messages, lambda message: _name_of(message) not in known)
 
 
 def _name_of(message: Named) -> str:

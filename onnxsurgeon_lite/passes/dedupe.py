@@ -1,4 +1,4 @@
-"""Equal initializers, once."""
+"""Merge equal initializers."""
 
 import hashlib
 from collections import Counter
@@ -8,6 +8,7 @@ from typing import ClassVar
 from onnx import GraphProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import defined, drop_declarations, rename_uses
@@ -17,19 +18,19 @@ Key = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Dedupe:
-    """Keep one of several initializers with the same dtype, shape, bytes and documentation; bodies use outer ones.
+    """Keep one of several initializers with equal dtype, shape, bytes and documentation; bodies use outer ones.
 
-    Bytes are read only where another initializer has as many of the same dtype and shape. Inputs with a
-    default, outputs and what training updates stay.
+    Bytes are read only when another initializer has the same dtype and shape. Inputs with a default, outputs and
+    initializers that training updates stay.
     """
 
     name: ClassVar[str] = "dedupe"
 
     def apply(self, model: Model) -> PassResult:
-        """Dedupe.
+        """Merge them.
 
         Raises:
-            SourceChangedError: a file that holds the weights changed after the load.
+            SourceChangedError: a weights file changed after loading.
         """
         result = model.copy()
         alike = Counter(map(_kind, walk.initializers(result.proto)))
@@ -57,13 +58,13 @@ class Dedupe:
 
 
 def _kind(tensor: TensorProto) -> Key:
-    """What two tensors must share before a byte of them is worth reading."""
+    """Key of tensors whose bytes must be compared."""
     notes = (tensor.doc_string, *((entry.key, entry.value) for entry in tensor.metadata_props))
     return tensor.data_type, tuple(tensor.dims), notes
 
 
 def _content(model: Model, tensor: TensorProto) -> Key:
-    """The tensor's bytes, as a digest where they are in a file."""
+    """Key of the tensor's contents; a digest for bytes in a file."""
     if not is_external(tensor):
         strings = tuple(tensor.string_data)
         return _kind(tensor) + (strings or hashlib.blake2b(model.raw(tensor)).digest(),)
@@ -77,7 +78,7 @@ def _content(model: Model, tensor: TensorProto) -> Key:
 def _merge(
     model: Model, graph: GraphProto, alike: Counter[Key], visible: dict[Key, str], kept: set[str]
 ) -> list[str]:
-    """Drop the graph's initializers that equal an outer or an earlier one; `visible` grows by those that stay."""
+    """Drop initializers that equal an outer or earlier one; add the others to `visible`."""
     inputs = {value.name for value in graph.input} | kept
     outputs = {value.name for value in graph.output}
     names: dict[str, str] = {}
@@ -92,8 +93,6 @@ def _merge(
     for annotation in graph.quantization_annotation:
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = names.get(entry.value, entry.value)
-    for place in range(len(graph.initializer) - 1, -1, -1):
-        if graph.initializer[place].name in names:
-            del graph.initializer[place]
+    drop(graph.initializer, lambda tensor: tensor.name in names)
     drop_declarations(graph, names)
-    return [f"{old!r} is {new!r} now" for old, new in names.items()]
+    return [f"merged {old!r} into {new!r}" for old, new in names.items()]

@@ -1,4 +1,4 @@
-"""Intermediate values as graph outputs."""
+"""Declare intermediate values as graph outputs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -6,17 +6,18 @@ from typing import ClassVar
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 
 
 @dataclass(frozen=True)
 class Expose:
     """Declare intermediate values as graph outputs, so that a run returns them.
 
-    A value inside a body (`@12/body/q`) is lifted out: of a function it is a tensor, of a branch or a loop a sequence
-    of tensors, one for each time that the body ran. Loops in loops, or branches in loops, get an output
-    called after the body (`@12/body`) that says at which iterations these were.
+    A value inside a body (`@12/body/q`) becomes a tensor for a function, and a sequence with one tensor per run of
+    the body for a branch or loop. Nested loops, and branches in loops, get another output named after the body
+    (`@12/body`) with the iteration of each tensor.
     """
 
     values: tuple[str, ...] = ()
@@ -24,7 +25,7 @@ class Expose:
     name: ClassVar[str] = "expose"
 
     def apply(self, model: Model) -> PassResult:
-        """Add an output for each value that is none yet.
+        """Add an output for each value that is not one yet.
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
@@ -38,21 +39,15 @@ class Expose:
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
 
-        lifted = lift(index, [value for value in hidden if value not in index])
-        result = lifted.model
+        edited = expose_inner(index, [value for value in hidden if value not in index])
+        result = edited.model
         hidden = [value for value in hidden if value in index]
         index.learn_types(hidden)
         declarations = [index.value_info(value) for value in hidden]
-        declarations += [wire.declared(wire.key) for wire in lifted.wires]
+        declarations += [wire.declared(wire.key) for wire in edited.wires]
         result.proto.graph.output.extend(declarations)
-        exposed = set(hidden)
-        inner = [info for info in result.proto.graph.value_info if info.name not in exposed]
-        del result.proto.graph.value_info[:]  # an output is declared once
-        result.proto.graph.value_info.extend(inner)
-        untyped = [
-            info.name
-            for info in declarations
-            if not (info.HasField("type") and has_shape(info.type))
-        ]
+        exposed = set(hidden)  # outputs must not be in value_info too
+        drop(result.proto.graph.value_info, lambda info: info.name in exposed)
+        untyped = [v.name for v in declarations if not (v.HasField("type") and has_shape(v.type))]
         notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
         return PassResult(result, changed=True, notes=tuple(notes))

@@ -1,4 +1,4 @@
-"""The submodel between two sets of values."""
+"""Extract the submodel between two sets of values."""
 
 from collections.abc import Container
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 
 @dataclass(frozen=True)
 class Extract:
-    """Keep only what computes the outputs from the inputs; either left out means the model's own.
+    """Keep the nodes that compute the outputs from the inputs; by default the model's own inputs and outputs.
 
-    What the kept part uses is kept as it is: captured values, functions, defaults of inputs, quantization
-    annotations, metadata, types. Cuts inside subgraphs and functions are not made.
+    The submodel keeps the captured values, functions, input defaults, quantization annotations, metadata and types
+    that it uses. Cut points inside subgraphs and functions are not supported.
     """
 
     inputs: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Extract:
         Raises:
             GraphError: the part has a cycle, or a function calls itself.
             UnknownNameError: the main graph has no such value.
-            CutError: an output is an input too, or lies upstream of the inputs.
+            CutError: an output is also an input, or lies upstream of the inputs.
             OpenCutError: the inputs do not determine the outputs (and `auto_inputs` is off).
         """
         index = GraphIndex.of(model)
@@ -50,7 +50,7 @@ class Extract:
             if not self.auto_inputs:
                 raise
             added = missing_inputs(index, wanted_inputs, wanted_outputs)
-            notes.append(f"also an input, to close the cut: {', '.join(map(repr, added))}")
+            notes.append(f"added to the inputs to close the cut: {', '.join(map(repr, added))}")
             cut = close(index, (*wanted_inputs, *added), wanted_outputs)
 
         index.require_sound(cut.nodes)
@@ -63,7 +63,7 @@ class Extract:
 
 
 def submodel(index: GraphIndex, cut: Cut) -> Model:
-    """The model of a closed cut."""
+    """Return the model of a closed cut."""
     return index.model.with_proto(_submodel(index, cut))
 
 
@@ -121,7 +121,7 @@ def _has_default(name: str, index: GraphIndex, stays: Container[str]) -> bool:
 
 
 def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex) -> None:
-    """A node kept for its other outputs no longer produces what the cut feeds."""
+    """Rename the outputs of a kept node that the cut feeds instead."""
     for slot, name in enumerate(node.output):
         if name and name in cut_inputs:
             node.output[slot] = _unused_name(f"{name}_unused", index)

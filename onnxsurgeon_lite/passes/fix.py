@@ -1,13 +1,14 @@
-"""Faults that other tools leave, put right."""
+"""Repair faults that other tools leave."""
 
 from collections import Counter
-from collections.abc import Iterable, MutableSequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto, ValueInfoProto
+from onnx import GraphProto
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.sort import sort_nodes
 from onnxsurgeon_lite.surgery.edits import (
@@ -23,16 +24,16 @@ from onnxsurgeon_lite.surgery.types import contradicts, infer
 
 @dataclass(frozen=True)
 class Fix:
-    """Put right: values and nodes that share a name, nodes out of order, stale or repeated value_info.
+    """Repair duplicate names of values and nodes, wrong node order, and stale or repeated value_info.
 
-    Where two nodes produce one value, a reader means the last one before it in the file, and the graph's output the
-    last of all. Value_info is stale when inference finds a type that contradicts it.
+    When two nodes produce one value, a reader gets the last one before it in the file, and a graph output the last
+    of all. Value_info is stale when an inferred type contradicts it.
     """
 
     name: ClassVar[str] = "fix"
 
     def apply(self, model: Model) -> PassResult:
-        """Fix.
+        """Repair.
 
         Raises:
             GraphError: the graph has a cycle.
@@ -50,7 +51,7 @@ class Fix:
 
 
 def _single_producers(graph: GraphProto) -> Iterable[str]:
-    """Give each definition of a value but the last a name of its own."""
+    """Rename every definition of a value but the last."""
     times = Counter([name for node in graph.node for name in node.output[:] if name])
     outer = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     left = {n: count + (n in outer) for n, count in times.items() if count + (n in outer) > 1}
@@ -61,7 +62,7 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
     yield f"value {', '.join(map(repr, list(left)[:6]))} had several producers: renamed all but the last"
     for name in left:
         if name in outer:
-            left[name] -= 1  # an input keeps its name, and so does what reads it
+            left[name] -= 1  # inputs keep their names
             current[name] = name
     for node in graph.node:
         rename_uses([node], {old: new for old, new in current.items() if old != new})
@@ -76,10 +77,10 @@ def _single_producers(graph: GraphProto) -> Iterable[str]:
 
 
 def _unshadowed(graph: GraphProto, known: set[str]) -> Iterable[str]:
-    """A body that gives a name of an outer scope to a value of its own is refused by the checker and by runtimes."""
+    """Rename body values that shadow outer ones; the checker and runtimes reject them."""
     renamed = clear_bodies(graph.node, known)
     if renamed:
-        yield f"renamed values in bodies that were called as outer ones: {', '.join(map(repr, renamed[:6]))}"
+        yield f"renamed values in bodies that shadowed outer ones: {', '.join(map(repr, renamed[:6]))}"
 
 
 def _unique_nodes(graph: GraphProto) -> Iterable[str]:
@@ -94,29 +95,23 @@ def _unique_nodes(graph: GraphProto) -> Iterable[str]:
             node.name = fresh(node.name, taken)
             renamed += 1
         seen.add(node.name)
-    yield f"renamed {renamed} nodes that had another's name"
+    yield f"renamed {renamed} nodes with a duplicate name"
 
 
 def _declared_once(graph: GraphProto, known: set[str]) -> Iterable[str]:
     seen = {value.name for values in (graph.input, graph.output) for value in values}
-    dropped = _drop(graph.value_info, known, seen)
-    if dropped:
-        yield f"removed {dropped} value_info that were repeated or of no value"
-
-
-def _drop(infos: MutableSequence[ValueInfoProto], known: set[str], seen: set[str]) -> int:
     stale = []
-    for place, info in enumerate(infos):
+    for place, info in enumerate(graph.value_info):
         if info.name not in known or info.name in seen:
             stale.append(place)
         seen.add(info.name)
-    for place in reversed(stale):
-        del infos[place]
-    return len(stale)
+    drop_at(graph.value_info, stale)
+    if stale:
+        yield f"removed {len(stale)} value_info entries: repeated, or of missing values"
 
 
 def _stale(result: Model) -> Iterable[str]:
-    """Correct the value_info and outputs of the main graph that inference contradicts."""
+    """Correct the value_info and outputs of the main graph that contradict inference."""
     graph = result.proto.graph
     given = set(sources(graph))
     declared = [info for info in (*graph.value_info, *graph.output) if info.name not in given]

@@ -1,4 +1,4 @@
-"""What became constant, computed now by onnxruntime."""
+"""Fold nodes that became constant, with onnxruntime."""
 
 import math
 from collections.abc import Iterable
@@ -7,41 +7,34 @@ import numpy as np
 from onnx import TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.surgery.edits import drop_declarations
 from onnxsurgeon_lite.tensors import dtypes
 
-_RANDOM = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Multinomial",
-    "Bernoulli",
-    "Dropout",
-}
+_RANDOM = RANDOM | {"Dropout"}
 
 
 def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
-    """Replace, in place, the nodes that became constant with some values by what they compute.
+    """Replace, in place, nodes that are constant given `values` by their results.
 
-    A node stays when it is random, of a domain that onnxruntime may not know, makes what is no tensor or an output of
-    the graph, or when it would take or make more than `limit` bytes or ones that inference cannot count.
+    A node stays when it is random, of a custom domain, has a body, does not produce a tensor, or produces a graph
+    output; and when an input or result is larger than `limit` bytes or of unknown size.
 
     Returns:
-        (what was changed, notes).
+        (changes, notes).
 
     Raises:
-        RuntimeFailure: the runtime cannot compute them.
+        RuntimeFailure: the runtime cannot run the nodes.
     """
     index = GraphIndex.of(result)
     positions, too_large = _foldable(index, set(values), limit)
     notes = (
         [
-            f"{len(too_large)} nodes that are constant now would take or make over {limit} bytes: kept"
+            f"kept {len(too_large)} constant nodes: an input or result is over {limit} bytes or of unknown size"
         ]
         if too_large
         else []
@@ -55,18 +48,18 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
         if name and any(user not in positions for user in index.consumers.get(name, ()))
     }
     graph = result.proto.graph
-    computed = _computed(index, positions, sorted(needed)) if needed else {}  # none: all dead
+    # empty when all are dead
+    computed = _computed(index, positions, sorted(needed)) if needed else {}
     for name, array in computed.items():
         graph.initializer.append(dtypes.from_array(array, name))
     gone = {name for p in positions for name in index.nodes[p].output}
-    for position in sorted(positions, reverse=True):
-        del graph.node[position]
+    drop_at(graph.node, positions)
     drop_declarations(graph, gone - needed)
     return [f"folded {len(positions)} nodes into {len(needed)} constants"], notes
 
 
 def _foldable(index: GraphIndex, known: set[str], limit: int) -> tuple[set[int], set[int]]:
-    """(nodes to fold, nodes kept for their size): a walk forward from the new constants."""
+    """Return (nodes to fold, nodes kept for their size), walking forward from the new constants."""
     fold: set[int] = set()
     large: set[int] = set()
     for position in index.order:
@@ -100,7 +93,7 @@ def _is_small(index: GraphIndex, name: str, limit: int) -> bool:
 
 
 def _size(kind: TypeProto | None) -> int | None:
-    """Bytes of a tensor type whose shape is fixed."""
+    """Return the bytes of a tensor type with a fixed shape, else None."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim

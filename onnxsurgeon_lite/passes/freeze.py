@@ -1,4 +1,4 @@
-"""Inputs as constants."""
+"""Turn graph inputs into constants."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import ClassVar
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
-from onnxsurgeon_lite.passes.promote import type_of
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
 from onnxsurgeon_lite.surgery.edits import settle
-from onnxsurgeon_lite.surgery.relax import tighten
+from onnxsurgeon_lite.surgery.relax import restore
 from onnxsurgeon_lite.surgery.types import contradicts, retype
 
 
 @dataclass(frozen=True)
 class Freeze:
-    """Make inputs of the graph constants: (name, numbers) pairs, None for an input's own default.
+    """Turn graph inputs into constants: (name, numbers) pairs, None for the input's default.
 
-    With `fold`, what can be computed from the new constants is computed now (by onnxruntime, in its own process),
-    unless it would take or make more than `limit` bytes. `Promote` is the inverse.
+    With `fold`, onnxruntime computes the nodes that became constant, unless an input or result is larger than
+    `limit` bytes. `Promote` is the inverse.
     """
 
     values: tuple[tuple[str, Numbers | None], ...]
@@ -42,8 +42,8 @@ class Freeze:
 
         Raises:
             UnknownNameError: no such value.
-            EditError: a value is no input, has no default, or its declared type does not hold the numbers.
-            RuntimeFailure: the runtime cannot compute what is to be folded.
+            EditError: a value is not an input, has no default, or its declared type does not hold the numbers.
+            RuntimeFailure: the runtime cannot run the folded nodes.
         """
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -51,24 +51,24 @@ class Freeze:
         result = model.copy()
         changes = []
         frozen = []
-        loosened: dict[str, TypeProto] = {}
+        relaxed: dict[str, TypeProto] = {}
         for selector, numbers in self.values:
             value = one_value(index, selector, notes)
             if value not in index.inputs:
                 if numbers is None and value in index.initializers:
                     continue
                 raise EditError(
-                    f"value {value!r} is no input of the graph",
+                    f"value {value!r} is not an input of the graph",
                     f"its inputs are {', '.join(map(repr, index.inputs))}",
                 )
-            loosened.update(recall_types(index.inputs[value]))
+            relaxed.update(recall_types(index.inputs[value]))
             _freeze(index, result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
         if any(_is_open(index.inputs[value]) for value in frozen):
             notes += retype(model, after, frozen, waiting)
-        tighten(result, loosened)
+        restore(result, relaxed)
         if self.fold and frozen:
             folded, more = fold(result, frozen, self.limit)
             changes += folded
@@ -105,20 +105,21 @@ def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | Non
 def _tensor(
     declared: ValueInfoProto, numbers: Numbers, origin: ReplacedMessage | None
 ) -> TensorProto:
-    """The numbers in the dtype and shape that the input declares."""
+    """Return the numbers in the declared dtype and shape of the input."""
     kind = declared.type.tensor_type
     if not kind.elem_type:
-        raise EditError(f"input {declared.name!r} is no tensor and cannot be frozen")
+        raise EditError(f"input {declared.name!r} is not a tensor and cannot be frozen")
     like = TensorProto(data_type=kind.elem_type)
     fixed = all(dim.HasField("dim_value") for dim in kind.shape.dim)
     like.dims.extend(dim.dim_value for dim in kind.shape.dim if fixed)
     if origin is not None and origin.typed:
         like.float_data.append(0)  # its numbers were not raw bytes
     tensor = make_tensor(declared.name, numbers, kind.elem_type, like)
-    if contradicts(declared.type, type_of(tensor)):
+    if contradicts(declared.type, tensor_type(tensor)):
         raise EditError(
-            f"{list(tensor.dims)} numbers do not fit input {declared.name!r}, declared {shape_text(declared.type)}",
-            "give numbers of that shape, or a single one for all",
+            f"numbers of shape {list(tensor.dims)} do not fit input {declared.name!r} "
+            f"with shape {shape_text(declared.type)}",
+            "give numbers of the declared shape, or a single number for all elements",
         )
     return tensor
 
@@ -130,7 +131,7 @@ def _restore(
     declared: ValueInfoProto,
     place: int | None,
 ) -> None:
-    """Put the constant where it was before it was promoted, or else after the initializers."""
+    """Put the constant back where `Promote` took it from, else after the initializers."""
     graph = result.proto.graph
     node = origin.message(NodeProto) if origin is not None else None
     bare = origin.message(TensorProto) if origin is not None else None
@@ -142,8 +143,7 @@ def _restore(
         graph.initializer.insert(origin.place, tensor)
     else:
         if place is not None:
-            bare_input = ValueInfoProto()
-            bare_input.CopyFrom(declared)
+            bare_input = copied(declared)
             forget(bare_input)
             remember(tensor, place, bare_input)
         graph.initializer.append(tensor)

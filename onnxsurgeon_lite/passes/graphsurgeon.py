@@ -1,7 +1,7 @@
-"""A model as a graphsurgeon graph, and back without losing what graphsurgeon does not know.
+"""Convert a model to a graphsurgeon graph, and back without losing what graphsurgeon does not support.
 
-Each graphsurgeon object is remembered with the message that it was made of. On the way back, a message whose object
-says what it said is taken as it is; of one whose object changed, only that is changed.
+Each graphsurgeon object is stored with the message that it was imported from. On the way back, an unchanged object
+gives its original message, and a changed object changes only its own fields of the message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,7 @@ from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.constants import describe_like
 from onnxsurgeon_lite.surgery.edits import defined
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -23,7 +24,7 @@ State = tuple[object, ...]
 
 
 class _LazyWeights(LazyValues):  # type: ignore[misc]
-    """The values of a tensor, read from where the model has them."""
+    """Tensor values that are read from the model on first use."""
 
     def __init__(self, tensor: TensorProto, model: Model) -> None:
         super().__init__(tensor)
@@ -35,7 +36,7 @@ class _LazyWeights(LazyValues):  # type: ignore[misc]
 
 @dataclass
 class _ImportedGraph:
-    """An imported graph: its message, and the tensors of its own by the names that they had."""
+    """An imported graph, its message, and its own tensors by their original names."""
 
     graph: gs.Graph
     proto: GraphProto
@@ -47,11 +48,11 @@ class _ImportedGraph:
 
 
 class Bridge:
-    """A model's graph for graphsurgeon (`graph`), and the way back (`back`). Functions stay on this side."""
+    """Imports a model's graph for graphsurgeon (`graph`) and exports it again (`back`); functions stay in the model."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        proto = model.copy().proto  # graphsurgeon writes into the tensors that it is given
+        proto = model.copy().proto  # graphsurgeon modifies the tensors that it imports
         self.graph: gs.Graph = OnnxImporter.import_graph(
             proto.graph,
             opset=OnnxImporter.get_opset(proto),
@@ -76,7 +77,7 @@ class Bridge:
                 pending += [(node.attrs[n], b, scopes) for n, b in bodies if n in node.attrs]
 
     def back(self, edited: object) -> Model:
-        """The model with the graph that the user's code returned, or else with the one handed out as it is now."""
+        """Return the model with the edited graph: the one that the user's code returned, else `graph`."""
         graph = edited if isinstance(edited, gs.Graph) else self.graph
         result = self._model.copy()
         proto = result.proto
@@ -111,7 +112,7 @@ class Bridge:
             tensor._values = _LazyWeights(values.tensor, self._model)
 
     def _graph(self, graph: gs.Graph, outer: set[int]) -> GraphProto:
-        """The message of a graph; `outer` are the tensors of the graphs around it."""
+        """Export a graph; `outer` are the tensors of enclosing graphs."""
         scope = self._scopes.get(id(graph)) or _ImportedGraph(graph, GraphProto(name=graph.name))
         present: dict[str, gs.Tensor] = graph.tensors()
         visible = outer | {id(tensor) for tensor in present.values()}
@@ -120,13 +121,9 @@ class Bridge:
         )
         names = {old: t.name for old, t in scope.tensors.items() if id(t) in alive}
         gone = scope.tensors.keys() - names.keys()
-        result = GraphProto()
-        result.CopyFrom(scope.proto)
-        for messages in (
-            *(result.node, result.input, result.output),
-            *(result.value_info, result.initializer),
-        ):
-            del messages[:]
+        result = copied(scope.proto)
+        for kind in ("node", "input", "output", "value_info", "initializer"):
+            result.ClearField(kind)
         if graph.name != scope.proto.name:
             result.name = graph.name
         result.node.extend(self._node(node, visible) for node in graph.nodes)
@@ -136,7 +133,7 @@ class Bridge:
         for place, info in enumerate(scope.proto.input):
             name = names.get(info.name, info.name)
             if info.name in scope.constants and name in defaults:
-                result.input.insert(place, info)  # graphsurgeon sees no input that has a default
+                result.input.insert(place, info)  # graphsurgeon drops inputs with a default
                 result.input[place].name = name
         result.output.extend(self._declared(scope, graph.outputs))
         result.value_info.extend(self._value_info(scope, present, gone, outer))
@@ -149,8 +146,7 @@ class Bridge:
         bodies = any(isinstance(value, gs.Graph) for value in node.attrs.values())
         if state == known and not bodies:
             return original
-        result = NodeProto()
-        result.CopyFrom(original)
+        result = copied(original)
         result.op_type = node.op
         for field_name, value in (("name", node.name), ("domain", node.domain)):
             if (value or "") != getattr(result, field_name):
@@ -176,7 +172,7 @@ class Bridge:
     def _initializers(
         self, scope: _ImportedGraph, present: dict[str, gs.Tensor], gone: set[str], outer: set[int]
     ) -> Iterator[TensorProto]:
-        """The constants that were there, in their order, then the new ones."""
+        """Yield the original constants in their order, then the new ones."""
         for original in scope.proto.initializer:
             tensor = scope.tensors.get(original.name)
             if tensor is None:
@@ -192,7 +188,8 @@ class Bridge:
     def _constant(self, tensor: gs.Constant, original: TensorProto) -> TensorProto:
         values = tensor._values
         same = _tensor_state(tensor) == self._tensors[id(tensor)][1]
-        if not same and not isinstance(values, LazyValues):  # looked at, changed perhaps
+        # the script loaded it and may have changed it
+        if not same and not isinstance(values, LazyValues):
             stored = self._model.array(original)
             same = stored.dtype == values.dtype and np.array_equal(stored, values)
         result = TensorProto()
@@ -207,7 +204,7 @@ class Bridge:
     def _declared(
         self, scope: _ImportedGraph, tensors: Sequence[gs.Tensor]
     ) -> Iterator[ValueInfoProto]:
-        """Declarations of inputs or outputs."""
+        """Yield declarations of inputs or outputs."""
         proto = scope.proto
         known = {v.name: v for vs in (proto.value_info, proto.output, proto.input) for v in vs}
         old_names = {id(tensor): name for name, tensor in scope.tensors.items()}
@@ -219,8 +216,7 @@ class Bridge:
         if original is None:
             exported: ValueInfoProto = OnnxExporter.export_value_info_proto(tensor, False)
             return exported
-        result = ValueInfoProto()
-        result.CopyFrom(original)
+        result = copied(original)
         result.name = tensor.name
         if _tensor_state(tensor) != self._tensors[id(tensor)][1]:
             result.type.CopyFrom(OnnxExporter.export_value_info_proto(tensor, False).type)
@@ -248,33 +244,26 @@ class Bridge:
 
 
 def _ends(proto: GraphProto, info: ValueInfoProto) -> bool:
-    """Whether an input or output had a value_info as well from the start."""
+    """Return whether the original graph declares an input or output in value_info too."""
     return any(info.name == value.name for value in (*proto.input, *proto.output))
 
 
 def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:
-    """Make sparse initializers and annotations follow what was renamed, and go with what is gone."""
-    for place in range(len(result.sparse_initializer) - 1, -1, -1):
-        values = result.sparse_initializer[place].values
-        if values.name in gone:
-            del result.sparse_initializer[place]
-        else:
-            values.name = names.get(values.name, values.name)
-    for place in range(len(result.quantization_annotation) - 1, -1, -1):
-        annotation = result.quantization_annotation[place]
-        if annotation.tensor_name in gone:
-            del result.quantization_annotation[place]
-            continue
+    """Rename and remove sparse initializers and annotations with their tensors."""
+    drop(result.sparse_initializer, lambda sparse: sparse.values.name in gone)
+    for sparse in result.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    drop(result.quantization_annotation, lambda annotation: annotation.tensor_name in gone)
+    for annotation in result.quantization_annotation:
         annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = names.get(entry.value, entry.value)
 
 
 def _exported(tensor: gs.Constant) -> TensorProto:
-    result = TensorProto()
-    result.CopyFrom(OnnxExporter.export_tensor_proto(tensor))
+    result: TensorProto = copied(OnnxExporter.export_tensor_proto(tensor))
     if result.HasField("raw_data"):
-        result.ClearField("data_location")  # the values are here now
+        result.ClearField("data_location")  # the values are inline now
     return result
 
 
@@ -292,7 +281,7 @@ def _tensor_state(tensor: gs.Tensor) -> State:
 
 
 def _frozen(value: object) -> object:
-    """An attribute's value as something that does not change when the attribute does."""
+    """Return an immutable snapshot of an attribute's value."""
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, gs.Constant):

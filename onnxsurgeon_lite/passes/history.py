@@ -1,4 +1,4 @@
-"""A model and what was done to it; every state is a model of its own, which costs its structure."""
+"""Undo and redo edits of a model; every state is a model, which costs its structure."""
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model import Model
@@ -6,19 +6,17 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 
 class History:
-    """Edits one after another.
+    """A sequence of edits with undo and redo.
 
     Attributes:
-        original: the model before them.
-        steps: what was done, in order.
+        original: the model before the edits.
+        steps: the edits, in order.
     """
 
     def __init__(self, original: Model) -> None:
         self.original = original
         self.steps: list[Pass] = []
-        self._states = [
-            original
-        ]  # as long as all that was ever done and not replaced, and the original
+        self._states = [original]  # one more than steps and undone steps
         self._undone: list[Pass] = []
 
     @property
@@ -27,7 +25,7 @@ class History:
         return self._states[len(self.steps)]
 
     def apply(self, step: Pass) -> PassResult:
-        """Do an edit; what was undone cannot be done again then. One that changes nothing is not kept."""
+        """Apply an edit and forget undone ones; an edit that changes nothing is not kept."""
         result = step.apply(self.current)
         if result.changed:
             del self._states[len(self.steps) + 1 :]
@@ -37,23 +35,23 @@ class History:
         return result
 
     def undo(self) -> Pass:
-        """Take the last edit back.
+        """Undo the last edit.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no edit.
         """
         if not self.steps:
-            raise UsageError("there is no edit to undo", "redo does again what was undone")
+            raise UsageError("there is no edit to undo", "redo repeats an undone edit")
         self._undone.append(self.steps.pop())
         return self._undone[-1]
 
     def redo(self) -> Pass:
-        """Do again what was undone last.
+        """Redo the last undone edit.
 
         Raises:
-            UsageError: nothing was.
+            UsageError: no edit was undone.
         """
         if not self._undone:
-            raise UsageError("there is no edit to redo", "undo takes the last one back")
+            raise UsageError("there is no edit to redo", "undo takes back the last edit")
         self.steps.append(self._undone.pop())
         return self.steps[-1]

@@ -1,4 +1,4 @@
-"""Functions in the place of their calls."""
+"""Inline model-local functions."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,16 +13,16 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 
 @dataclass(frozen=True)
 class Inline:
-    """Replace calls of model-local functions by their nodes: of all functions, or of those named (`domain::name`)."""
+    """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them."""
 
     functions: tuple[str, ...] = ()
     name: ClassVar[str] = "inline"
 
     def apply(self, model: Model) -> PassResult:
-        """Inline, with the official inliner.
+        """Inline them with the official inliner.
 
         Raises:
-            UnknownNameError: there is no such function.
+            UnknownNameError: no function has this name.
             GraphError: a function calls itself.
         """
         GraphIndex.of(model).require_sound()

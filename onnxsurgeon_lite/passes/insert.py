@@ -1,4 +1,4 @@
-"""A new node on an edge."""
+"""Insert a node on an edge."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -7,27 +7,27 @@ from typing import ClassVar
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery.edits import described, fresh, rename_uses, settle, value_names
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
 
 @dataclass(frozen=True)
 class Insert:
-    """Put a node behind a value: what read the value reads the node's output instead.
+    """Insert a node after a value; the value's readers read the node's output instead.
 
     Attributes:
-        inputs: the node's inputs where the value is not the only one; '' is an omitted one.
+        inputs: the node's inputs, when the value is not the only one; '' omits one.
         attributes: (name, value) pairs.
-        to: the nodes whose edge is meant; all by default.
-        before: the value keeps its name for its readers and as a graph output, and the node it comes from writes
-            another; otherwise the new node's output gets the new name, and a graph output is not touched.
-        output, node_name: names for what is new.
+        to: the readers to connect to the node; all by default.
+        before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
+            one. Otherwise the node's output gets the new name and a graph output stays.
+        output, node_name: names of the new value and the node.
     """
 
     value: str
@@ -43,11 +43,12 @@ class Insert:
     retypes: ClassVar[bool] = True
 
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Insert.
+        """Insert the node.
 
         Raises:
             UnknownNameError: no such value, node or operator.
-            EditError: the operator does not take these inputs or attributes; the value cannot be had before; a cycle.
+            EditError: the operator does not take these inputs or attributes, no node produces the value (with
+                `before`), or the edit makes a cycle.
         """
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -56,13 +57,15 @@ class Insert:
         inputs = [one_value(index, name, notes) if name else "" for name in self.inputs] or [value]
         if value not in inputs:
             raise EditError(
-                f"the inputs of the new {self.op_type} lack {value!r} itself",
-                "name it among them, in its place",
+                f"the inputs of the new {self.op_type} do not contain {value!r}",
+                "add it to the inputs, at its position",
             )
         result = model.copy()
         taken = value_names(index)
         if self.output in taken:
-            raise EditError(f"{self.output!r} is taken", "choose another name for the new value")
+            raise EditError(
+                f"value {self.output!r} exists already", "choose another name for the new value"
+            )
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
@@ -79,7 +82,7 @@ class Insert:
             node.output[:] = [new]
             if value in index.outputs and not self.to:
                 notes.append(
-                    f"output {value!r} is as it was; --before puts the node in front of it"
+                    f"graph output {value!r} did not change; --before inserts the node in front of it"
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
@@ -92,9 +95,9 @@ class Insert:
         position = index.producer.get(value)
         if position is None or self.to:
             raise EditError(
-                f"no node can be put before {value!r}"
-                + (" for some of its readers" if self.to else ": no node makes it"),
-                "put it after: leave out --before",
+                f"cannot insert a node before {value!r}"
+                + (" for some of its readers" if self.to else ": no node produces it"),
+                "insert it after the value: leave out --before",
             )
         outputs = result.proto.graph.node[position].output
         outputs[list(outputs).index(value)] = new
@@ -107,7 +110,7 @@ class Insert:
         new: str,
         unsettled: set[str] | None,
     ) -> list[str]:
-        """What reads the new node was declared for the old value's type."""
+        """Update declared types downstream of the new node."""
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
         read = {new: value} if self.before else {}

@@ -1,7 +1,7 @@
-"""What a promoted constant or a frozen input was, kept in its metadata so that the inverse edit gives it back.
+"""Store the original of a promoted constant or frozen input in metadata, so that the inverse edit restores it.
 
-The entry holds the place it had in its list and the message itself without its payload. Another one holds the types
-that were declared of values whose sizes hung on a promoted constant.
+One entry holds the original's position in its list and its message without payload. Another holds the declared types
+of values whose sizes depended on a promoted constant.
 """
 
 import base64
@@ -14,14 +14,16 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
+from onnxsurgeon_lite.model.messages import drop
+
 KEY = "onnxsurgeon_lite.origin"
-_LOOSENED = "onnxsurgeon_lite.loosened"
+_RELAXED = "onnxsurgeon_lite.loosened"
 _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
 
 
 @dataclass(frozen=True)
 class ReplacedMessage:
-    """A message that stood at `place` of its list; `typed` when its numbers were not raw bytes."""
+    """The original message at `place` in its list; `typed` when its numbers were not raw bytes."""
 
     kind: str
     place: int
@@ -29,7 +31,7 @@ class ReplacedMessage:
     typed: bool = False
 
     def message(self, kind: type[_Kind]) -> _Kind | None:
-        """The message, None where the origin is of another kind or damaged."""
+        """Return the message, None when it has another kind or is damaged."""
         if self.kind != kind.__name__:
             return None
         message = kind()
@@ -43,7 +45,7 @@ class ReplacedMessage:
 def remember(
     target: TensorProto | ValueInfoProto, place: int, message: Message, typed: bool = False
 ) -> None:
-    """Note what became `target`."""
+    """Store the original of `target`."""
     entry = {
         "kind": type(message).__name__,
         "place": place,
@@ -54,7 +56,7 @@ def remember(
 
 
 def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
-    """What `source` was before it was promoted or frozen, None where nothing readable is noted."""
+    """Return the original of a promoted or frozen `source`, None when no readable entry exists."""
     for entry in source.metadata_props:
         if entry.key == KEY:
             try:
@@ -69,19 +71,19 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
 
 
 def remember_types(target: ValueInfoProto, types: Mapping[str, TypeProto]) -> None:
-    """Note what was declared of the values whose sizes hang on `target` from now on."""
+    """Store the declared types of values whose sizes now depend on `target`."""
     if types:
-        same: dict[bytes, list[str]] = {}  # most values are of few types
+        same: dict[bytes, list[str]] = {}  # many values share few types
         for name, kind in types.items():
             same.setdefault(kind.SerializeToString(deterministic=True), []).append(name)
         entry = {base64.b64encode(kind).decode(): names for kind, names in same.items()}
-        target.metadata_props.add(key=_LOOSENED, value=json.dumps(entry))
+        target.metadata_props.add(key=_RELAXED, value=json.dumps(entry))
 
 
 def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
-    """What was declared of the values whose sizes hang on `source`, none where nothing readable is noted."""
+    """Return the stored types of values whose sizes depend on `source`."""
     for entry in source.metadata_props:
-        if entry.key == _LOOSENED:
+        if entry.key == _RELAXED:
             try:
                 noted = json.loads(entry.value)
                 return {
@@ -96,10 +98,8 @@ def recall_types(source: ValueInfoProto) -> dict[str, TypeProto]:
 
 
 def forget(target: TensorProto | ValueInfoProto) -> None:
-    """Remove the notes."""
-    for place in range(len(target.metadata_props) - 1, -1, -1):
-        if target.metadata_props[place].key in (KEY, _LOOSENED):
-            del target.metadata_props[place]
+    """Remove both entries."""
+    drop(target.metadata_props, lambda entry: entry.key in (KEY, _RELAXED))
 
 
 def _encoded(message: Message) -> str:

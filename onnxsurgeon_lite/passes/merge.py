@@ -1,4 +1,4 @@
-"""Two models as one."""
+"""Merge two models into one."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.passes.opset import Opset
@@ -26,14 +27,7 @@ from onnxsurgeon_lite.surgery.types import contradicts
 from onnxsurgeon_lite.tensors import dtypes
 
 _DOMAIN = ("", "ai.onnx")
-_REPEATED = (
-    "node",
-    "input",
-    "output",
-    "initializer",
-    "sparse_initializer",
-    "value_info",
-)
+_REPEATED = ("node", "input", "output", "initializer", "sparse_initializer", "value_info")
 
 
 def merge(
@@ -43,18 +37,18 @@ def merge(
     share: Sequence[str] = (),
     prefix: str = "",
 ) -> PassResult:
-    """Put two models into one graph: all that both have, the second's nodes after the first's.
+    """Merge two models into one graph, the second's nodes after the first's.
 
-    Names of the second that the first has too get a number; a function of the same name but another body does too.
+    Names and functions of the second that clash with the first get a number; equal functions are shared.
 
     Args:
-        links: (value of the first, input of the second that it feeds) pairs; a linked output is no output any more.
-        share: inputs that both have and that become one.
-        prefix: put before every name of the second, except where `links` and `share` name it.
+        links: (value of the first, input of the second that it feeds) pairs; a linked output stops being an output.
+        share: inputs of both that become one.
+        prefix: prefix for every name of the second that is not in `links` or `share`.
 
     Raises:
-        UnknownNameError: a link or a shared input that a model does not have.
-        EditError: opsets that cannot be reconciled, types that do not fit, an input of both that is not shared.
+        UnknownNameError: a model has no such linked value or shared input.
+        EditError: the opsets or types do not fit, or an input name of both is not shared.
     """
     notes: list[str] = []
     first, second = one_opset(first, second, notes)
@@ -64,8 +58,7 @@ def merge(
     result, guest = first.copy(), second.copy()
     make_room(result, guest, incoming, prefix, notes)
     rename_functions(result.proto, guest.proto, notes)
-    for key, file in distinct_places(result, guest):
-        result.files[key] = file
+    result.files.update(distinct_places(result, guest))
     add_graph(result.proto.graph, guest.proto.graph, {value for value, _ in links})
     add_model(result.proto, guest.proto)
     GraphIndex.of(result).require_sound()
@@ -78,13 +71,13 @@ def merge(
 
 
 def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:
-    """The models with one version of every domain that both import; the older ONNX opset is converted."""
+    """Bring both models to one ONNX opset by converting the older; other domains must have equal versions."""
     one, two = ({o.domain: o.version for o in m.proto.opset_import} for m in (first, second))
     for domain in one.keys() & two.keys() - set(_DOMAIN):
         if one[domain] != two[domain]:
             raise EditError(
                 f"the models import versions {one[domain]} and {two[domain]} of domain {domain!r}",
-                "export both with one version of it",
+                "export both with one version of this domain",
             )
     versions = [next((v[d] for d in _DOMAIN if d in v), 0) for v in (one, two)]
     if not all(versions) or versions[0] == versions[1]:
@@ -94,9 +87,9 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
         converted = Opset(max(versions)).apply(older)
     except SurgeonError as error:
         raise EditError(
-            f"the models have opsets {versions[0]} and {versions[1]}, and the older cannot be converted: "
+            f"the models have opsets {versions[0]} and {versions[1]}; the older cannot be converted: "
             f"{error.message}",
-            "export both with one opset",
+            "export both with one opset version",
         ) from error
     name = older.proto.graph.name
     notes += (f"graph {name!r}: {text}" for text in (*converted.changes, *converted.notes))
@@ -104,7 +97,7 @@ def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Mod
 
 
 def require_fit(before: GraphIndex, value: str, other: GraphIndex, name: str) -> None:
-    """Refuse to feed a value to another graph's input that takes no such type."""
+    """Raise `EditError` if a value's type does not fit another graph's input."""
     one, two = before.type_of(value), other.type_of(name)
     if one is not None and two is not None and contradicts(one, two):
         raise EditError(
@@ -128,7 +121,7 @@ def _check(
         if name not in other.inputs:
             raise UnknownNameError(name, f"graph {other.graph.name!r}", other.inputs, kind="input")
         if name in taken:
-            raise EditError(f"input {name!r} is given two values", "link or share it once")
+            raise EditError(f"input {name!r} is linked or shared twice", "link or share it once")
         taken.add(name)
         require_fit(before, value, other, name)
     for name in share:
@@ -141,7 +134,7 @@ def _check(
 def make_room(
     result: Model, guest: Model, incoming: dict[str, str], prefix: str, notes: list[str]
 ) -> None:
-    """Rename what the guest has so that it fits beside the first model's graph."""
+    """Rename values and nodes of the guest that clash with the first model."""
     graph = guest.proto.graph
     names = dict(incoming)
     own, theirs = (dict.fromkeys(defined(model.proto.graph)) for model in (result, guest))
@@ -155,7 +148,7 @@ def make_room(
     if both:
         shown = ", ".join(map(repr, both))
         raise EditError(
-            f"input {shown} of graph {graph.name!r} has a name that is taken",
+            f"input {shown} of graph {graph.name!r} has the name of a value of the first model",
             f"share it ({command('--share', both[0])}), link it (--map), or rename the second's values (--prefix)",
         )
     clashes = [name for name in theirs if name not in incoming and names.get(name, name) in taken]
@@ -163,21 +156,19 @@ def make_room(
     for name in clashes:
         names[name] = fresh(names.get(name, name), taken)
     renamed = [value.name for value in graph.output if value.name in clashes]
-    notes += (f"output {n!r} of graph {graph.name!r} is called {names[n]!r}" for n in renamed)
+    notes += (
+        f"renamed output {n!r} of graph {graph.name!r} to {names[n]!r}: the name was taken"
+        for n in renamed
+    )
     if len(clashes) > len(renamed):
         inner = len(clashes) - len(renamed)
         notes.append(
-            f"{inner} inner values of graph {graph.name!r} got a number: their names were taken"
+            f"renamed {inner} inner values of graph {graph.name!r}: their names were taken"
         )
     clear_bodies(graph.node, own)
-    for kind in (
-        graph.input,
-        graph.initializer,
-        graph.value_info,
-    ):  # what comes from outside is not declared here
-        for place in range(len(kind) - 1, -1, -1):
-            if kind[place].name in incoming:
-                del kind[place]
+    # the first model declares and provides incoming values
+    for kind in (graph.input, graph.initializer, graph.value_info):
+        drop(kind, lambda message: message.name in incoming)
     rename_values(guest.proto, graph, names)
     if has_bodies(result.proto.graph.node):
         clear_bodies(result.proto.graph.node, set(defined(graph)))
@@ -192,7 +183,7 @@ def _name_nodes(nodes: Iterable[NodeProto], prefix: str, taken: set[str]) -> Non
 
 
 def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) -> None:
-    """Drop the guest's functions that the first model has too, and rename those that only share a name."""
+    """Drop functions of the guest that the first model has too; rename those that differ but share a name."""
     known = {function_key(function): function for function in result.functions}
     taken = {function.name for proto in (result, guest) for function in proto.functions}
     names = {}
@@ -204,7 +195,7 @@ def rename_functions(result: ModelProto, guest: ModelProto, notes: list[str]) ->
         elif key in known:
             names[key] = fresh(function.name, taken)
             notes.append(
-                f"function {function.name!r} of graph {guest.graph.name!r} is called {names[key]!r}"
+                f"renamed function {function.name!r} of graph {guest.graph.name!r} to {names[key]!r}"
             )
             function.name = names[key]
     for node in _all_nodes(guest) if names else ():
@@ -219,7 +210,7 @@ def _all_nodes(proto: ModelProto) -> Iterable[NodeProto]:
 
 
 def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile]]:
-    """The guest's files; two data files of one name would be saved to one place."""
+    """Yield the guest's data files, renamed where both models would save to one place."""
     taken = {file.location for file in result.files.values()}
     for key, file in guest.files.items():
         if key in result.files:
@@ -233,9 +224,7 @@ def distinct_places(result: Model, guest: Model) -> Iterable[tuple[str, DataFile
 
 
 def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
-    kept = [value for value in graph.output if value.name not in linked]
-    del graph.output[:]
-    graph.output.extend(kept)
+    drop(graph.output, lambda value: value.name in linked)
     annotated = {annotation.tensor_name for annotation in graph.quantization_annotation}
     graph.quantization_annotation.extend(
         a for a in guest.quantization_annotation if a.tensor_name not in annotated
@@ -259,7 +248,7 @@ def add_model(proto: ModelProto, guest: ModelProto) -> None:
 
 
 def _add_notes(target: ModelProto | GraphProto, source: ModelProto | GraphProto, name: str) -> None:
-    """Metadata and doc strings of both; a key that both have is kept a second time under the graph's name."""
+    """Merge metadata and doc strings; a clashing key gets the graph's name as prefix."""
     known = {entry.key: entry.value for entry in target.metadata_props}
     for entry in source.metadata_props:
         if known.get(entry.key) != entry.value:

@@ -1,4 +1,4 @@
-"""Names for all outputs at once."""
+"""Rename all outputs at once."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,31 +12,31 @@ from onnxsurgeon_lite.passes.rename import Rename
 
 @dataclass(frozen=True)
 class NameOutputs:
-    """Name the outputs in their order: one name for each, or the names of one image's, again for each image.
+    """Rename the outputs in order: one name per output, or the names of one image, repeated for each image.
 
-    With `boxes, labels, scores` and nine outputs they are `boxes.0, labels.0, scores.0, boxes.1` and so on.
+    `boxes, labels, scores` for nine outputs gives `boxes.0, labels.0, scores.0, boxes.1` and so on.
     """
 
     names: tuple[str, ...]
     name: ClassVar[str] = "name-outputs"
 
     def apply(self, model: Model) -> PassResult:
-        """Rename the outputs, and their values wherever they are used.
+        """Rename the outputs, and their values in all nodes.
 
         Raises:
-            UsageError: the number of outputs is no multiple of the number of names.
-            EditError: a name is taken.
+            UsageError: the number of outputs is not a multiple of the number of names.
+            EditError: a name exists already.
         """
         outputs = list(GraphIndex.of(model).outputs)
         return Rename(tuple(zip(outputs, self._names(len(outputs)), strict=True))).apply(model)
 
     def _names(self, count: int) -> list[str]:
         if len(set(self.names)) < len(self.names):
-            raise UsageError("a name is given twice", "give each output of an image its own")
+            raise UsageError("a name is given twice", "give each output of an image its own name")
         if not self.names or count % len(self.names):
             raise UsageError(
-                f"{count} outputs are no multiple of {len(self.names)} names",
-                "give the names of one image's outputs, in their order",
+                f"{count} outputs are not a multiple of {len(self.names)} names",
+                "give the names of one image's outputs, in order",
             )
         if count == len(self.names):
             return list(self.names)

@@ -1,4 +1,4 @@
-"""Another version of ONNX's own operators."""
+"""Convert a model to another ONNX opset version."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,15 +18,16 @@ from onnx.shape_inference import InferenceError
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
 
 
 @dataclass(frozen=True)
 class Opset:
-    """Convert the main graph and its bodies to an opset version of ONNX's own domain, with the official converter.
+    """Convert the main graph and its bodies to another opset version of the ONNX domain, with the official converter.
 
-    What the converter leaves as it is stays as it was; documentation and metadata follow the nodes that it changes.
-    Functions import their own opsets and are not touched.
+    Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
+    Functions import their own opsets and do not change.
     """
 
     version: int
@@ -36,7 +37,7 @@ class Opset:
         """Convert.
 
         Raises:
-            EditError: the converter cannot, or knows no such version.
+            EditError: the conversion fails, or the version does not exist.
         """
         imports = [o for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
         old = imports[0].version if imports else 0
@@ -44,7 +45,7 @@ class Opset:
             return PassResult(model, changed=False)
         if not 1 <= self.version <= defs.onnx_opset_version():
             raise EditError(
-                f"there is no opset {self.version}",
+                f"opset {self.version} does not exist",
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
         result = model.copy()
@@ -65,7 +66,7 @@ class Opset:
         return PassResult.of(model, result, [change], notes)
 
     def _touches(self, proto: ModelProto, old: int) -> bool:
-        """Whether an operator has another definition in the other version: the converter leaves the others alone."""
+        """Return whether the versions define any used operator differently."""
         return any(
             domain in ("", "ai.onnx") and self._redefines(operator, old)
             for graph in walk.graphs(proto)
@@ -80,10 +81,9 @@ class Opset:
         return bool(one.since_version != two.since_version)
 
     def _converted(self, model: Model, old: int) -> ModelProto:
-        part = ModelProto()
-        part.CopyFrom(model.structure())
+        part = copied(model.structure())
         del part.functions[:]
-        if part.graph.sparse_initializer:  # the converter knows none
+        if part.graph.sparse_initializer:  # the converter does not support them
             index = GraphIndex.of(model)
             names = (sparse.values.name for sparse in part.graph.sparse_initializer)
             part.graph.input.extend(map(index.value_info, names))
@@ -93,13 +93,13 @@ class Opset:
         except (version_converter.ConvertError, InferenceError, RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise EditError(
-                f"the converter cannot bring the graph from opset {old} to {self.version}: {reason}",
-                "convert in smaller steps to see where it fails: onnxdbg edit opset MODEL VERSION",
+                f"the converter cannot convert the graph from opset {old} to {self.version}: {reason}",
+                "convert in smaller steps to find the failing version: onnxdbg edit opset MODEL VERSION",
             ) from error
 
 
 def _take_over(graph: GraphProto, converted: GraphProto) -> int:
-    """Make a graph's nodes the converted ones, but keep those that are the same; how many are not."""
+    """Replace a graph's nodes by converted ones, keep equal ones, and return how many changed."""
     others, left = _unlike(graph.node, converted.node)
     originals = {name: node for node in left for name in node.output if name}
     changed = 0
@@ -117,7 +117,7 @@ def _take_over(graph: GraphProto, converted: GraphProto) -> int:
 def _unlike(
     nodes: Iterable[NodeProto], converted: Iterable[NodeProto]
 ) -> tuple[list[NodeProto], list[NodeProto]]:
-    """The converted nodes that are not the same as their originals, and the originals that are left."""
+    """Return the converted nodes without an equal original, and the originals without an equal converted node."""
     others, left = [], []
     rest = iter(nodes)
     original = next(rest, None)
@@ -134,7 +134,7 @@ def _unlike(
 
 
 def _restore(node: NodeProto, original: NodeProto) -> bool:
-    """Give a converted node what the converter drops; whether it differs from the original."""
+    """Restore fields that the converter drops; return whether the node differs from the original."""
     if node == original:
         return False
     bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
@@ -142,8 +142,7 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
     for attribute in node.attribute:
         body = bodies.get(attribute.name)
         if body is not None:
-            kept = GraphProto()
-            kept.CopyFrom(body.g)
+            kept = copied(body.g)
             inner += _take_over(kept, attribute.g)
             attribute.g.CopyFrom(kept)
     if not inner and _same(node, original):
@@ -158,7 +157,7 @@ def _restore(node: NodeProto, original: NodeProto) -> bool:
 
 
 def _same(node: NodeProto, original: NodeProto) -> bool:
-    """Whether two nodes say the same of all that matters to a run."""
+    """Return whether two nodes are equal in all that affects a run."""
     if node.op_type != original.op_type or node.domain != original.domain.replace("ai.onnx", ""):
         return False
     if _trimmed(node.input) != _trimmed(original.input):
@@ -171,7 +170,7 @@ def _same(node: NodeProto, original: NodeProto) -> bool:
 
 
 def _trimmed(names: "list[str]") -> list[str]:
-    """Names without the omitted ones at their end."""
+    """Return names without trailing omitted ones."""
     kept = list(names)
     while kept and not kept[-1]:
         kept.pop()
@@ -180,5 +179,5 @@ def _trimmed(names: "list[str]") -> list[str]:
 
 def _payload(attribute: AttributeProto) -> object:
     if attribute.type == AttributeProto.GRAPH:
-        return None  # compared inside
+        return None  # bodies are compared node by node
     return helper.get_attribute_value(attribute)

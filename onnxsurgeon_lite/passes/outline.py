@@ -1,4 +1,4 @@
-"""Nodes of one module as a function."""
+"""Outline the nodes of a module as a function."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,17 +8,18 @@ from onnx import FunctionProto, NodeProto
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, settle
 
-_MIN_IR = 8  # the first with functions
+_MIN_IR = 8  # the first IR version with functions
 
 
 @dataclass(frozen=True)
 class Outline:
-    """Make the nodes of a module path (`encoder.layer.4`, and below it) a model-local function, called in their place.
+    """Move the nodes of a module path (`encoder.layer.4` and below) into a model-local function and call it.
 
-    `Inline` is the inverse up to names.
+    `Inline` is the inverse, except for names.
     """
 
     scope: str
@@ -29,8 +30,8 @@ class Outline:
         """Outline.
 
         Raises:
-            UnknownNameError: no node is of that scope.
-            EditError: a path leaves the nodes and comes back.
+            UnknownNameError: no node has this scope.
+            EditError: a path leaves the scope and enters it again.
         """
         index = GraphIndex.of(model)
         scopes = [origin.scope for origin in index.origins]
@@ -46,20 +47,19 @@ class Outline:
         call = NodeProto(op_type=function.name, domain=self.domain, name=self.scope)
         call.input[:] = function.input
         call.output[:] = function.output
-        for position in reversed(inside):
-            del proto.graph.node[position]
+        drop_at(proto.graph.node, inside)
         proto.graph.node.insert(inside[-1] - len(inside) + 1, call)
         proto.functions.append(function)
         inner = {name for p in inside for name in index.nodes[p].output} - {*function.output}
         lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]
         drop_declarations(proto.graph, inner)
         notes = (
-            [f"functions hold no quantization annotations: {len(lost)} left out"] if lost else []
+            [f"functions cannot hold quantization annotations: dropped {len(lost)}"] if lost else []
         )
         if self.domain not in {opset.domain for opset in proto.opset_import}:
             proto.opset_import.add(domain=self.domain, version=1)
         if proto.ir_version < _MIN_IR:
-            notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, which has functions")
+            notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, as functions require")
             proto.ir_version = _MIN_IR
         settle(index, result)
         change = f"outlined {len(inside)} nodes as function {self.domain}::{function.name}"
@@ -82,7 +82,7 @@ class Outline:
 
 
 def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
-    """No path may leave the nodes and come back: a call happens at one moment."""
+    """Raise `EditError` if a path leaves the nodes and enters them again: one call cannot run in two parts."""
     places = sorted(index.places[position] for position in inside)
     after: set[int] = set()  # nodes outside that depend on those inside
     for position in index.order[places[0] : places[-1] + 1]:
@@ -92,7 +92,7 @@ def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:
                 after.add(position)
         elif not needed.isdisjoint(after):
             raise EditError(
-                f"a path leaves {scope!r} and comes back: {index.describe(min(needed & after))} lies between, "
-                f"and {index.describe(position)} reads it",
+                f"a path leaves {scope!r} and enters it again, from {index.describe(min(needed & after))} "
+                f"to {index.describe(position)}",
                 "outline a larger or a smaller scope",
             )

@@ -1,4 +1,4 @@
-"""Ragged outputs of one image, padded to a fixed length."""
+"""Pad the ragged outputs of one image to a fixed length."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,16 +25,15 @@ from onnxsurgeon_lite.passes.ragged import (
 
 @dataclass(frozen=True)
 class PadOutputs:
-    """Give outputs whose dimension 0 is the number of detections a fixed length, and say in an output how many count.
+    """Pad dimension 0 (the detections) of outputs to a fixed length, and add an output that counts the valid rows.
 
-    More detections than fit are cut off at the end. The values keep their names as outputs; inside, the unpadded ones
-    are called `<name>.ragged`.
+    Detections beyond `most` are dropped. The outputs keep their names; the unpadded values get `<name>.ragged`.
 
     Attributes:
-        most: the length.
-        outputs: those to pad; by default every one whose dimension 0 is open.
-        fill: what to pad with, by output; 0 for others.
-        count: the name of the output that holds the number of detections, `int64 [1]`.
+        most: the padded length.
+        outputs: the outputs to pad; by default every output with an open dimension 0.
+        fill: the padding value by output, 0 by default.
+        count: the name of the output with the number of detections, `int64 [1]`.
     """
 
     most: int
@@ -49,7 +48,7 @@ class PadOutputs:
         Raises:
             UnknownNameError: the model has no such output.
             ShapeError: an output has no dimension 0, or none is ragged.
-            UsageError: the length is no positive number, the count's name is taken, or a fill does not fit.
+            UsageError: `most` is not positive, the name `count` exists already, or a fill does not fit.
         """
         index = GraphIndex.of(model)
         names = split(self.outputs, index.outputs)
@@ -59,11 +58,11 @@ class PadOutputs:
         names = names or [name for name in index.outputs if is_ragged(index, name)]
         if not names:
             raise ShapeError(
-                "no output is ragged: each has a fixed dimension 0, or none",
-                "name those to pad with --outputs",
+                "no output has an open dimension 0",
+                "name the outputs to pad: --outputs NAME,NAME",
             )
         if self.count in index:
-            raise UsageError(f"there is a value {self.count!r} already", "choose another --count")
+            raise UsageError(f"value {self.count!r} exists already", "choose another --count")
         kinds = {name: ragged_type(index, name) for name in names}
 
         result = model.copy()

@@ -1,4 +1,4 @@
-"""Passes one after another."""
+"""Apply passes one after another."""
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
@@ -13,18 +13,18 @@ from onnxsurgeon_lite.surgery.types import retype
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Apply passes in order; a pass itself. Whether types fit together is judged at the end, not in between."""
+    """Apply passes in order; types are checked once, at the end. A pipeline is a pass too."""
 
     passes: tuple[Pass, ...]
     name: ClassVar[str] = "pipeline"
     retypes: ClassVar[bool] = True
 
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Apply them all.
+        """Apply all passes.
 
         Raises:
             SurgeonError: a pass failed; the error's note names it and those before it.
-            EditError: the types do not fit in the end.
+            EditError: the final types do not fit.
         """
         left = frozenset(unsettled or ())
         current = model

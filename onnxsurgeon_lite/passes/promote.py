@@ -1,4 +1,4 @@
-"""Constants as inputs."""
+"""Turn constants into graph inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,23 +7,24 @@ from typing import ClassVar
 from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.relax import loosen
+from onnxsurgeon_lite.surgery.relax import relax
 
 
 @dataclass(frozen=True)
 class Promote:
-    """Make constants (initializers, what Constant nodes make) inputs of the graph, of their dtype and shape.
+    """Turn constants (initializers, outputs of Constant nodes) into graph inputs with their dtype and shape.
 
-    With `default` the constant stays as the input's default value. Declared sizes that followed from its numbers are
-    unknown then. `Freeze` is the inverse.
+    With `default` the constant stays as the input's default. Declared sizes that depend on its numbers become
+    unknown. `Freeze` is the inverse.
     """
 
     values: tuple[str, ...]
@@ -35,14 +36,14 @@ class Promote:
 
         Raises:
             UnknownNameError: no such value.
-            EditError: a value is no constant, or the format is too old for inputs with a default.
+            EditError: a value is not a constant, or the IR version has no input defaults.
         """
         index = GraphIndex.of(model)
         selection = select_values(index, self.values)
         notes = selection.notes
         if self.default and model.proto.ir_version < 4:
             raise EditError(
-                f"in IR version {model.proto.ir_version} every initializer is an input already",
+                f"IR version {model.proto.ir_version} does not support inputs with a default",
                 "leave out --default",
             )
         result = model.copy()
@@ -58,21 +59,21 @@ class Promote:
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
             )
-        loosened = loosen(index, result, promoted)
+        relaxed = relax(index, result, promoted)
         for declared in result.proto.graph.input:
             if declared.name in promoted:
-                remember_types(declared, loosened)
-        notes += _said(loosened)
+                remember_types(declared, relaxed)
+        notes += _relaxed_note(relaxed)
         if self.default and changes:
             notes.append(
-                "a constant that can be overridden is not folded by runtimes; to make it one again: "
+                "runtimes do not fold inputs with a default; to make them constants again: "
                 f"onnxdbg edit freeze MODEL {listed(selection.names)}"
             )
         return PassResult.of(model, result, changes, notes)
 
     def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> None:
         graph = result.proto.graph
-        declared = ValueInfoProto(name=value, type=type_of(tensor))
+        declared = ValueInfoProto(name=value, type=tensor_type(tensor))
         if value in index.producer:
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             remember(declared, place, _without_payload(graph.node[place]), _is_typed(tensor))
@@ -95,23 +96,11 @@ class Promote:
             graph.input.append(declared)
 
 
-def _said(loosened: Mapping[str, TypeProto]) -> list[str]:
-    if not loosened:
+def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
+    if not relaxed:
         return []
-    shown = ", ".join(map(repr, list(loosened)[:6])) + (", ..." if len(loosened) > 6 else "")
-    return [
-        f"sizes that followed from it are declared unknown now, of {len(loosened)} values: {shown}"
-    ]
-
-
-def type_of(tensor: TensorProto) -> TypeProto:
-    """The type of a tensor."""
-    kind = TypeProto()
-    kind.tensor_type.elem_type = tensor.data_type
-    kind.tensor_type.shape.SetInParent()
-    for size in tensor.dims:
-        kind.tensor_type.shape.dim.add(dim_value=size)
-    return kind
+    shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
+    return [f"declared sizes that depend on it became unknown, for {len(relaxed)} values: {shown}"]
 
 
 def _is_typed(tensor: TensorProto) -> bool:
@@ -119,9 +108,8 @@ def _is_typed(tensor: TensorProto) -> bool:
 
 
 def _bare(tensor: TensorProto) -> TensorProto:
-    """All that a tensor says but its numbers."""
-    bare = TensorProto()
-    bare.CopyFrom(tensor)
+    """Copy a tensor without its numbers."""
+    bare = copied(tensor)
     for field, _ in tensor.ListFields():
         if field.name.endswith("_data") or field.name == "data_location":
             bare.ClearField(field.name)
@@ -129,9 +117,8 @@ def _bare(tensor: TensorProto) -> TensorProto:
 
 
 def _without_payload(node: NodeProto) -> NodeProto:
-    """A Constant node without its numbers."""
-    bare = NodeProto()
-    bare.CopyFrom(node)
+    """Copy a Constant node without its numbers."""
+    bare = copied(node)
     for attribute in bare.attribute:
         if attribute.HasField("t"):
             attribute.t.CopyFrom(_bare(attribute.t))

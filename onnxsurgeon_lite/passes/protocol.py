@@ -1,25 +1,27 @@
-"""What a pass is: model in, model out."""
+"""The pass protocol: model in, `PassResult` out."""
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, Written, save
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
-@dataclass(frozen=True)
-class PassResult:
-    """What a pass made.
+@dataclass(frozen=True, repr=False)
+class PassResult(Shown):
+    """The result of a pass.
 
     Attributes:
-        model: the result; the input itself when nothing changed.
-        changed: whether the result differs from the input.
-        notes: what the user should know of it, a sentence each.
-        changes: what was changed, a line each.
-        unsettled: the values whose types do not fit yet; a pipeline judges them at its end.
+        model: the new model; the input object when nothing changed.
+        changed: True when the new model differs from the input.
+        notes: hints for the user, one sentence each.
+        changes: the changes, one line each.
+        unsettled: values whose types do not fit yet; a pipeline checks them at its end.
     """
 
-    model: Model
+    model: Model = field(metadata=HIDDEN)
     changed: bool
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
@@ -34,26 +36,30 @@ class PassResult:
         notes: Iterable[str] = (),
         unsettled: Iterable[str] | None = None,
     ) -> "PassResult":
-        """The result of an edit that was made on a copy; the source itself when the copy is still the same."""
+        """Return the result of an edit on a copy; the source when the copy equals it."""
         left = frozenset(unsettled or ())
         if result.proto == source.proto:
             return cls(source, changed=False, notes=tuple(notes), unsettled=left)
         return cls(result, True, tuple(notes), tuple(changes), left)
 
+    def save(self, path: str | Path, external: bool | None = None, force: bool = False) -> Written:
+        """Write the model; see `onnxsurgeon_lite.save`."""
+        return save(self.model, path, external, force=force)
+
 
 class Pass(Protocol):
-    """Model in, `PassResult` out; it never touches its input. Options are fields of a frozen dataclass."""
+    """An edit of a model; options are fields of a frozen dataclass."""
 
     name: ClassVar[str]
 
     def apply(self, model: Model) -> PassResult:
-        """Apply the pass."""
+        """Return the edited model; the input does not change."""
         ...
 
 
 @runtime_checkable
 class RetypingPass(Pass, Protocol):
-    """A pass that may give values other types; in a pipeline these need not fit before its end."""
+    """A pass that may change types of values; a pipeline checks them only at its end."""
 
     retypes: ClassVar[bool]
 
@@ -61,6 +67,6 @@ class RetypingPass(Pass, Protocol):
         """Apply the pass.
 
         Args:
-            unsettled: in a pipeline, the values whose types do not fit so far; with None a misfit is an error.
+            unsettled: in a pipeline, the values whose types do not fit yet; with None a misfit is an error.
         """
         ...

@@ -1,4 +1,4 @@
-"""What the edits of outputs share: nodes added at the end of a graph, ragged tensors padded."""
+"""Shared by the edits of outputs: append nodes to a graph, pad ragged tensors."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 COUNT = "num_detections"
 
-_CONSTANT_OF_SHAPE, _INPUTS_OF_SLICE, _INPUTS_OF_UNSQUEEZE = 9, 10, 13  # opsets that brought them
+_CONSTANT_OF_SHAPE, _INPUTS_OF_SLICE, _INPUTS_OF_UNSQUEEZE = 9, 10, 13  # first opsets with them
 
 
 def require_output(index: GraphIndex, name: str) -> None:
@@ -27,14 +27,14 @@ def require_output(index: GraphIndex, name: str) -> None:
 
 
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:
-    """The type of an output that can be padded along its dimension 0.
+    """Return the type of an output that can be padded along dimension 0.
 
     Raises:
-        ShapeError: it is no tensor, a scalar, or its rank is unknown.
+        ShapeError: it is not a tensor, is a scalar, or has an unknown rank.
     """
     kind = index.type_of(name) or TypeProto()
     if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
-        what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is no tensor"
+        what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"
         raise ShapeError(
             f"output {name!r} {what} and has no dimension 0 to pad", "leave it out of the list"
         )
@@ -54,12 +54,11 @@ class Appender:
         self.taken = value_names(GraphIndex.of(self.model))
         if self.opset < _CONSTANT_OF_SHAPE:
             raise ShapeError(
-                f"this needs ConstantOfShape, which opset {self.opset} has not",
-                "convert the model to opset 9 or later first",
+                f"padding needs ConstantOfShape, which opset {self.opset} does not have",
+                "convert the model first: onnxdbg edit opset MODEL 9",
             )
 
     def unused(self, base: str) -> str:
-        """A name like `base` that nothing has."""
         return fresh(base, self.taken)
 
     def add(
@@ -73,16 +72,14 @@ class Appender:
         return name
 
     def constant(self, array: Array, base: str) -> str:
-        """Add a constant."""
         name = self.unused(base)
         return self.add("Constant", [], name, value=dtypes.from_array(array, name))
 
     def integers(self, numbers: list[int], base: str) -> str:
-        """Add a constant of integers."""
         return self.constant(np.array(numbers, np.int64), base)
 
     def first(self, value: str, count: int, name: str) -> str:
-        """The first `count` elements along dimension 0, or as many as there are."""
+        """Add a Slice of the first `count` elements, or fewer, along dimension 0."""
         if self.opset < _INPUTS_OF_SLICE:
             return self.add("Slice", [value], name, starts=[0], ends=[count], axes=[0])
         bounds = [
@@ -92,21 +89,20 @@ class Appender:
         return self.add("Slice", [value, *bounds], name)
 
     def unsqueezed(self, value: str, base: str) -> str:
-        """The value with a new dimension 0."""
         name = self.unused(base)
         if self.opset < _INPUTS_OF_UNSQUEEZE:
             return self.add("Unsqueeze", [value], name, axes=[0])
         return self.add("Unsqueeze", [value, self.integers([0], f"{name}.axis")], name)
 
     def length(self, value: str, most: int, name: str) -> str:
-        """A tensor of one element: how long dimension 0 is, at most `most`."""
+        """Add a tensor with one element: the size of dimension 0, at most `most`."""
         kept = self.first(value, most, self.unused(f"{value}.kept"))
         shape = self.add("Shape", [kept], self.unused(f"{value}.shape"))
         place = self.integers([0], f"{value}.dimension")
         return self.add("Gather", [shape, place], name, axis=0)
 
     def padded(self, value: str, kind: TypeProto, most: int, fill: float, name: str) -> str:
-        """The value with dimension 0 padded, or cut, to `most`: filler is put after it, and the first `most` kept."""
+        """Pad or cut dimension 0 to `most`: append `most` rows of filler, keep the first `most` rows."""
         scalar = _fill_tensor(kind, fill, value)
         dims = kind.tensor_type.shape.dim[1:]
         if all(dim.HasField("dim_value") for dim in dims):
@@ -132,14 +128,14 @@ def _fill_tensor(kind: TypeProto, fill: float, name: str) -> Array:
     if dtype.kind in "iub" and float(scalar.item()) != fill:
         raise UsageError(
             f"output {name!r} is {dtypes.dtype_name(kind.tensor_type.elem_type)}, "
-            f"which does not hold {fill:g}",
-            f"give it a fill of its own: --fill {key_text(name)}=0",
+            f"which cannot represent {fill:g}",
+            f"give it another fill: --fill {key_text(name)}=0",
         )
     return scalar
 
 
 def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
-    """The type with dimension 0 replaced."""
+    """Return the type with `leading` in place of dimension 0."""
     result = TypeProto()
     result.tensor_type.elem_type = kind.tensor_type.elem_type
     for size in leading:
@@ -149,7 +145,7 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
 
 
 def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str, str]:
-    """Give the values behind outputs other names, so that new values can have theirs: old name -> new."""
+    """Rename the values behind outputs, to free the names for new values; return old name -> new."""
     index = GraphIndex.of(model)
     taken = value_names(index)
     inner = {name: fresh(f"{name}.{suffix}", taken) for name in names if name in index.producer}
@@ -158,12 +154,12 @@ def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str,
 
 
 def require_length(most: int) -> None:
-    """Raise `UsageError` unless this many detections can be held."""
+    """Raise `UsageError` unless the length is positive."""
     if most < 1:
-        raise UsageError(f"{most} detections are none", "give --max a number above 0")
+        raise UsageError(f"--max is {most}", "give a number above 0")
 
 
 def is_ragged(index: GraphIndex, name: str) -> bool:
-    """Whether an output's dimension 0 is open."""
+    """Return whether an output's dimension 0 is open."""
     dims = (index.type_of(name) or TypeProto()).tensor_type.shape.dim
     return bool(dims) and not dims[0].HasField("dim_value")

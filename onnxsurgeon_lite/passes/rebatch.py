@@ -1,4 +1,4 @@
-"""Another batch size, all the way through."""
+"""Change the batch size of a model."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,13 +17,13 @@ from onnxsurgeon_lite.runtime.feeds import required_inputs
 
 @dataclass(frozen=True)
 class Rebatch:
-    """Give one dimension of several inputs, their batch, another size or a name; see `SetShape`.
+    """Set the batch dimension of inputs to a size or a name; see `SetShape`.
 
     Attributes:
         to: a number for a fixed size, a name for an open one.
-        inputs: those that have the batch; all, when none is given.
-        axis: which of their dimensions it is.
-        second: an export of the same network at another size, or its path; its constants show what follows, too.
+        inputs: the inputs with the batch dimension; all by default.
+        axis: the index of the batch dimension.
+        second: an export of the same network at another size, or its path; constants that differ are derived from it.
     """
 
     to: int | str = "N"
@@ -36,14 +36,14 @@ class Rebatch:
         """Change the declarations and the constants.
 
         Raises:
-            ShapeError: a node is in the way, or the inputs have no batch in common.
+            ShapeError: a node prevents the change, or the inputs differ in batch size.
             UnknownNameError: the model has no such input.
         """
         index = GraphIndex.of(model)
         return resized(index, self.shapes(index), self.second)
 
     def shapes(self, index: GraphIndex) -> dict[str, tuple[int | str, ...]]:
-        """The shapes that the inputs get."""
+        """Return the new shapes of the inputs."""
         names = split(self.inputs, index.inputs)
         for name in names:
             if name not in index.inputs:
@@ -54,7 +54,7 @@ class Rebatch:
             shown = ", ".join(f"{name!r} {size}" for name, size in found.items())
             raise ShapeError(
                 f"the inputs differ in dimension {self.axis}: {shown}",
-                "name those that have the batch with --inputs",
+                "name the inputs with the batch dimension: --inputs NAME,NAME",
             )
         return {name: self._shape(index, name) for name in names}
 
@@ -64,7 +64,7 @@ class Rebatch:
         if self.axis >= len(dims):
             raise ShapeError(
                 f"input {name!r} is {shape_text(kind)} and has no dimension {self.axis}",
-                "name those that have the batch with --inputs",
+                "name the inputs with the batch dimension: --inputs NAME,NAME",
             )
         return _size(dims[self.axis])
 

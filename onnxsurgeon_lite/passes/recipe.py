@@ -1,12 +1,12 @@
-"""A list of verbs in a TOML file -> a pipeline.
+"""Read a recipe: verbs in a TOML file -> a pipeline.
 
     [[step]]
     verb = "set-op"         # the pass; the other keys are its fields
     nodes = ["Add_7"]
     op_type = "Sub"
 
-Pairs are tables: `names = {"31" = "out"}`; a list of names leaves out the other halves where they can be left out.
-Numbers may be the path of a file that holds them, a second model is the path of one.
+Pairs are tables: `names = {"31" = "out"}`; where the second half is optional, a list of names suffices.
+Numbers may be the path of a file; a second model is a path.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from onnxsurgeon_lite.surgery.constants import read_numbers
 
 
 def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
-    """The pipeline that a recipe describes.
+    """Read a recipe into a pipeline.
 
     Raises:
         UsageError, UnknownNameError: the file cannot be read, or a step is wrong; a note names the step.
@@ -51,11 +51,11 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
 
 
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
-    """A pass from its fields as a recipe has them, or as they are.
+    """Create a pass from its fields, as TOML or Python values.
 
     Raises:
-        UnknownNameError: there is no such verb, or it has no such field.
-        UsageError: a field is missing, or of another type.
+        UnknownNameError: the verb does not exist, or has no such field.
+        UsageError: a field is missing or has the wrong type.
     """
     if verb not in passes:
         raise UnknownNameError(verb, "a recipe", passes, kind="verb")
@@ -70,30 +70,33 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
     for name, field in fields.items():
         if name not in step and field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"verb {verb!r} needs {name!r}", f"write {name} = ...")
-    given = {key: _value(key, value, types[key]) for key, value in step.items()}
+    given = {
+        key: value if callable(value) else _value(key, value, types[key])  # a script's function
+        for key, value in step.items()
+    }
     return kind(**given)
 
 
-def _value(key: str, value: object, wanted: object) -> object:
-    """A TOML value as a field has it."""
-    options = get_args(wanted)
+def _value(key: str, value: object, expected: object) -> object:
+    """Convert a value of TOML or Python to the field's type."""
+    options = get_args(expected)
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
-    if wanted == AttributeValue:
+    if expected == AttributeValue:
         return value
     if isinstance(value, tuple):
         return value
-    if get_origin(wanted) is Mapping:
+    if get_origin(expected) is Mapping:
         if not isinstance(value, dict):
-            raise UsageError(f"{key!r} is no table", f'write {key} = {{"name" = ...}}')
+            raise UsageError(f"{key!r} is not a table", f'write {key} = {{"name" = ...}}')
         return {name: _value(key, v, options[1]) for name, v in value.items()}
-    if get_origin(wanted) is tuple:
+    if get_origin(expected) is tuple:
         item = options[0]
         if get_origin(item) is tuple:
             return _pairs(key, value, get_args(item)[1])
         values = value if isinstance(value, list) else [value]
         return tuple(_value(key, v, item) for v in values)
-    kinds = [kind for kind in (options or (wanted,)) if kind is not NoneType]
+    kinds = [kind for kind in (options or (expected,)) if kind is not NoneType]
     if type(value) is int and int not in kinds and float in kinds:
         return float(value)
     if type(value) not in kinds:
@@ -102,10 +105,10 @@ def _value(key: str, value: object, wanted: object) -> object:
     return value
 
 
-def _pairs(key: str, value: object, wanted: object) -> tuple[tuple[str, object], ...]:
-    """A table, or names alone where the other half can be left out."""
-    if isinstance(value, list) and NoneType in get_args(wanted):
+def _pairs(key: str, value: object, expected: object) -> tuple[tuple[str, object], ...]:
+    """Convert a table to pairs, or a list of names where the second half is optional."""
+    if isinstance(value, list) and NoneType in get_args(expected):
         return tuple((str(name), None) for name in value)
     if not isinstance(value, dict):
-        raise UsageError(f"{key!r} is no table", f'write {key} = {{"name" = ...}}')
-    return tuple((name, _value(key, v, wanted)) for name, v in value.items())
+        raise UsageError(f"{key!r} is not a table", f'write {key} = {{"name" = ...}}')
+    return tuple((name, _value(key, v, expected)) for name, v in value.items())

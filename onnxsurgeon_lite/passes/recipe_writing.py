@@ -1,4 +1,4 @@
-"""Edits as a Python script, or as a recipe for `onnxdbg edit apply`. Many numbers go into `.npy` files beside it."""
+"""Write edits as a Python script or a recipe for `onnxdbg edit apply`; large arrays go into `.npy` files beside it."""
 
 import dataclasses
 import itertools
@@ -14,7 +14,7 @@ from onnxsurgeon_lite.names import python, toml
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_INLINE = 64  # numbers that are written into the text
+_INLINE = 64  # larger arrays go into files
 
 _SCRIPT = """\
 {title}
@@ -40,10 +40,10 @@ if __name__ == "__main__":
 
 
 def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) -> None:
-    """A Python script that does the edits again.
+    """Write a Python script that repeats the edits.
 
     Raises:
-        WriteError: it cannot be written.
+        WriteError: the script cannot be written.
     """
     with Staging() as staging:
         stored = _Stored(staging, path)
@@ -61,11 +61,11 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
 
 
 def write_recipe(steps: Sequence[Pass], path: Path) -> None:
-    """A recipe that does the edits again.
+    """Write a recipe that repeats the edits.
 
     Raises:
-        WriteError: it cannot be written.
-        UsageError: a recipe cannot say it.
+        WriteError: the recipe cannot be written.
+        UsageError: TOML cannot express a step.
     """
     with Staging() as staging:
         stored = _Stored(staging, path)
@@ -73,7 +73,7 @@ def write_recipe(steps: Sequence[Pass], path: Path) -> None:
 
 
 class _Stored:
-    """A script, and the files beside it that hold its larger arrays; all of them or none."""
+    """Writes a text and its array files, all or none."""
 
     def __init__(self, staging: Staging, path: Path) -> None:
         self.staging = staging
@@ -96,7 +96,7 @@ class _Stored:
 
 
 def _given(step: Pass) -> dict[str, object]:
-    """The fields that are not their defaults."""
+    """Return the fields that differ from their defaults."""
     if not dataclasses.is_dataclass(step):
         raise TypeError(step)  # every pass is one
     values = {field.name: (getattr(step, field.name), field) for field in dataclasses.fields(step)}
@@ -158,8 +158,8 @@ def _toml(value: object, stored: _Stored) -> str:
         return f"[{', '.join(_toml(item, stored) for item in value)}]"
     if value is None:
         raise UsageError(
-            "a recipe cannot say what a step takes by default inside a table",
-            "write the script instead: export session.py",
+            "TOML cannot express None inside a table",
+            "write a script instead: export session.py",
         )
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Nodes taken out, their readers connected to what they read."""
+"""Remove nodes and connect their readers to their inputs."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,6 +8,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
@@ -17,10 +18,10 @@ from onnxsurgeon_lite.surgery.types import contradicts
 
 @dataclass(frozen=True)
 class Remove:
-    """Take nodes out; what read a node's output reads the input of the same type instead.
+    """Remove nodes; readers of a node's output read its input of the same type instead.
 
-    A graph output keeps its name: the value that takes its place is renamed. Constants that nothing reads any
-    more stay (`clean` removes them). Nodes of the main graph only.
+    A graph output keeps its name: the value that replaces it is renamed. Unused constants stay; `clean` removes
+    them. Only nodes of the main graph can be removed.
     """
 
     nodes: tuple[str, ...]
@@ -28,11 +29,11 @@ class Remove:
     name: ClassVar[str] = "remove"
 
     def apply(self, model: Model) -> PassResult:
-        """Remove and bypass.
+        """Remove the nodes.
 
         Raises:
             UnknownNameError: no such node.
-            EditError: something would dangle: no input fits, or several do and `bridge` names none of them.
+            EditError: an output would have no producer: no input fits, or several fit and `bridge` selects none.
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
@@ -45,27 +46,26 @@ class Remove:
         for position in positions:
             bypass.update(_bypass(index, position, bridge, readers))
         for value in bypass:
-            while bypass[value] in bypass:  # several nodes in a row
+            while bypass[value] in bypass:  # removed nodes in sequence
                 bypass[value] = bypass[bypass[value]]
         result = model.copy()
         graph = result.proto.graph
         rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
-        for position in sorted(positions, reverse=True):
-            del graph.node[position]
+        drop_at(graph.node, positions)
         drop_declarations(graph, gone - index.outputs.keys())
         outputs = {value: name for name, value in bypass.items() if name in index.outputs}
         _require_free(index, bypass, outputs)
         rename_values(result.proto, graph, outputs)
         after = settle(index, result)
         changes = [f"removed node {index.describe(position)}" for position in positions]
-        changes += (f"{old!r} is {new!r} now" for old, new in bypass.items())
+        changes += (f"{new!r} replaces {old!r}" for old, new in bypass.items())
         return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
 
 
 def _bypass(
     index: GraphIndex, position: int, bridge: str | None, readers: dict[str, list[int]]
 ) -> dict[str, str]:
-    """{output: the input that takes its place}; empty where nothing reads the node."""
+    """Return {output: the input that replaces it}; empty when nothing reads the node."""
     node = index.nodes[position]
     used = [name for name in node.output if name in index.outputs or readers.get(name)]
     if not used:
@@ -98,7 +98,7 @@ def _bypass(
 
 
 def _fits(index: GraphIndex, value: str, other: str) -> bool:
-    """Whether one value can stand for another, as far as types are known."""
+    """Return whether one value can replace another, as far as types are known."""
     one, two = index.type_of(value), index.type_of(other)
     return one is None or two is None or not contradicts(one, two)
 
@@ -109,14 +109,14 @@ def _who(index: GraphIndex, value: str, readers: dict[str, list[int]]) -> str:
 
 
 def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, str]) -> None:
-    """An output can take over a value's name only where that value has no other name that must stay."""
+    """Raise `EditError` if a value that must take an output's name has to keep its own."""
     for name, value in bypass.items():
         if name not in index.outputs:
             continue
         if value in index.inputs or value in index.outputs or outputs[value] != name:
             kind = "input" if value in index.inputs else "output"
             raise EditError(
-                f"output {name!r} would dangle: {value!r}, which takes its place, is itself an {kind} of the graph",
+                f"output {name!r} would dangle: its replacement {value!r} is an {kind} of the graph and keeps its name",
                 "replace the node by an Identity instead: onnxdbg edit set-op MODEL NODE Identity",
             )
 

@@ -1,4 +1,4 @@
-"""Values or nodes under other names."""
+"""Rename values or nodes."""
 
 import re
 from collections import Counter
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.select import select_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
-from onnxsurgeon_lite.surgery.edits import described, rename_values
+from onnxsurgeon_lite.surgery.edits import rename_values
 
 
 @dataclass(frozen=True)
 class Rename:
-    """Give values (inputs and outputs included) or nodes other names, all at once, so that two can be swapped.
+    """Rename values (also inputs and outputs) or nodes, all at once, so that two names can be swapped.
 
-    Each pair is (old, new): a selector, or a pattern whose every `*` stands for what `*` stands for in the new name
-    (`('*', 'left/*')` puts a prefix before every name). Uses inside bodies, annotations and training graphs follow.
-    Values defined inside bodies and functions are not reached.
+    Each pair is (old, new). The old name is a selector, or a pattern: each `*` in the new name repeats the match of
+    the same `*` (`('*', 'left/*')` adds a prefix). Uses inside bodies, annotations and training graphs are renamed
+    too. Values defined inside bodies and functions cannot be renamed.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -29,11 +29,11 @@ class Rename:
     name: ClassVar[str] = "rename"
 
     def apply(self, model: Model) -> PassResult:
-        """Rename.
+        """Rename them.
 
         Raises:
-            UnknownNameError, AmbiguousNameError: an old name is none, or several.
-            EditError: a new name is empty or taken, or two values would get the same.
+            UnknownNameError, AmbiguousNameError: an old name matches nothing, or several values.
+            EditError: a new name is empty or taken, or two values get the same name.
         """
         index = GraphIndex.of(model)
         return self._rename_nodes(index) if self.nodes else self._rename_values(index)
@@ -77,12 +77,12 @@ class Rename:
 def _matched(
     known: Iterable[str], old: str, new: str, graph: str, kind: str
 ) -> Iterator[tuple[str, str]]:
-    """(name, its new name) for every name that the pattern fits."""
+    """Yield (name, new name) for every name that matches the pattern."""
     known = list(known)
     if old.count("*") != new.count("*"):
         raise EditError(
             f"{old!r} and {new!r} have different numbers of '*'",
-            "each '*' of the new name is what the same '*' of the old one stands for",
+            "each '*' in the new name repeats the match of the same '*' in the old name",
         )
     pattern = re.compile("(.*)".join(map(re.escape, old.split("*"))), re.DOTALL)
     found = [(name, match) for name in known if (match := pattern.fullmatch(name))]
@@ -97,9 +97,7 @@ def _refuse_collisions(names: dict[str, str], stay: set[str]) -> None:
     times = Counter(names.values())
     for old, new in names.items():
         if not new:
-            raise EditError(
-                f"{old!r} cannot be renamed to an empty name", "an empty name is no name"
-            )
+            raise EditError(f"{old!r} cannot be renamed to an empty name", "give a new name")
         if new in stay:
             raise EditError(
                 f"{old!r} cannot be renamed to {new!r}: that name is taken",
@@ -107,4 +105,4 @@ def _refuse_collisions(names: dict[str, str], stay: set[str]) -> None:
             )
         if times[new] > 1:
             both = ", ".join(repr(o) for o, n in names.items() if n == new)
-            raise EditError(f"{both} would all be called {new!r}", "choose different names")
+            raise EditError(f"{both} would get the same name {new!r}", "choose different names")

@@ -1,4 +1,4 @@
-"""Another node, or another model, in the place of a region."""
+"""Replace a region by a node or a model."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model, loaded
+from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.merge import (
     add_graph,
@@ -31,9 +32,9 @@ from onnxsurgeon_lite.surgery.types import follow
 
 @dataclass(frozen=True)
 class Replace:
-    """Compute the outputs from the inputs by one node (`op_type`), or by a model (`model`, or its path).
+    """Replace the region between inputs and outputs by one node (`op_type`) or by a model (`model`, or its path).
 
-    Inputs and outputs are taken in order. What only the old region read stays (`clean` removes it).
+    Inputs and outputs correspond in order. Values that only the old region read stay; `clean` removes them.
     """
 
     inputs: tuple[str, ...]
@@ -47,16 +48,16 @@ class Replace:
     retypes: ClassVar[bool] = True
 
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Replace.
+        """Replace the region.
 
         Raises:
             UnknownNameError: no such value or operator.
             CutError: the inputs do not determine the outputs.
-            EditError: something outside reads a value inside the region; the replacement has other inputs or outputs.
+            EditError: a node outside reads a value inside the region, or the replacement has other inputs or outputs.
         """
         if bool(self.op_type) == (self.model is not None):
             raise UsageError(
-                "a region is replaced by an operator or by a model", "give one of the two"
+                "a replacement is either an operator or a model", "give one of --op and --model"
             )
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -77,7 +78,7 @@ class Replace:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)
             after = settle(index, result)
         notes += follow(index, after, types, unsettled=waiting)
-        what = self.op_type or "the model's graph"
+        what = self.op_type or "the graph of the model"
         change = f"replaced {len(region)} nodes by {what}"
         return PassResult.of(model, result, [change], notes, waiting)
 
@@ -109,8 +110,8 @@ class Replace:
         for kind, own, given in (("inputs", theirs, inputs), ("outputs", results, outputs)):
             if len(own) != len(given):
                 raise EditError(
-                    f"the region has {len(given)} {kind}, the model that replaces it {len(own)}",
-                    f"the model's are {listed(own)}",
+                    f"the region has {len(given)} {kind}, its replacement {len(own)}",
+                    f"the replacement has {listed(own)}",
                 )
         for value, name in zip(inputs, theirs, strict=True):
             require_fit(index, value, other, name)
@@ -131,8 +132,7 @@ class Replace:
 
 def _without(index: GraphIndex, region: tuple[int, ...], outputs: list[str]) -> Model:
     result = index.model.copy()
-    for position in sorted(region, reverse=True):
-        del result.proto.graph.node[position]
+    drop_at(result.proto.graph.node, region)
     inner = {name for position in region for name in index.nodes[position].output}
     drop_declarations(result.proto.graph, inner - set(outputs))
     return result
@@ -147,6 +147,6 @@ def _require_private(index: GraphIndex, region: tuple[int, ...], outputs: list[s
             if name not in outputs and (users or name in index.outputs):
                 who = ", ".join(map(index.describe, users[:4])) or "the graph's outputs"
                 raise EditError(
-                    f"value {name!r} inside the region is read outside it, by {who}",
+                    f"value {name!r} inside the region is read outside by {who}",
                     f"make it an output of the region: --outputs {listed([*outputs, name])}",
                 )

@@ -1,4 +1,4 @@
-"""Readers of one value connected to another."""
+"""Connect readers of one value to another."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from onnxsurgeon_lite.surgery.types import follow
 
 @dataclass(frozen=True)
 class Rewire:
-    """Make the nodes that read one value read another instead, in their bodies too.
+    """Make readers of one value read another, in their bodies too.
 
     Attributes:
-        to: the nodes to rewire; all that read `old` by default. Graph outputs stay what they are.
-        slot: the number of the input to rewire where a node reads `old` more than once.
+        to: the nodes to rewire; by default all readers of `old`. Graph outputs do not change.
+        slot: the input to rewire, for a node that reads `old` more than once.
     """
 
     old: str
@@ -33,11 +33,11 @@ class Rewire:
     retypes: ClassVar[bool] = True
 
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Rewire.
+        """Rewire the nodes.
 
         Raises:
             UnknownNameError: no such value or node.
-            EditError: a node does not read the old value, or does not take the new one; the edit would make a cycle.
+            EditError: a node does not read the old value or cannot take the new one, or the edit makes a cycle.
         """
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -57,7 +57,7 @@ class Rewire:
                     f"its inputs are {', '.join(map(repr, node.input))}, counted from 0",
                 )
         if old in index.outputs and not self.to:
-            notes.append(f"output {old!r} is as it was: rewiring is for nodes")
+            notes.append(f"graph output {old!r} did not change: rewire changes only nodes")
         after = settle(index, result)
         types: dict[str, TypeProto] = {}
         for position in chosen:

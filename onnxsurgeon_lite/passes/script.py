@@ -1,4 +1,4 @@
-"""A user's own function on an onnx-graphsurgeon graph."""
+"""Run a user's function on an onnx-graphsurgeon graph."""
 
 import runpy
 import traceback
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import ScriptError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import described, settle
+from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.types import infer
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Edit(Protocol):
-    """What a user's function is called with; what it returns is not looked at, or is the graph."""
+    """A user's function; it edits the graph in place, or returns a new one."""
 
     def __call__(self, graph: "gs.Graph", /) -> object:
         """Edit the graph."""
@@ -28,10 +28,10 @@ class Edit(Protocol):
 
 @dataclass(frozen=True)
 class Script:
-    """Hand the graph to `edit(graph: gs.Graph)`, a function or the file that defines it; take back what it made of it.
+    """Edit the graph with `edit(graph: gs.Graph)`, a function or a Python file that defines it.
 
-    Weights are read when the function looks at their values. What it does not touch stays as it was to the byte, and
-    what graphsurgeon does not know (documentation, metadata, annotations, functions, inputs with a default) is kept.
+    Weights are read only when the function uses their values. Unchanged parts stay equal to the byte, and so does
+    everything that graphsurgeon does not support: documentation, metadata, annotations, functions, input defaults.
     """
 
     edit: Edit | str
@@ -41,8 +41,8 @@ class Script:
         """Call the function.
 
         Raises:
-            ScriptError: the file cannot be run, defines no `edit`, or raises; notes hold the traceback from there down.
-            EditError: the edited graph has a cycle, or a value without a producer.
+            ScriptError: the file cannot be run, does not define `edit`, or raises; notes hold the script's traceback.
+            EditError: the edited graph has a cycle or a value without a producer.
         """
         from onnxsurgeon_lite.passes.graphsurgeon import Bridge
 
@@ -62,14 +62,16 @@ class Script:
 def _load(path: str) -> Edit:
     found: object = runpy.run_path(path).get("edit")
     if not callable(found):
-        raise ScriptError(f"{path!r} defines no function 'edit'", "write: def edit(graph): ...")
+        raise ScriptError(
+            f"{path!r} does not define a function 'edit'", "write: def edit(graph): ..."
+        )
     return found
 
 
 def _guarded(path: str, call: Callable[[], object]) -> object:
-    """Call the user's code; what it raises becomes a `ScriptError` with its own part of the traceback."""
+    """Call the user's code; turn an exception into a `ScriptError` with the script's part of the traceback."""
     if not Path(path).is_file():
-        raise ScriptError(f"there is no script {path!r}", "give the path of a Python file")
+        raise ScriptError(f"script {path!r} does not exist", "give the path of a Python file")
     try:
         return call()
     except ScriptError:
@@ -85,7 +87,7 @@ def _guarded(path: str, call: Callable[[], object]) -> object:
 
 
 def _complete(after: GraphIndex) -> None:
-    """An output that the script declared without a shape gets the type that inference finds."""
+    """Infer the types of outputs that the script declared without a shape."""
     vague = {v.name for v in after.graph.output if not v.type.tensor_type.HasField("shape")}
     inferred = infer(after.model, vague) if vague else {}
     for value in after.graph.output:
@@ -94,7 +96,7 @@ def _complete(after: GraphIndex) -> None:
 
 
 def _changes(before: GraphIndex, after: GraphIndex) -> list[str]:
-    """Nodes by what they produce: gone, new, changed."""
+    """List removed, added and changed nodes, identified by their outputs."""
     old, new = (
         {tuple(n.output): (p, n) for p, n in enumerate(index.nodes)} for index in (before, after)
     )

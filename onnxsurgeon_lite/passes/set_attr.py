@@ -1,4 +1,4 @@
-"""Other attributes of nodes."""
+"""Set attributes of nodes."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -7,12 +7,11 @@ from typing import ClassVar, cast
 from onnx import AttributeProto, NodeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.edits import described
 from onnxsurgeon_lite.surgery.types import follow
 
 AttributeValue = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
@@ -23,9 +22,9 @@ _LISTS = (AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS)
 
 @dataclass(frozen=True)
 class SetAttr:
-    """Set attributes of nodes to numbers, strings or lists of them, or remove some.
+    """Set attributes of nodes to numbers, strings or lists of them, or remove attributes.
 
-    Nodes inside bodies and functions are reached by their ids. Tensors and graphs in attributes are left alone.
+    Ids select nodes inside bodies and functions. Attributes with tensors and graphs are not supported.
     """
 
     nodes: tuple[str, ...]
@@ -35,11 +34,11 @@ class SetAttr:
     retypes: ClassVar[bool] = True
 
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
-        """Set and remove.
+        """Set and remove attributes.
 
         Raises:
             UnknownNameError: no such node, no such attribute to remove.
-            EditError: the operator has no such attribute, needs one that is removed, or wants another type.
+            EditError: the operator has no such attribute, requires a removed one, or takes another type.
         """
         before = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -62,27 +61,27 @@ class SetAttr:
 def make_attribute(
     index: GraphIndex, node: NodeProto, name: str, value: AttributeValue
 ) -> AttributeProto:
-    """An attribute of the type that the node's operator wants; without a schema, of the one it has, else the value's.
+    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value.
 
     Raises:
-        EditError: the value is of another type.
+        EditError: the value has another type.
     """
     schema = schema_of(index, node)
-    wanted = next((a.type for a in node.attribute if a.name == name), None)
+    expected = next((a.type for a in node.attribute if a.name == name), None)
     if schema is not None and name in schema.attributes:
-        wanted = attribute_type(schema, name)
-    if wanted in _FLOATS:
+        expected = attribute_type(schema, name)
+    if expected in _FLOATS:
         value = _as_floats(value)
-    if wanted in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence)):
+    if expected in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence)):
         value = cast("AttributeValue", [value])
     try:
-        attribute = helper.make_attribute(name, value, attr_type=wanted)
+        attribute = helper.make_attribute(name, value, attr_type=expected)
     except (TypeError, ValueError) as error:
         attribute = None
         reason = error
-    if attribute is None or (wanted is not None and attribute.type != wanted):
+    if attribute is None or (expected is not None and attribute.type != expected):
         raise EditError(
-            f"attribute {name!r} of {node.op_type} is of type {type_text(wanted or 0)}, {value!r} is not",
+            f"attribute {name!r} of {node.op_type} has type {type_text(expected or 0)}, {value!r} does not",
             "write 3, 0.5, text or [1, 2]",
         ) from (reason if attribute is None else None)
     return attribute

@@ -1,4 +1,4 @@
-"""Other numbers in a constant."""
+"""Change the numbers of a constant."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ from onnxsurgeon_lite.tensors import dtypes
 
 @dataclass(frozen=True)
 class SetConstant:
-    """Give a constant (an initializer, an input's default, what a Constant node makes) other numbers of its dtype.
+    """Set a constant (initializer, input default, output of a Constant node) to other numbers of its dtype.
 
-    A single number fills the constant's shape; other numbers bring their own. With `to`, these nodes alone see the
-    new numbers: they get a copy.
+    A single number fills the constant's shape; an array sets a new shape. With `to`, only these nodes read the new
+    numbers, from a copy.
     """
 
     value: str
@@ -39,8 +39,8 @@ class SetConstant:
 
         Raises:
             UnknownNameError: no such value or node.
-            EditError: the value is no constant, the dtype does not hold the numbers, a node does not read it, or does
-                not take their shape; the shapes that they give do not fit further on.
+            EditError: the value is not a constant, its dtype cannot represent the numbers, a node of `to` does not
+                read it, or the new shape does not fit a node downstream.
         """
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
@@ -67,7 +67,7 @@ class SetConstant:
             _put(result, index, value, new)
             if len(users) > 1:
                 notes.append(
-                    f"{value!r} is shared: {len(users)} nodes see the new numbers (--to changes it for one)"
+                    f"{value!r} is shared: {len(users)} nodes read the new numbers (--to selects some)"
                 )
         if new.dims != old.dims:
             after = GraphIndex.of(result)
@@ -81,10 +81,10 @@ class SetConstant:
 
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
-    """The tensor of a constant, or the default of an input.
+    """Return the tensor of a constant or an input's default.
 
     Raises:
-        EditError: the value is no constant.
+        EditError: the value is not a constant.
     """
     initializer = index.initializers.get(value)
     if isinstance(initializer, TensorProto):
@@ -97,11 +97,11 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
             if initializer is not None
             else "an input"
             if position is None
-            else f"made by {index.describe(position)}"
+            else f"produced by {index.describe(position)}"
         )
         raise EditError(
-            f"value {value!r} is no constant: it is {kind}",
-            "name an initializer or the output of a Constant",
+            f"value {value!r} is not a constant: it is {kind}",
+            "name an initializer or the output of a Constant node",
         )
     return tensor
 
@@ -113,11 +113,11 @@ def _results(index: GraphIndex, positions: list[int]) -> list[str]:
 def _follow(
     before: GraphIndex, after: GraphIndex, readers: list[int], unsettled: set[str] | None
 ) -> list[str]:
-    """Declare anew what has another shape since a constant has other numbers."""
+    """Update declared shapes that depend on the constant's numbers."""
     results = _results(before, readers)
     stale = downstream(before, results)
     changed = _changed(before, after, stale, set(results), 1 + max(readers))
-    if len(changed) < len(results):  # the numbers may go further, and decide shapes there
+    if len(changed) < len(results):  # the numbers may decide shapes further downstream
         changed = _changed(before, after, stale, stale)
     return retype(before.model, after, changed, unsettled) if changed else []
 
@@ -126,11 +126,11 @@ def _changed(
     before: GraphIndex,
     after: GraphIndex,
     stale: set[str],
-    wanted: set[str],
+    asked: set[str],
     count: int | None = None,
 ) -> list[str]:
-    """What inference finds another type of."""
-    one, two = (infer(index.model, stale, wanted, count) for index in (before, after))
+    """Return the values whose inferred types differ."""
+    one, two = (infer(index.model, stale, asked, count) for index in (before, after))
     return [name for name in one | two if one.get(name) != two.get(name)]
 
 
@@ -154,7 +154,7 @@ def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:
 
 
 def fill(node: NodeProto, new: TensorProto) -> None:
-    """Put a tensor into a Constant node, in the attribute that it has where that can hold it."""
+    """Put a tensor into a Constant node, in its present attribute if that can hold it."""
     attribute = next(a for a in node.attribute if a.name.startswith("value"))
     numbers = [*new.float_data, *new.int64_data]
     match attribute.name:

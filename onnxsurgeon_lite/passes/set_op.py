@@ -1,4 +1,4 @@
-"""Another operator in the place of one."""
+"""Change the operator of nodes."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -6,20 +6,19 @@ from typing import ClassVar
 
 from onnx import TypeProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
-from onnxsurgeon_lite.surgery.edits import described
 from onnxsurgeon_lite.surgery.types import follow
 
 
 @dataclass(frozen=True)
 class SetOp:
-    """Give nodes another operator; their inputs, outputs, attributes and name stay.
+    """Change the operator of nodes; their inputs, outputs, attributes and names stay.
 
-    Nodes inside bodies and functions are reached by their ids. A new domain is imported at version 1.
+    Ids select nodes inside bodies and functions. A new domain is imported at version 1.
     """
 
     nodes: tuple[str, ...]

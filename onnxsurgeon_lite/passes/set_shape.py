@@ -1,4 +1,4 @@
-"""Other sizes for dimensions of the inputs, all the way through."""
+"""Change input shapes, and the constants that depend on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from onnxsurgeon_lite.surgery.resizing.rewrite import carry_out
 
 @dataclass(frozen=True)
 class SetShape:
-    """Give inputs other shapes, and the constants inside that follow their dimensions the values that they must have.
+    """Set input shapes, and the constants inside that depend on them.
 
-    Bodies are reached; a function that holds what must change is inlined. What is changed is derived, not yet proved:
-    `proving.prove` runs it.
+    Constants in bodies change too; a function that contains one is inlined. The result is derived, not proved:
+    `matching.prove` runs it.
 
     Attributes:
-        shapes: input -> its shape, a number for a fixed size, a name for an open one.
-        second: an export of the same network at other sizes, or its path; its constants show what follows, too.
+        shapes: input -> shape, with a number for a fixed size and a name for an open one.
+        second: an export of the same network at other sizes, or its path; constants that differ are derived from it.
     """
 
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class SetShape:
         """Change the declarations and the constants.
 
         Raises:
-            ShapeError: a node is in the way, or a shape does not fit its input.
+            ShapeError: a node prevents the change, or a shape does not fit its input.
             UnknownNameError: the model has no such input.
             GraphError: the graph has a cycle, or a function calls itself.
         """
@@ -42,14 +42,16 @@ class SetShape:
 def resized(
     index: GraphIndex, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
 ) -> PassResult:
-    """The model of an index with other shapes of its inputs; see `SetShape`."""
+    """Set the input shapes of an indexed model; see `SetShape`."""
     model = index.model
     symbols = symbols_for(index, shapes)
     if not any(symbol.changes for symbol in symbols):
         return PassResult(model, changed=False)
     followed = follow(model.copy(), symbols, None if second is None else loaded(second))
     result, plan = followed.model, followed.plan
-    changes = [f"inlined function {name!r}: it holds what follows" for name in followed.inlined]
+    changes = [
+        f"inlined function {name!r}: it contains values that change" for name in followed.inlined
+    ]
     changes += carry_out(result, plan)
     for info in result.proto.graph.input:
         before = index.inputs[info.name].type

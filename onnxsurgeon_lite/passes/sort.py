@@ -1,4 +1,4 @@
-"""Nodes in topological order."""
+"""Sort nodes topologically."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,15 +14,15 @@ from onnxsurgeon_lite.surgery.edits import Nodes, reorder
 
 @dataclass(frozen=True)
 class Sort:
-    """Put every node after what it reads, in every graph, body and function; sorted nodes do not move."""
+    """Sort the nodes of every graph, body and function topologically; sorted nodes do not move."""
 
     name: ClassVar[str] = "sort"
 
     def apply(self, model: Model) -> PassResult:
-        """Sort.
+        """Sort them.
 
         Raises:
-            GraphError: there is a cycle, or two producers of one value.
+            GraphError: there is a cycle, or a value has two producers.
         """
         result = model.copy()
         changes = sort_nodes(result)
@@ -30,10 +30,10 @@ class Sort:
 
 
 def sort_nodes(model: Model) -> list[str]:
-    """Sort a model in place; a line for each graph or function whose nodes moved.
+    """Sort a model in place; return a line for each graph or function that changed.
 
     Raises:
-        GraphError: there is a cycle, or two producers of one value.
+        GraphError: there is a cycle, or a value has two producers.
     """
     changes = []
     for place, nodes in _scopes(model.proto):
@@ -45,7 +45,7 @@ def sort_nodes(model: Model) -> list[str]:
 
 
 def _scopes(proto: ModelProto) -> list[tuple[str, Nodes]]:
-    """(what to call it, its nodes) of every graph and function."""
+    """Return (description, nodes) of every graph and function."""
     scopes = [(f"graph {graph.name!r}", graph.node) for graph in walk.graphs(proto)]
     return scopes + [(f"function {f.name!r}", f.node) for f in proto.functions]
 

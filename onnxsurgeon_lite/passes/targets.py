@@ -1,4 +1,4 @@
-"""What an edit is aimed at: nodes in any body, one value, the places where a value is read."""
+"""Resolve the targets of an edit: nodes in any body, one value, the readers of a value."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,10 @@ from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_valu
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
-    """Id -> node that selectors mean; ids of nodes inside bodies and functions (`@12/then_branch/@3`) included.
+    """Return id -> selected node; ids of nodes in bodies and functions (`@12/then_branch/@3`) included.
 
     Raises:
-        UnknownNameError: nothing is called that.
+        UnknownNameError: a selector matches no node.
     """
     found: dict[str, NodeProto] = {}
     for selector in selectors:
@@ -34,12 +34,13 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
 
 
 def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
-    """The one value of the main graph that a selector means; how it was found goes to `notes`.
+    """Return the value of the main graph that a selector means; notes of the selection go to `notes`.
 
     Raises:
-        UnknownNameError, AmbiguousNameError: none is called that, or several are.
+        UnknownNameError, AmbiguousNameError: the selector matches no value, or several.
     """
-    selection = select_values(index, [names.listed([selector])])  # one selector, commas included
+    # `listed` escapes commas: one selector
+    selection = select_values(index, [names.listed([selector])])
     notes += selection.notes
     if len(selection.names) != 1:
         raise AmbiguousNameError(selector, selection.names)
@@ -47,7 +48,7 @@ def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
 
 
 def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int]:
-    """The nodes that read a value: those selected, or all.
+    """Return the readers of a value: the selected ones, or all.
 
     Raises:
         EditError: a selected node does not read it.

@@ -1,1 +1,1 @@
-"""Tensors from elsewhere: from an ONNX model, a PyTorch module, a checkpoint."""
+"""Record tensors from an ONNX model, a PyTorch module or a checkpoint."""

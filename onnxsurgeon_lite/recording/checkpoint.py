@@ -1,4 +1,4 @@
-"""Parameters that PyTorch stored, read without running anything that a file may hold."""
+"""Read parameters that PyTorch stored, without running code from the file."""
 
 import pickle
 import warnings
@@ -22,11 +22,11 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
 def open_checkpoint(path: Path) -> ReferenceSet:
-    """The parameters of a `.safetensors` or PyTorch file by name, or of any reference set.
+    """Open the parameters in a `.safetensors` or PyTorch file, or any reference set.
 
     Raises:
-        ReferenceSetError: it cannot be read, holds no tensors, or is a pickle that wants to run something.
-        UsageError: it is a PyTorch file and torch is not installed.
+        ReferenceSetError: the file cannot be read, holds no tensors, or is a pickle that would run code.
+        UsageError: it is a PyTorch file, and torch is not installed.
     """
     if path.suffix not in _TORCH_SUFFIXES:
         return open_references(path)
@@ -36,17 +36,17 @@ def open_checkpoint(path: Path) -> ReferenceSet:
         from onnxsurgeon_lite.recording.torch_recorder import DTYPES
     except ImportError as error:
         raise UsageError(
-            f"{str(path)!r} needs torch to be read",
-            "pip install torch, or store it as .safetensors",
+            f"reading {str(path)!r} needs torch",
+            "run pip install torch, or store the parameters as .safetensors",
         ) from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle versions that it may not know, then refuses
+            warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
     except pickle.UnpicklingError as error:
         raise ReferenceSetError(
-            f"{str(path)!r} is no pickle of tensors alone, and another could run anything: refused",
-            "store the parameters alone: torch.save(module.state_dict(), FILE), or as .safetensors",
+            f"{str(path)!r} is not a pickle of tensors alone, and could run any code: refused",
+            "store only the parameters: torch.save(module.state_dict(), FILE), or as .safetensors",
         ) from error
     except OSError as error:
         raise ReferenceSetError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
@@ -67,13 +67,13 @@ def open_checkpoint(path: Path) -> ReferenceSet:
 
 
 def _is_archive(path: Path) -> bool:
-    """torch's own format since 1.6 is a zip, whose tensors can stay in the file."""
+    """Return whether the file is a zip: torch's format since 1.6, whose tensors can stay in the file."""
     with path.open("rb") as file:
         return file.read(2) == b"PK"
 
 
 def _unwrapped(found: object) -> Mapping[object, object]:
-    """The state dict, also inside what training scripts put around it."""
+    """Return the state dict, also from inside the dict that training scripts put around it."""
     while isinstance(found, Mapping):
         inner = next((found[key] for key in _WRAPPERS if isinstance(found.get(key), Mapping)), None)
         if inner is None:

@@ -1,4 +1,4 @@
-"""Reference tensors of a model as this runtime computes them, one part of the model after another."""
+"""Record a model's values as reference tensors, one part of the model after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
-_LONGEST = 120.0  # seconds that one node may take outside the runtime
+_LONGEST = 120.0  # seconds for one node outside the runtime
 
 
 def record(
@@ -28,13 +28,13 @@ def record(
     progress: Progress = lambda _: None,
     wide: bool = False,
 ) -> int:
-    """Store the feeds and every value of the main graph, or the named ones; returns how many were stored.
+    """Store the feeds and every value of the main graph, or the named ones; return the number of stored values.
 
-    A folder is written value by value, and memory holds one part of the model at a time; `.npz` and `.safetensors`
-    are collected first.
+    A folder is written value by value, so memory holds one part of the model at a time; `.npz` and `.safetensors` are
+    collected in memory first.
 
     Args:
-        wide: compute in float64, node by node, as far as that can be done.
+        wide: compute in float64, node by node, where possible.
 
     Raises:
         UnknownNameError: a named value does not exist.
@@ -56,7 +56,7 @@ def record(
 
 
 def _place(index: GraphIndex, name: str) -> dict[str, str]:
-    """What a reference folder says of a value's origin."""
+    """Return a value's origin as a reference folder stores it."""
     if name in index.inputs:
         return {"kind": "input"}
     position = index.producer.get(name)
@@ -73,18 +73,18 @@ def computed(
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
 ) -> Iterator[tuple[str, Stored]]:
-    """The feeds, then the values in topological order; what later parts need stays in the runtime meanwhile.
+    """Yield the feeds, then the values in topological order; values that later parts need stay in the runtime.
 
     A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`.
     """
     yield from _given(index, feeds, values)
-    lifted = lift(index, [name for name in values if name not in index])
-    whole = GraphIndex.of(lifted.model) if lifted.asked else index
+    exposed = expose_inner(index, [name for name in values if name not in index])
+    whole = GraphIndex.of(exposed.model) if exposed.asked else index
     observer = Observer(whole, runtime)
     observer.feed(feeds)
-    wanted = lifted.sources(values or index.producer)
-    sources = observer.sweep([name for name in wanted if name in whole.producer], progress)
-    for name, value in lifted.read(sources):
+    requested = exposed.sources(values or index.producer)
+    sources = observer.sweep([name for name in requested if name in whole.producer], progress)
+    for name, value in exposed.read(sources):
         if value is not None:
             yield name, value
 
@@ -96,18 +96,18 @@ def computed_wide(
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
 ) -> Iterator[tuple[str, Stored]]:
-    """As `computed`, in float64 from node to node; what has no such evaluation is computed as the model has it.
+    """Like `computed`, in float64 from node to node; nodes without a float64 evaluation run in the model's dtypes.
 
-    Memory holds the values that are still to be used. Values inside bodies are not computed.
+    Memory holds the values that later nodes read. Values inside bodies are not computed.
 
     Raises:
-        UnknownNameError: a named value is none of the main graph's.
+        UnknownNameError: a named value is not in the main graph.
     """
     for name in values:
         index.require(name)
     yield from _given(index, feeds, values)
-    wanted = {*(values or index.producer)}
-    needed = index.ancestors(wanted & index.producer.keys())
+    requested = {*(values or index.producer)}
+    needed = index.ancestors(requested & index.producer.keys())
     with Float64(Observer(index, runtime), seconds=_LONGEST) as evaluator:
         live: dict[str, RunValue] = {name: widened(value) for name, value in feeds.items()}
         for number, position in enumerate(p for p in index.order if p in needed):
@@ -115,14 +115,14 @@ def computed_wide(
             made = evaluator.outputs(
                 position, {n: live[n] for n in index.reads[position] if n in live}
             )
-            yield from ((n, v) for n, v in made.items() if n in wanted and v is not None)
+            yield from ((n, v) for n, v in made.items() if n in requested and v is not None)
             rank = index.places[position]
             live |= made
             live = {n: v for n, v in live.items() if index.last_use.get(n, -1) > rank}
 
 
 def _given(index: GraphIndex, feeds: Feeds, values: Sequence[str]) -> Iterator[tuple[str, Stored]]:
-    """The feeds, and those constants that are named."""
+    """Yield the feeds, and the constants among the named values."""
     yield from feeds.items()
     for name in values:
         constant = index.initializers.get(name)

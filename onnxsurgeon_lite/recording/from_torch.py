@@ -1,4 +1,4 @@
-"""Reference tensors of a PyTorch module, for a model that was exported from it."""
+"""Record reference tensors from a PyTorch module, for the model that was exported from it."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -9,44 +9,48 @@ import torch
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.model import ModelLike, loaded
+from onnxsurgeon_lite.recording.recording import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
-    Recorded,
     RecordError,
     Sample,
+    call_factory,
     load_factory,
+    module_of,
     record_module,
 )
 from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 
 def record_factory(
-    target: str,
+    target: object,
     folder: Path,
-    feeds: str | None = None,
-    model: Path | None = None,
+    feeds: Tensors | None = None,
+    model: ModelLike | None = None,
     scopes: Sequence[str] = (),
     operators: bool = False,
-) -> Recorded:
-    """Record the module that `FILE.py:factory` returns; see `torch_recorder.record_module`.
+) -> Recording:
+    """Record a module: itself, (module, args), or what a function or `FILE.py:factory` returns.
+
+    See `torch_recorder.record_module`.
 
     Args:
-        feeds: a reference set with what `forward` takes, in place of the factory's arguments.
-        model: names the inputs like this ONNX model's.
+        feeds: a reference set with the arguments of `forward`, instead of those from the factory.
+        model: an ONNX model whose input names are used.
 
     Raises:
-        ReferenceSetError: the module cannot be recorded; the user's own lines of a traceback are its notes.
+        ReferenceSetError: the module cannot be recorded; the notes are the user's own lines of the traceback.
     """
-    inputs = required_inputs(GraphIndex.of(load(model))) if model is not None else []
+    inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:
-        module, args, kwargs = load_factory(target)
+        module, args, kwargs = _module(target)
         if feeds is not None:
             sample = _bound(module, _tensors(open_references(feeds, inputs)))
             args, kwargs = sample.args, sample.kwargs
-        return record_module(
+        done = record_module(
             module,
             args,
             kwargs,
@@ -56,14 +60,23 @@ def record_factory(
             input_names=inputs,
         )
     except RecordError as error:
-        told = ReferenceSetError(error.message, error.hint or None)
+        failure = ReferenceSetError(error.message, error.hint or None)
         for line in error.trace.splitlines():
-            told.add_note(line)
-        raise told from error
+            failure.add_note(line)
+        raise failure from error
+    return Recording(done.values, folder, done.notes)
+
+
+def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    if isinstance(target, str):
+        return load_factory(target)
+    if callable(target) and not isinstance(target, torch.nn.Module):
+        return call_factory(target, getattr(target, "__name__", str(target)))
+    return module_of(target, "record was given")
 
 
 def _bound(module: torch.nn.Module, feeds: Mapping[str, torch.Tensor]) -> Sample:
-    """Tensors as what `forward` takes: by name where it has parameters of that name, else in their order."""
+    """Bind tensors to `forward`'s parameters: by name if it has parameters of these names, otherwise in order."""
     parameters = inspect.signature(module.forward).parameters
     if all(name in parameters for name in feeds):
         return Sample((), dict(feeds))
@@ -77,10 +90,12 @@ def _tensors(feeds: ReferenceSet) -> dict[str, torch.Tensor]:
     for name in names:
         array = feeds.read(name)
         if not isinstance(array, np.ndarray) or array.dtype.kind in "OUS":
-            raise UsageError(f"feed {name!r} is no tensor that torch has", "leave it out")
+            raise UsageError(f"feed {name!r} is not a tensor that torch supports", "leave it out")
         called = dtypes.dtype_name(dtypes.data_type_of_numpy(array.dtype))
         if called not in of_name:
-            raise UsageError(f"feed {name!r} is {called}, which torch has not", "leave it out")
+            raise UsageError(
+                f"feed {name!r} has dtype {called}, which torch does not support", "leave it out"
+            )
         raw = bytearray(dtypes.encode(array))
         flat = torch.frombuffer(raw, dtype=of_name[called]) if raw else torch.empty(0)
         found[name] = flat.to(of_name[called]).reshape(array.shape)

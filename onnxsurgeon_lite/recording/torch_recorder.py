@@ -1,14 +1,14 @@
-"""Reference tensors from PyTorch, on a machine that has torch and nothing else of ours.
+"""Record reference tensors from PyTorch, on a machine that has only torch.
 
-This file imports torch and the standard library alone, so it can be copied to where a model is trained:
+This file imports only torch and the standard library, so you can copy it to the machine that trains the model:
 
     python torch_recorder.py model.py:factory -o refs
 
-`factory()` returns a module, or `(module, args)`, or `(module, args, kwargs)`; `args` is a tuple of what `forward`
-takes, or a list of such tuples, one for each sample. The folder holds what every submodule returned, under its path
-(`encoder.layer.0`); the second call of a module is `encoder.layer.0#2`, the parts of a tuple or dict are
-`encoder.layer.0[0]`, `decoder[logits]`. What the root returns goes by its class's name. Modules are recorded in
-evaluation mode, as exporters take them.
+`factory()` returns a module, or `(module, args)`, or `(module, args, kwargs)`; `args` is a tuple of arguments for
+`forward`, or a list of such tuples, one per sample. The folder holds the output of every submodule under the module's
+path (`encoder.layer.0`). A second call of a module is `encoder.layer.0#2`, and the parts of a tuple or dict are
+`encoder.layer.0[0]`, `decoder[logits]`. The output of the root module has the name of its class. Modules are recorded
+in evaluation mode, like exporters do.
 """
 
 import argparse
@@ -36,22 +36,22 @@ from types import TracebackType
 import torch
 
 _DTYPES = (
-    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool"),
-    *("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"),
-    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-)
+    "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool",
+    "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
 DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): {"float32": "float", "float64": "double"}.get(name, name.replace("_", ""))
     for name in _DTYPES
-    if hasattr(torch, name)  # an older torch has fewer
+    if hasattr(torch, name)  # older versions of torch lack some
 }
-"""What ONNX calls each dtype."""
+"""torch dtype -> the ONNX name."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 class RecordError(Exception):
-    """Something the user can put right: what is wrong, what to try, and where their own code raised."""
+    """An error that the user can fix: what is wrong, what to do, and where their own code failed."""
 
     def __init__(self, message: str, hint: str = "", trace: str = "") -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class RecordError(Exception):
 
 @dataclasses.dataclass
 class Recorded:
-    """What was stored: how many values, and what a reader should know of those that were not."""
+    """The result of a recording: the number of values, and remarks on those that were not stored."""
 
     values: int
     notes: list[str]
@@ -84,18 +84,18 @@ def record_module(
     operators: bool = False,
     input_names: Sequence[str] = (),
 ) -> Recorded:
-    """Call a module and store its inputs and what every submodule returned, each as soon as it is there.
+    """Call a module, and store its inputs and the output of every submodule as soon as it exists.
 
     Args:
-        args: what `forward` takes, a tuple or a lone tensor; a list of tuples for several samples.
-        scopes: globs of module paths (`encoder.layer.4.*`): what lies in others is not stored.
-        operators: store every operator's output through `torch.export` instead, under the dynamo exporter's names.
-        input_names: names for the inputs, an ONNX model's; else they are called like `forward`'s parameters.
+        args: the arguments of `forward`, a tuple or a single tensor; a list of tuples for several samples.
+        scopes: globs of module paths (`encoder.layer.4.*`): only values in these modules are stored.
+        operators: use `torch.export` to store every operator's output, under the dynamo exporter's names.
+        input_names: names for the inputs, from an ONNX model; by default those of `forward`'s parameters.
 
     Raises:
-        RecordError: the module cannot be called so, its code raised, or a scope does not exist.
+        RecordError: the module cannot be called like this, its code raised, or a scope does not exist.
     """
-    module = getattr(module, "_orig_mod", module)  # what torch.compile was given
+    module = getattr(module, "_orig_mod", module)  # unwrap torch.compile
     samples = [Sample(given, dict(kwargs or {})) for given in _samples(args)]
     _check(module, scopes)
     with _Folder(Path(folder)) as writer, _evaluating(module):
@@ -109,14 +109,14 @@ def record_module(
 
 
 def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
-    """(module, args, kwargs) from `FILE.py:factory`.
+    """Return (module, args, kwargs) from `FILE.py:factory`.
 
     Raises:
-        RecordError: there is no such file or function, it needs arguments, raises, or returns something else.
+        RecordError: there is no such file or function, or the function needs arguments, raises or returns another type.
     """
     path, colon, name = target.rpartition(":")
     if not colon or not path.endswith(".py"):
-        raise RecordError(f"{target!r} names no factory", "write FILE.py:function")
+        raise RecordError(f"{target!r} does not name a factory", "write FILE.py:function")
     if not os.path.isfile(path):
         raise RecordError(f"there is no file {path!r}")
     file = _imported(path)
@@ -124,19 +124,35 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
     if not callable(factory):
         functions = [own for own, value in vars(file).items() if callable(value)]
         raise RecordError(f"{path!r} has no function {name!r}", _closest(name, functions))
+    return call_factory(factory, name)
+
+
+def call_factory(
+    factory: Callable[[], object], name: str
+) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    """(module, args, kwargs) from a function that returns the module, or (module, args).
+
+    Raises:
+        RecordError: it needs arguments, raises, or returns something else.
+    """
     try:
         inspect.signature(factory).bind()
     except TypeError as error:
         raise RecordError(
             f"factory {name!r} needs arguments: {error}",
-            "write a function that takes none and returns the module, or (module, args)",
+            "write a function without arguments that returns the module, or (module, args)",
         ) from error
     with _explained(f"factory {name!r}"):
         made = factory()
+    return module_of(made, f"factory {name!r} returned")
+
+
+def module_of(made: object, said: str) -> tuple[torch.nn.Module, object, Mapping[str, object]]:
+    """(module, args, kwargs) from a module, or a tuple of the first of them."""
     parts = made if isinstance(made, tuple) else (made,)
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise RecordError(
-            f"factory {name!r} returned {_kind(made)}, not a module",
+            f"{said} {_kind(made)}, not a module",
             "return the module, or (module, args), or (module, args, kwargs)",
         )
     return parts[0], parts[1] if len(parts) > 1 else (), parts[2] if len(parts) > 2 else {}
@@ -145,18 +161,20 @@ def load_factory(target: str) -> tuple[torch.nn.Module, object, Mapping[str, obj
 def _samples(args: object) -> list[tuple[object, ...]]:
     several = args if isinstance(args, list) else [args]
     if not several:
-        raise RecordError("there is no sample: args is an empty list", "give a tuple of arguments")
+        raise RecordError(
+            "args is an empty list: there are no samples", "give a tuple of arguments"
+        )
     return [given if isinstance(given, tuple) else (given,) for given in several]
 
 
 def _imported(path: str) -> object:
-    """The file as a module; its own folder is searched for what it imports."""
+    """Import the file as a module, with its own folder on the search path."""
     name = Path(path).stem
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     if spec is None or spec.loader is None:
-        raise RecordError(f"{path!r} is no Python file")
+        raise RecordError(f"{path!r} is not a Python file")
     loaded = importlib.util.module_from_spec(spec)
-    sys.modules[name] = loaded  # dataclasses and pickles look their module up
+    sys.modules[name] = loaded  # dataclasses and pickles look up their module
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
         with _explained(repr(path)):
@@ -169,7 +187,7 @@ def _imported(path: str) -> object:
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """What the user's own code raises, with their lines of the traceback."""
+    """Report an exception of the user's own code, with their lines of the traceback."""
     try:
         yield
     except RecordError:
@@ -184,7 +202,7 @@ def _raised(error: BaseException) -> str:
 
 
 def _own_lines(error: BaseException) -> str:
-    """The user's own lines of the traceback."""
+    """Return the user's own lines of the traceback."""
     foreign = (__file__, contextlib.__file__, "<", _TORCH)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(foreign)]
@@ -193,11 +211,11 @@ def _own_lines(error: BaseException) -> str:
 
 def _check(module: object, scopes: Sequence[str]) -> None:
     if not isinstance(module, torch.nn.Module):
-        raise RecordError(f"{_kind(module)} is no torch.nn.Module", "give the module itself")
+        raise RecordError(f"{_kind(module)} is not a torch.nn.Module", "give the module itself")
     if isinstance(module, torch.jit.ScriptModule):
         raise RecordError(
-            "the module is TorchScript, which lets nothing look into it",
-            "give the module that it was made of",
+            "the module is TorchScript, whose submodules cannot be observed",
+            "give the module that it was made from",
         )
     paths = [path for path, _ in module.named_modules(remove_duplicate=False)]
     for pattern in scopes:
@@ -226,7 +244,7 @@ def _kind(value: object) -> str:
 
 @contextlib.contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode and no gradients, then every submodule as it was."""
+    """Use evaluation mode and no gradients, then restore the mode of every submodule."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -238,7 +256,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _on_device_of(module: torch.nn.Module, sample: Sample) -> Sample:
-    """Arguments where the module's weights are, if they are all in one place."""
+    """Move the arguments to the device of the module's weights, if all weights are on one."""
     devices = {p.device for p in (*module.parameters(), *module.buffers())}
     if len(devices) != 1:
         return sample
@@ -257,7 +275,7 @@ def _write_inputs(
         bound = inspect.signature(module.forward).bind(*sample.args, **sample.kwargs)
     except TypeError as error:
         raise RecordError(
-            f"{type(module).__name__}.forward cannot be called so: {error}",
+            f"{type(module).__name__}.forward cannot be called like this: {error}",
             "return the arguments from the factory, or give feeds",
         ) from error
     parts = (part for key, value in bound.arguments.items() for part in _flat(key, value))
@@ -266,21 +284,21 @@ def _write_inputs(
         writer.add(called, given[name], {"kind": "input"})
 
 
-def _renamed(names: list[str], wanted: Sequence[str]) -> dict[str, str]:
-    """Inputs under the wanted names: the same name first, the others in their order."""
-    left = [name for name in wanted if name not in names]
-    others = [name for name in names if name not in wanted] if wanted else []
-    if len(left) != len(others) and wanted:
+def _renamed(names: list[str], inputs: Sequence[str]) -> dict[str, str]:
+    """Rename inputs to the model's names: equal names first, the others in order."""
+    left = [name for name in inputs if name not in names]
+    others = [name for name in names if name not in inputs] if inputs else []
+    if len(left) != len(others) and inputs:
         raise RecordError(
-            f"the module is given {len(names)} tensors ({', '.join(names)}), "
-            f"the model has {len(wanted)} inputs ({', '.join(wanted)})",
+            f"the module gets {len(names)} tensors ({', '.join(names)}), "
+            f"the model has {len(inputs)} inputs ({', '.join(inputs)})",
             "name forward's parameters like the model's inputs",
         )
     return {name: name for name in names} | dict(zip(others, left, strict=False))
 
 
 def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Every tensor in a value, and every object of another kind, with its name: parts go in brackets."""
+    """Yield every tensor and other object in a value with its name; parts have their key in brackets."""
     if isinstance(value, Mapping):
         for key, part in value.items():
             yield from _flat(f"{name}[{key}]", part)
@@ -295,7 +313,7 @@ def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def _fits(patterns: Sequence[str], path: str) -> bool:
-    """Whether a path, or that of a module around it, fits one of the globs; no glob lets everything pass."""
+    """Return whether a module path, or that of an enclosing module, matches a glob; no globs match everything."""
     parts = path.split(".")
     around = [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
     candidates = (*around, f"{path}.")
@@ -305,7 +323,7 @@ def _fits(patterns: Sequence[str], path: str) -> bool:
 def _record_calls(
     writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
 ) -> None:
-    """Store what each submodule returns, before anything can overwrite it."""
+    """Store the output of each submodule, before an in-place operation can overwrite it."""
     calls = Counter[str]()
 
     def stored(path: str) -> Callable[..., None]:
@@ -326,7 +344,7 @@ def _record_calls(
         if not isinstance(part, torch.jit.ScriptModule):
             names.setdefault(part, path)
         elif not isinstance(module.get_submodule(path.rpartition(".")[0]), torch.jit.ScriptModule):
-            writer.notes.append(f"{path!r} was not recorded: it is TorchScript")
+            writer.notes.append(f"{path!r} was not recorded, because it is TorchScript")
     handles = [part.register_forward_hook(stored(path)) for part, path in names.items()]
     try:
         with _explained(f"{type(module).__name__}.forward"):
@@ -341,7 +359,7 @@ def _class_name(kind: type) -> str:
 
 
 def _caller() -> str:
-    """`model.py:42`: the innermost running line that is neither torch's nor ours."""
+    """Return `model.py:42`: the innermost running line outside of torch and this file."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         path = frame.f_code.co_filename
@@ -354,7 +372,7 @@ def _caller() -> str:
 def _record_operators(
     writer: "_Folder", module: torch.nn.Module, sample: Sample, scopes: Sequence[str]
 ) -> None:
-    """Store what each operator of the exported program returns, under the names the dynamo exporter uses."""
+    """Store the output of each operator of the exported program, under the dynamo exporter's names."""
     try:
         with _quiet():
             program = torch.export.export(module, sample.args, sample.kwargs, strict=False)
@@ -370,8 +388,8 @@ def _record_operators(
         def run_node(self, n: torch.fx.Node) -> object:
             result = super().run_node(n)
             place = _node_place(n)
-            wanted = n.op == "call_function" and _fits(scopes, place["scope"])
-            if wanted and isinstance(result, torch.Tensor):
+            chosen = n.op == "call_function" and _fits(scopes, place["scope"])
+            if chosen and isinstance(result, torch.Tensor):
                 writer.add(n.name, result, place)
             return result
 
@@ -383,7 +401,7 @@ def _record_operators(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Nothing is logged or printed: torch dumps whole graphs before it raises."""
+    """Suppress logs and output: torch prints whole graphs before it raises."""
     before = logging.root.manager.disable
     logging.disable()
     try:
@@ -394,7 +412,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
-    """What the dynamo exporter decomposes, where it is installed."""
+    """Return the dynamo exporter's decompositions, if it is installed."""
     try:
         from torch.onnx._internal.exporter import _decomp, _registration
     except ImportError:
@@ -406,7 +424,7 @@ def _decompositions() -> "dict[torch._ops.OperatorBase, Callable[..., object]]":
 
 
 def _node_place(node: torch.fx.Node) -> dict[str, str]:
-    """Scope, class and line of an operator."""
+    """Return scope, class and line of an operator."""
     stack = list(node.meta.get("nn_module_stack", {}).values())
     path, kind = stack[-1] if stack else ("", "")
     frames = [
@@ -426,7 +444,7 @@ _VALUES = re.compile(r"values(\.[0-9]+)?\.bin")
 
 
 class _Folder:
-    """The folder being written: `values.bin` as values come, `index.json` at the end; whole or not at all."""
+    """A folder being written: `values.bin` as values arrive, `index.json` at the end; whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -475,20 +493,20 @@ class _Folder:
         return RecordError(f"cannot write to {str(self.folder)!r}: {error.strerror}")
 
     def add(self, name: str, tensor: object, place: Mapping[str, str]) -> None:
-        """Append a tensor; one that was written and has not changed since is not written again."""
+        """Append a tensor; a tensor that has not changed since it was written is not written again."""
         if not isinstance(tensor, torch.Tensor):
             self.notes.append(f"{name!r} was not recorded: it is {_kind(tensor)}")
             return
         if tensor.layout is not torch.strided or tensor.dtype not in DTYPES:
             self.notes.append(f"{name!r} was not recorded: it is {tensor.dtype}, {tensor.layout}")
             return
-        said = {key: text for key, text in place.items() if text}
+        known = {key: text for key, text in place.items() if text}
         key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         alive, version, where = self._written.get(key, (None, 0, {}))
         if alive is None or alive() is None or version != tensor._version:
             where = self._write(name, tensor)
             self._written[key] = weakref.ref(tensor), tensor._version, where
-        self.entries.append({"name": name, "sample": self.sample, **where, **said})
+        self.entries.append({"name": name, "sample": self.sample, **where, **known})
 
     def _write(self, name: str, tensor: torch.Tensor) -> dict[str, object]:
         data = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
@@ -522,13 +540,11 @@ def _free_name(folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line of this file where it stands alone."""
+    """Run this file as a command."""
     parser = argparse.ArgumentParser(description="Record reference tensors from PyTorch.")
     parser.add_argument("factory", help="FILE.py:function that returns a module, or (module, args)")
     parser.add_argument("-o", "--output", default="refs", help="folder to write")
-    parser.add_argument(
-        "--scope", action="append", default=[], help="only what lies in this module"
-    )
+    parser.add_argument("--scope", action="append", default=[], help="record only this module")
     parser.add_argument("--operators", action="store_true", help="every operator's output")
     parser.add_argument("--input-name", action="append", default=[], help="the model's input names")
     given = parser.parse_args(arguments)

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
-from onnxsurgeon_lite.debug.rank import Float16Risk, RankedNode
+from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.names import command, shown
 from onnxsurgeon_lite.report.mismatches import explain, number_text
 from onnxsurgeon_lite.report.plain import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.runtime.run import Statistics
+from onnxsurgeon_lite.runtime.run import RunResult, Statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 _RANKED = 20  # nodes of a ranking that are shown
@@ -24,6 +24,16 @@ def show_statistics(lines: Sequence[Statistics]) -> None:
         for s in lines
     ]
     show_table(columns, rows)
+
+
+def show_run(result: RunResult) -> None:
+    """What a run gave, a line a tensor."""
+    show_statistics(result.statistics())
+
+
+def show_tensors(comparison: Comparison) -> None:
+    """One comparison of two arrays."""
+    show_comparison(SetComparison({"array": comparison}))
 
 
 def show_comparison(result: SetComparison) -> None:
@@ -42,7 +52,7 @@ def show_comparison(result: SetComparison) -> None:
             show_notes([f"not compared, the {where} lacks: {', '.join(map(repr, names[:8]))}"])
 
 
-def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
+def show_bisection(result: BisectResult) -> None:
     """The verdict, every culprit with its values, what was cleared."""
     show_notes(result.notes)
     if result.verdict == "agrees":
@@ -59,7 +69,7 @@ def show_bisection(result: BisectResult, reproduce: Sequence[str]) -> None:
     if result.verdict == "mismatch":
         _show_search(result)
     if result.reproducer is not None:
-        out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*reproduce)}")
+        out(f"  reproducer: {str(result.reproducer)!r}; reproduce: {command(*result.reproduce)}")
 
 
 def _show_agreement(result: BisectResult) -> None:
@@ -86,33 +96,40 @@ def _show_search(result: BisectResult) -> None:
         _show_samples(result.samples)
 
 
-def show_ranking(nodes: Sequence[RankedNode], exclude: Sequence[str], below: float) -> None:
+def show_ranking(ranking: Ranking) -> None:
     """The lossiest nodes, then what to exclude."""
     columns = ["own SQNR dB", "total SQNR dB", "node", "operator", "name", "value", "place"]
     rows = [
         (number_text(n.own_db), number_text(n.total_db), n.id, n.op_type, n.name, n.value, n.place)
-        for n in nodes[:_RANKED]
+        for n in ranking.nodes[:_RANKED]
     ]
     show_table(columns, rows)
-    _show_rest(len(nodes))
-    out(f"exclude ({len(exclude)} below {below:g} dB): {_pasted(exclude)}")
+    _show_rest(len(ranking.nodes))
+    count = len(ranking.exclude)
+    out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
 
 
-def show_risks(risks: Sequence[Float16Risk], keep: Sequence[str]) -> None:
+def show_risks(risks: Float16Risks) -> None:
     """The nodes in danger, then what to keep."""
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped constants"]
     columns.append("place")
     rows = [
         (
-            *("keep" if r.keep else "", r.id, r.op_type, r.name, number_text(r.largest)),
-            *(f"{r.overflowing}/{r.elements}", f"{r.vanishing}/{r.elements}", ", ".join(r.clamped)),
+            "keep" if r.keep else "",
+            r.id,
+            r.op_type,
+            r.name,
+            number_text(r.largest),
+            f"{r.overflowing}/{r.elements}",
+            f"{r.vanishing}/{r.elements}",
+            ", ".join(r.clamped),
             r.place,
         )
-        for r in risks[:_RANKED]
+        for r in risks.nodes[:_RANKED]
     ]
     show_table(columns, rows)
-    _show_rest(len(risks))
-    out(f"keep in float32 ({len(keep)}): {_pasted(keep)}")
+    _show_rest(len(risks.nodes))
+    out(f"keep in float32 ({len(risks.exclude)}): {_pasted(risks.exclude)}")
 
 
 def _show_rest(count: int) -> None:

@@ -16,7 +16,8 @@ def show_json(result: object) -> None:
 def plain(value: object) -> object:
     """Dataclasses as objects, sequences as lists, paths as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kept = (f.name for f in dataclasses.fields(value) if f.metadata.get("json", True))
+        return {name: plain(getattr(value, name)) for name in kept}
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):

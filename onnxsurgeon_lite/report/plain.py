@@ -1,9 +1,11 @@
 """Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
 
+import contextlib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TextIO
 
 from onnxsurgeon_lite.errors import SurgeonError
 
@@ -13,20 +15,39 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
     from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.model import Written
+    from onnxsurgeon_lite.recording.recording import Recording
 
 _SHOWN = 8  # findings of a kind
 _MANY = 20  # changes
+_CAPTURED: ContextVar[TextIO | None] = ContextVar("captured", default=None)
+
+
+@contextlib.contextmanager
+def captured(file: TextIO) -> Iterator[None]:
+    """Write results to a file instead of stdout, and notes nowhere."""
+    token = _CAPTURED.set(file)
+    try:
+        yield
+    finally:
+        _CAPTURED.reset(token)
+
+
+def stdout() -> TextIO:
+    """Where results go."""
+    return _CAPTURED.get() or sys.stdout
 
 
 def out(text: str) -> None:
     """A line of the result."""
-    sys.stdout.write(f"{text}\n")
+    stdout().write(f"{text}\n")
 
 
 def note(text: str) -> None:
     """A line about the work; after what was said before it, also where both streams go to one file."""
-    sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    if _CAPTURED.get() is None:
+        sys.stdout.flush()
+        sys.stderr.write(f"{text}\n")
 
 
 def show_error(error: SurgeonError) -> None:
@@ -61,10 +82,10 @@ def changes_shown(changes: Sequence[str]) -> list[str]:
     return [*changes[: _MANY - 1], f"... and {len(changes) - _MANY + 1} more"]
 
 
-def show_verdict(path: object, result: "CheckResult") -> None:
+def show_verdict(result: "CheckResult") -> None:
     """Whether a model is valid, and why not; then what is suspicious, some lines of a kind."""
     if result.valid:
-        out(f"{str(path)!r} is valid")
+        out(f"{result.path!r} is valid")
     else:
         first, *rest = filter(None, map(str.strip, result.problem.splitlines()))
         out(f"invalid: {_one_line(first)}")
@@ -85,6 +106,20 @@ def show_graph(what: str, graph: "GraphProto") -> None:
     ends = ", ".join(value.name for value in graph.input), ", ".join(v.name for v in graph.output)
     counts = f"{len(graph.node)} nodes, {len(graph.initializer)} initializers"
     out(_one_line(f"{what}: {' -> '.join(ends)} ({counts})"))
+
+
+def show_files(result: "Written") -> None:
+    """The files that were written, or would be."""
+    if result.planned:
+        show_planned(result.sizes)
+    else:
+        show_written(result.path, result.data_files)
+
+
+def show_recording(result: "Recording") -> None:
+    """How much was recorded, and where."""
+    show_notes(result.notes)
+    out(f"recorded {result.values} values in {str(result.place)!r}")
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.plain import stdout
 
 _PLAIN_WIDTH = 200  # where no terminal says how wide it is
 
@@ -22,7 +23,7 @@ def show_table(
     for number, row in enumerate(rows):
         style = styles[number] if number < len(styles) else ""
         table.add_row(*(Text(shown(str(cell))) for cell in row), style=style)
-    console = Console()
+    console = Console(file=stdout())
     if not console.is_terminal:
-        console = Console(width=_PLAIN_WIDTH)
+        console = Console(file=stdout(), width=_PLAIN_WIDTH)
     console.print(table)

@@ -1,5 +1,5 @@
-"""Running models in onnxruntime, in a process of its own; the only importer of onnxruntime.
+"""Run models in onnxruntime, in a process of its own; only this package imports onnxruntime.
 
-Nothing is imported here: `child` starts the process with the standard library alone, so that it gets ready while
+This file imports nothing: `child` starts the process with the standard library alone, so that it gets ready while
 the caller imports the rest.
 """

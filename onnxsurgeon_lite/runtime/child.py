@@ -1,6 +1,6 @@
-"""The child process seen from the parent: requests, replies, time limits, crashes.
+"""Talk to the child process: requests, replies, time limits, crashes.
 
-A model can crash or hang the runtime; then the child dies, never the caller.
+A model can crash or hang the runtime; then the child dies, but never the caller.
 """
 
 import contextlib
@@ -28,24 +28,24 @@ Reply = dict[str, object]
 _Started = TypeVar("_Started")
 
 _SCRIPTS = Path(__file__).parent
-_IDLE, _TALKING, _WAITING = range(3)  # where a request is: what comes next on the connection
+_IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected on the connection
 
 
 class Child:
-    """A worker process, started at once and used when it is ready; a context manager.
+    """A worker process that starts at once, while the caller goes on; a context manager.
 
     Attributes:
         lock: held by a thread for a request and what follows from it.
 
     Args:
-        memory_limit: bytes that the process may allocate, 0 for no limit.
-        script: what it runs, a file beside this one.
+        memory_limit: bytes that the process may allocate; 0 for no limit.
+        script: the script to run, in the folder of this file.
     """
 
     def __init__(self, memory_limit: int = 0, script: str = "worker.py") -> None:
         self._again = memory_limit, script
         here, there = socket.socketpair()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the child
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         with there:
             arguments = str(_SCRIPTS / script), str(there.fileno())
             start = functools.partial(
@@ -71,13 +71,13 @@ class Child:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def again(self) -> "Child":
-        """Another process like this one, which is ended."""
+    def restarted(self) -> "Child":
+        """End this process, and start another one like it."""
         self.close()
         return Child(*self._again)
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process at once."""
         if self._socket.fileno() < 0:
             return
         self._process.kill()  # first: a thread that waits for a reply sees the end, and lets go of the stream
@@ -99,12 +99,12 @@ class Child:
         timeout: float | None = None,
         **arguments: object,
     ) -> Reply:
-        """Send a request, with the raw bytes that follow it, and wait for its reply.
+        """Send a request and the raw bytes that follow it, and wait for the reply.
 
         Raises:
-            RuntimeFailure: the runtime refused; the message is its own.
+            RuntimeFailure: the runtime refused, with its own message.
             RuntimeCrash: the process died.
-            RuntimeTimeout: the time, in seconds, is over; the process is ended.
+            RuntimeTimeout: the time, in seconds, is over; the process was ended.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock, self._watched():
@@ -118,7 +118,7 @@ class Child:
                 self._process.kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
-                    "allow it more with --timeout",
+                    "allow more time with --timeout",
                 )
             self._stage = _TALKING
             line = self._stream.readline()
@@ -131,7 +131,7 @@ class Child:
         return reply
 
     def receive(self, size: int) -> memoryview:
-        """The next raw bytes of the last reply, so many."""
+        """Receive the next `size` raw bytes of the last reply."""
         payload = _buffer(size)
         with self._watched():
             self._stage = _TALKING
@@ -141,7 +141,7 @@ class Child:
         return payload
 
     def stop(self, patience: float) -> bool:
-        """Have it give up the request that was interrupted; whether it did so within the seconds, and goes on."""
+        """Cancel the interrupted request; return whether the process stopped in time and can go on."""
         if self._stage == _WAITING:
             with contextlib.suppress(RuntimeCrash), self._watched():
                 self._process.send_signal(signal.SIGUSR1)
@@ -150,15 +150,15 @@ class Child:
         return self._stage == _IDLE
 
     def read(self, address: int, size: int) -> memoryview | None:
-        """Bytes of the process's memory; None where the system does not give them."""
+        """Read bytes of the process's memory; return None if the system does not allow it."""
         from onnxsurgeon_lite.runtime.memory import read_memory
 
         payload = _buffer(size)
         return payload if read_memory(self._process.pid, address, payload) else None
 
     def log(self) -> str:
-        """What the process wrote so far."""
-        place = self._log.fileno()  # not by seek: the process writes where the file's position is
+        """Return the output of the process so far."""
+        place = self._log.fileno()  # no seek: the process shares the file position and writes there
         return os.pread(place, os.fstat(place).st_size, 0).decode(errors="replace")
 
     @contextlib.contextmanager
@@ -179,7 +179,7 @@ class Child:
         if code is None:
             return "it closed its connection"
         if code == -signal.SIGKILL:
-            return "killed, most likely for want of memory"
+            return "killed, most likely because memory ran out"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
 
@@ -200,6 +200,6 @@ def _starter(_process: int) -> "ThreadPoolExecutor":
 
 
 def _buffer(size: int) -> memoryview:
-    import numpy as np  # every command starts a child, few wait for one
+    import numpy as np  # imported late: every command starts a child, few read from one
 
-    return np.empty(size, np.uint8).data  # not zeroed first
+    return np.empty(size, np.uint8).data  # not zeroed, because it is overwritten

@@ -1,6 +1,6 @@
-"""A child process that evaluates a model with the ONNX reference evaluator, for operators the runtime lacks in float64.
+"""A child process that runs the ONNX reference evaluator, for operators that the runtime lacks in float64.
 
-Started as a script, like the worker: a request is one line of JSON, followed by the model's and the inputs' bytes.
+Started as a script, like the worker: a request is one line of JSON, then the bytes of the model and the inputs.
 """
 
 import json
@@ -33,7 +33,7 @@ def serve(stream: BufferedRWPair) -> None:
                 "values": [{"dtype": r.dtype.str, "shape": list(r.shape)} for r in results]
             }
             payloads = [np.ascontiguousarray(result).tobytes() for result in results]
-        except Exception as error:  # noqa: BLE001  whatever it was, there is no answer
+        except Exception as error:  # noqa: BLE001  the parent reports any failure
             reply = {"error": f"{type(error).__name__}: {error}"}
         stream.write(json.dumps(reply).encode() + b"\n")
         stream.writelines(payloads)

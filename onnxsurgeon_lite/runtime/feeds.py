@@ -1,4 +1,4 @@
-"""What a run is fed with: read from files, or made from the declared types; checked before the runtime sees it."""
+"""Make or read the feeds of a run, and check them before the runtime gets them."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
 _FILLS = ("zeros", "ones", "normal", "uniform")
@@ -21,13 +21,13 @@ _FILLS = ("zeros", "ones", "normal", "uniform")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How feeds are made where none are given.
+    """Options for generated feeds.
 
     Attributes:
-        seed: of numpy's default generator; each input has its own stream.
-        dims: sizes of symbolic dimensions, by name; 1 for others.
-        fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file that holds it. Floats are `normal`
-            by default, integers 0 or 1, booleans either, strings 'a'.
+        seed: for numpy's default generator; each input has its own stream.
+        dims: sizes of symbolic dimensions, by name; default 1.
+        fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file with its values. By default, floats
+            are `normal`, integers 0 or 1, booleans either, strings 'a'.
     """
 
     seed: int = 0
@@ -36,28 +36,30 @@ class Recipe:
 
 
 def required_inputs(index: GraphIndex) -> list[str]:
-    """The graph inputs that a run must be given: those without a default."""
+    """Return the graph inputs without a default, which a run must be given."""
     return [name for name in index.inputs if name not in index.initializers]
 
 
-def read_feeds(index: GraphIndex, path: str, sample: int = 0) -> Feeds:
-    """The feeds that a file or folder holds, checked against the model.
+def read_feeds(index: GraphIndex, path: Tensors, sample: int = 0) -> Feeds:
+    """Read the feeds from a file or folder, and check them against the model.
 
     Raises:
-        FeedsError: one is missing, has an unknown name, or another dtype or shape than declared.
+        FeedsError: a feed is missing, has an unknown name, or another dtype or shape than declared.
         ReferenceSetError: the file cannot be read.
     """
     stored = open_references(path, required_inputs(index), list(index.outputs), sample)
     return feeds_from(index, stored)
 
 
-def given_or_made(index: GraphIndex, path: str | None, recipe: Recipe) -> tuple[Feeds, list[str]]:
-    """The feeds at `path`, or made ones with a line for each that says how."""
-    return (read_feeds(index, path), []) if path else make_feeds(index, recipe)
+def given_or_made(
+    index: GraphIndex, path: Tensors | None, recipe: Recipe
+) -> tuple[Feeds, list[str]]:
+    """Return the feeds at `path`, or generated ones with a line for each that says how."""
+    return (read_feeds(index, path), []) if path is not None else make_feeds(index, recipe)
 
 
 def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
-    """A set's own entries for the graph inputs, checked against the model."""
+    """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]
     if missing:
         have = ", ".join(map(repr, list(stored)[:6]))
@@ -71,19 +73,19 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
 
 
 def check_feeds(index: GraphIndex, feeds: Mapping[str, object]) -> None:
-    """Raise `FeedsError` unless every feed has the name, dtype and shape that the graph declares."""
+    """Raise `FeedsError` if a feed does not have a name, dtype and shape that the graph declares."""
     for name, value in feeds.items():
         check_feed(index, name, value)
     missing = [name for name in required_inputs(index) if name not in feeds]
     if missing:
         raise FeedsError(
             f"no feed for input {', '.join(map(repr, missing))}",
-            "give it with --feeds, or have all made with --seed",
+            "give it with --feeds, or generate all feeds with --seed",
         )
 
 
 def check_feed(index: GraphIndex, name: str, value: object) -> None:
-    """Raise `FeedsError` unless the graph has such an input, and declares it so."""
+    """Raise `FeedsError` if the graph has no such input, or declares another dtype or shape."""
     if name not in index.inputs:
         error = UnknownNameError(name, "the model", index.inputs, kind="input")
         raise FeedsError(error.message, error.hint)
@@ -98,7 +100,7 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
     given = dtypes.data_type_of_numpy(array.dtype)
     if given != kind.elem_type:
         raise FeedsError(
-            f"feed {declared.name!r} is {dtypes.dtype_name(given)}, "
+            f"feed {declared.name!r} has dtype {dtypes.dtype_name(given)}, "
             f"the model declares {dtypes.dtype_name(kind.elem_type)}",
             "convert it, for example with numpy's astype",
         )
@@ -112,15 +114,15 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
         raise FeedsError(
             f"feed {declared.name!r} has shape {list(array.shape)}, "
             f"the model declares {shape_text(declared.type)}",
-            "give it in that shape, or have it made: leave out --feeds",
+            "give it in that shape, or leave out --feeds to generate it",
         )
 
 
 def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
-    """(feeds for every input without a default, a line for each that says how it was made).
+    """Return (a feed for every input without a default, a line for each that says how it was generated).
 
     Raises:
-        FeedsError: a fill or dimension that the model does not have, an input that cannot be made.
+        FeedsError: the model lacks a fill's input or a dimension, or an input cannot be generated.
     """
     names = required_inputs(index)
     _refuse_unknown("input", recipe.fills, index.inputs)
@@ -134,7 +136,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         kind = index.inputs[name].type
         if not kind.tensor_type.elem_type:
             raise FeedsError(
-                f"input {name!r} is no tensor and cannot be made", "give it with --feeds"
+                f"input {name!r} is not a tensor and cannot be generated", "give it with --feeds"
             )
         shape = [_size(d, recipe.dims) for d in kind.tensor_type.shape.dim]
         rng = np.random.default_rng([recipe.seed, number])
@@ -160,7 +162,7 @@ def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
 
 
 def _fixed(dim: Dimension) -> int | None:
-    """The declared size, None where it is open; some exporters write -1 for that."""
+    """Return the declared size; None if it is symbolic, or -1, which some exporters write instead."""
     return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
@@ -201,7 +203,7 @@ def _holds_integers(dtype: np.dtype[np.generic]) -> bool:
 
 
 def _cast(numbers: Array, dtype: np.dtype[np.generic]) -> Array:
-    """Numbers beyond what an integer dtype holds become its nearest end."""
+    """Cast numbers; those beyond the range of an integer dtype become its limits."""
     if _holds_integers(dtype) and dtype.kind != "b":
         unsigned, bits = dtype.name.startswith("u"), int(dtype.name.lstrip("uint"))
         low, high = (0.0, 2.0**bits) if unsigned else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
@@ -217,7 +219,7 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
         low, high = 1.0, 0.0
     if not (low <= high and math.isfinite(high - low)):
         raise FeedsError(
-            f"fill 'uniform:{text}' of input {name!r} gives no two numbers, low and high",
+            f"fill 'uniform:{text}' of input {name!r} needs two numbers, the lower first",
             "write uniform:0,255",
         )
     return low, high
@@ -226,8 +228,8 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
 def _from_file(name: str, path: str) -> Array | list[Array]:
     if not Path(path).exists():
         raise FeedsError(
-            f"{path!r}, the fill of input {name!r}, is no kind of fill and no file",
-            "write zeros, ones, normal, uniform:0,255 or a file that holds it",
+            f"{path!r}, the fill of input {name!r}, is not a known fill or a file",
+            "write zeros, ones, normal, uniform:0,255 or a file with its values",
         )
     stored = open_references(path)
     if name in stored:

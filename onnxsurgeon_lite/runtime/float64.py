@@ -1,7 +1,7 @@
-"""What some nodes compute in float64: in the runtime where it has the kernels, else by the ONNX reference evaluator.
+"""Evaluate nodes in float64: in the runtime if it has the kernels, otherwise with the ONNX reference evaluator.
 
-Weights are widened where they are used, so float64 is exact about them; what the nodes' definition rounds on purpose
-(a Cast to float16, a quantisation) stays rounded.
+Weights are cast to float64 where they are used, so float64 is exact about them. Roundings in the definition of the
+nodes (a Cast to float16, a quantization) stay.
 """
 
 import math
@@ -31,10 +31,10 @@ _WIDE = "\x01float64"
 
 @dataclass
 class Float64:
-    """Evaluates parts of one observed model in float64; a context manager.
+    """Evaluates parts of an observed model in float64; a context manager.
 
     Attributes:
-        seconds: that one evaluation outside the runtime may take.
+        seconds: time limit for one evaluation outside the runtime.
     """
 
     observer: Observer
@@ -52,14 +52,14 @@ class Float64:
     def evaluate(
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
     ) -> tuple[Array | None, str]:
-        """(the value of `output`, what evaluated it), or (None, why there is none)."""
+        """Return (the value of `output`, the name of the evaluation), or (None, the reason)."""
         given = {n: v for n, v in inputs.items() if isinstance(v, np.ndarray)}
         if len(given) < len(inputs):
             return None, "sequences and optionals are not evaluated in float64"
         nodes = [self.observer.index.nodes[position] for position in positions]
         odd = next((n for n in nodes if n.domain not in ("", "ai.onnx") or walk.bodies(n)), None)
         if odd is not None:
-            return None, f"{odd.op_type} has a definition of its own"
+            return None, f"{odd.op_type} is a custom operator or has subgraphs"
         for way, name in (
             (self._in_runtime, "onnxruntime in float64"),
             (self._convolution, "the definition in float64"),
@@ -68,13 +68,13 @@ class Float64:
             found = way(positions, given, output)
             if isinstance(found, np.ndarray):
                 return found, name
-        return None, "no float64 evaluation within its time"
+        return None, "no float64 evaluation in the time limit"
 
     def outputs(self, position: int, inputs: Mapping[str, RunValue]) -> dict[str, RunValue]:
-        """What a node makes of float64 values; rounded to the model's own dtypes where it has no such evaluation.
+        """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes.
 
         Raises:
-            RuntimeFailure: the runtime cannot run the node either.
+            RuntimeFailure: the runtime cannot run the node at all.
         """
         index = self.observer.index
         node = index.nodes[position]
@@ -102,7 +102,7 @@ class Float64:
             return None
         try:
             found = self.observer.run_part(part, inputs, [output])[output]
-        except RuntimeFailure:  # no kernel for double
+        except RuntimeFailure:  # the runtime has no float64 kernel
             self._refused |= ops
             return None
         return found if isinstance(found, np.ndarray) else None
@@ -110,7 +110,7 @@ class Float64:
     def _convolution(
         self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
     ) -> Array | None:
-        """The runtime has no Conv for double, and the reference evaluator starts slowly."""
+        """Compute a Conv here: the runtime has no float64 kernel, and the reference evaluator starts slowly."""
         index = self.observer.index
         node = index.nodes[positions[-1]]
         if len(positions) != 1 or node.op_type != "Conv":
@@ -161,7 +161,7 @@ class Float64:
 
 
 def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None) -> Array | None:
-    """Conv as its definition says, in float64; None for an `auto_pad` that asks for more.
+    """Compute a Conv by its definition, in float64; return None for an `auto_pad` that is not supported.
 
     Source: https://onnx.ai/onnx/operators/onnx__Conv.html
     """
@@ -191,7 +191,7 @@ def convolve(node: NodeProto, x: Array, weight: Array, bias: Array | None = None
 
 
 def _widen(part: ModelProto) -> bool:
-    """Cast what floats enter the nodes to double, where the operators' definition allows it."""
+    """Cast the float inputs of the nodes to double, if the definitions of their operators allow it."""
     graph = part.graph
     versions = {entry.domain: entry.version for entry in part.opset_import}
     floats = {v.name for v in graph.input if v.type.tensor_type.elem_type in _FLOATS}
@@ -220,7 +220,7 @@ def _widen(part: ModelProto) -> bool:
 
 
 def _makes_float(node: NodeProto) -> bool:
-    """Whether the node's result is of a float dtype that it names itself."""
+    """Return whether an attribute of the node makes its result a float."""
     attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     match node.op_type:
         case "Cast":
@@ -237,7 +237,7 @@ def _makes_float(node: NodeProto) -> bool:
 
 
 def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
-    """Whether each input may be double; None where the operator has no such definition."""
+    """Return whether each input can be double; None if the operator has no such definition."""
     try:
         schema = defs.get_schema(node.op_type, version, "")
     except defs.SchemaError:
@@ -248,7 +248,7 @@ def _takes_double(node: NodeProto, version: int) -> list[bool] | None:
 
 
 def widened(value: RunValue) -> RunValue:
-    """Floats as float64, everything else as it is."""
+    """Cast floats to float64; return everything else unchanged."""
     if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
         return value.astype(np.float64)
     return value
@@ -259,7 +259,7 @@ def _is_wide(value: RunValue) -> bool:
 
 
 def _narrowed(value: RunValue, kind: TypeProto | None) -> RunValue:
-    """A float64 value in the dtype that the model has there; float32 where it does not say."""
+    """Cast a float64 value to its dtype in the model; to float32 if the model does not declare one."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float64:
         return value
     declared = kind.tensor_type.elem_type if kind is not None else 0
@@ -271,7 +271,7 @@ def _types(inputs: Mapping[str, Array]) -> dict[str, TypeProto]:
 
 
 def _widened(array: Array) -> Array:
-    """Floats as float64; integers below a byte as int8."""
+    """Cast floats to float64, and integers below a byte to int8."""
     if dtypes.data_type_of_numpy(array.dtype) in _FLOATS:
         return array.astype(np.float64)
     if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:

@@ -1,6 +1,6 @@
-"""A child process that infers the types of a model's values, for a caller who must stay free meanwhile.
+"""A child process that infers the types of a model's values, so that the caller stays responsive.
 
-Started as a script, like the worker: a request is one line of JSON, followed by the model's bytes.
+Started as a script, like the worker: a request is one line of JSON, then the model's bytes.
 """
 
 import json
@@ -21,7 +21,7 @@ def serve(stream: BufferedRWPair) -> None:
             found = onnx.GraphProto(value_info=typed.graph.value_info)
             inferred = found.SerializeToString()
             reply: dict[str, object] = {"size": len(inferred)}
-        except Exception as error:  # noqa: BLE001  whatever it was, there is no answer
+        except Exception as error:  # noqa: BLE001  the parent reports any failure
             reply = {"error": f"{type(error).__name__}: {error}"}
         stream.write(json.dumps(reply).encode() + b"\n" + inferred)
         stream.flush()

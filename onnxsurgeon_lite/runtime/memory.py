@@ -1,4 +1,4 @@
-"""Reading another process's memory: values come in one copy, where a socket makes two and keeps both sides busy."""
+"""Read another process's memory: values arrive in one copy, a socket needs two and both processes."""
 
 import ctypes
 import functools
@@ -13,13 +13,13 @@ class _IoVec(ctypes.Structure):
 
 
 def read_memory(process: int, address: int, target: memoryview) -> bool:
-    """Fill a writable buffer from a child's memory; False where the system does not allow or have that."""
+    """Fill a writable buffer from a child's memory; return False if the system does not allow it."""
     read = _reader()
     if read is None:
         return False
     size, done = target.nbytes, 0
     here = ctypes.addressof(ctypes.c_char.from_buffer(target)) if size else 0
-    while done < size:  # the kernel copies no more than 2 GiB at once
+    while done < size:  # the kernel copies at most 2 GiB at a time
         local, remote = _IoVec(here + done, size - done), _IoVec(address + done, size - done)
         copied = read(process, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
         if copied <= 0:

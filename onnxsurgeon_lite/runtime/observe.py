@@ -1,4 +1,4 @@
-"""Values of a model as it is written: optimization off, running only what a question needs."""
+"""Observe values of the unoptimized model, running only the nodes that they need."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,23 +11,23 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
-_PART = 64  # values of a sweep that are computed together
-_APART = "\x01"  # in no name that a model is likely to hold: values of a part that is run by itself
+_PART = 64  # values of a sweep that are computed in one part
+_APART = "\x01"  # marks values of a part that runs alone; model names are unlikely to contain it
 
 
 @dataclass
 class Observer:
-    """Runs parts of one model on one set of feeds; values that were kept are not computed again.
+    """Runs parts of one model on one set of feeds; kept values are not computed again.
 
-    Kept values stay in the runtime's process, in the dtype they have. Observing part by part computes each node from
-    the run's own values, so what is observed does not depend on what else is.
+    Kept values stay in the runtime's process, in their own dtype. Each part computes its nodes from the values of this
+    run, so a value does not depend on which others are observed.
 
     Attributes:
-        by_node: run every node in a session of its own, so that each value is rounded to its own dtype on each edge;
-            a runtime that computes float16 in float32 keeps the wider numbers from node to node otherwise.
-        prefix: what the runtime calls kept values begins with it, so that several observers can share one runtime.
-        kept: the values that the runtime holds, with their types.
-        sessions: how many were opened so far.
+        by_node: run every node in its own session, so that each value is rounded to its own dtype on each edge;
+            otherwise a runtime that computes float16 in float32 keeps the wider numbers between nodes.
+        prefix: of the names of kept values in the runtime, so that several observers can share one runtime.
+        kept: the kept values and their types.
+        sessions: the number of sessions opened so far.
     """
 
     index: GraphIndex
@@ -38,7 +38,7 @@ class Observer:
     sessions: int = 0
 
     def feed(self, feeds: Feeds) -> None:
-        """Put the graph's inputs.
+        """Set the graph's inputs.
 
         Raises:
             GraphError: a cycle, a function that calls itself.
@@ -48,7 +48,7 @@ class Observer:
             self.put(name, value, self.index.inputs[name].type)
 
     def put(self, name: str, value: RunValue, kind: TypeProto) -> None:
-        """Have later parts use this value under that name."""
+        """Use this value under that name in later parts."""
         if value is None:
             return
         element = kind.sequence_type.elem_type.tensor_type.elem_type or None
@@ -56,17 +56,17 @@ class Observer:
         self.kept[name] = kind
 
     def stored(self, name: str) -> str:
-        """What the runtime calls a kept value."""
+        """Return the name of a kept value in the runtime."""
         return self.prefix + name
 
     def fetch(self, values: Sequence[str], keep: Collection[str] = ()) -> dict[str, RunValue]:
-        """Compute values and bring them here; those in `keep` also stay in the runtime for later parts."""
+        """Compute and return values; those in `keep` also stay in the runtime for later parts."""
         return dict(self.stream(values, keep))
 
     def stream(
         self, values: Sequence[str], keep: Collection[str] = ()
     ) -> Iterator[tuple[str, RunValue]]:
-        """As `fetch`, one value after another, so that the caller need not hold them all."""
+        """Like `fetch`, but yield one value after the other, so that the caller need not hold them all."""
         there = [name for name in values if name in self.kept]
         missing = [name for name in values if name not in self.kept]
         new = [name for name in keep if name not in self.kept]
@@ -80,16 +80,16 @@ class Observer:
     def sweep(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
     ) -> Iterator[tuple[str, RunValue]]:
-        """Values in topological order, part by part; what later parts need stays in the runtime meanwhile."""
+        """Yield values in topological order, part by part; values that later parts need stay in the runtime."""
         for part, needed in self.parts(values, progress):
             yield from self.stream(part, needed)
 
     def parts(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
     ) -> Iterator[tuple[list[str], list[str]]]:
-        """(values to compute next, those of them that later parts need), in topological order.
+        """Yield (values to compute next, those of them that later parts need), in topological order.
 
-        What no later part needs is let go of before the next one.
+        Values that no later part needs are dropped before the next part.
         """
         index = self.index
         order = sorted(values, key=index.rank.__getitem__)
@@ -97,7 +97,7 @@ class Observer:
         while start < len(order):
             end = index.rank[order[min(start + _PART, len(order)) - 1]]
             stop = bisect_right(order, end, start, key=index.rank.__getitem__)
-            part = order[start:stop]  # all that is wanted of a node
+            part = order[start:stop]  # all requested values of a node
             progress(f"{start} of {len(order)} values computed")
             yield part, [n for n in part if index.last_use.get(n, -1) > end]
             self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
@@ -131,7 +131,7 @@ class Observer:
         yield from values
 
     def forget(self, names: Iterable[str]) -> None:
-        """Let go of kept values."""
+        """Drop kept values."""
         gone = [name for name in names if name in self.kept]
         for name in gone:
             del self.kept[name]
@@ -141,20 +141,20 @@ class Observer:
     def part(
         self, positions: Sequence[int], inputs: Mapping[str, TypeProto], outputs: Sequence[str]
     ) -> ModelProto:
-        """The model of some nodes, with these inputs and outputs."""
+        """Return the model of some nodes, with these inputs and outputs."""
         return self._part(positions, outputs, inputs)[0]
 
     def alone(
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], outputs: Sequence[str]
     ) -> dict[str, RunValue]:
-        """What some nodes compute from these inputs, whatever is kept."""
+        """Compute outputs of some nodes from these inputs, ignoring kept values."""
         types = {name: type_of(value) for name, value in inputs.items() if value is not None}
         return self.run_part(self.part(positions, types, outputs), inputs, outputs)
 
     def run_part(
         self, part: ModelProto, inputs: Mapping[str, RunValue], outputs: Sequence[str]
     ) -> dict[str, RunValue]:
-        """Run a model made of this one's nodes and weights on these inputs."""
+        """Run a model made of this model's nodes and weights on these inputs."""
         names = [declared.name for declared in part.graph.input]
         try:
             for name in names:
@@ -173,7 +173,7 @@ class Observer:
     def _part(
         self, positions: Sequence[int], outputs: Iterable[str], given: Mapping[str, TypeProto]
     ) -> tuple[ModelProto, list[str]]:
-        """The model of these nodes, which computes the outputs from what is given, and the names of its inputs."""
+        """Return the model of these nodes from the given values to the outputs, and the names of its inputs."""
         index, source = self.index, self.index.model.proto
         outputs = list(dict.fromkeys(outputs))
         reads = (name for position in positions for name in index.reads[position])

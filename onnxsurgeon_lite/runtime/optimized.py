@@ -1,9 +1,9 @@
 """The optimized graph that the runtime makes of a model, with the original's values found in it.
 
 The runtime writes its optimized graph; run as that is, with optimization off, it computes what the optimized run
-computes, and a value in it can be observed without undoing a fusion. Where convolutions were moved to a blocked layout
-their values changed names, but a node still carries the name of the value it stands for, and a `ReorderOutput` gives
-it back.
+computes, and a value in it can be observed without undoing a fusion. Convolutions in a blocked layout have values with
+other names, but a node still carries the name of the value that it computes, and a `ReorderOutput` converts that
+value back.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 @contextmanager
 def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
-    """The graph that the runtime runs for a model; its files go with the context.
+    """Yield the graph that the runtime runs for a model; its files exist while the context is open.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
@@ -37,10 +37,10 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
 
 
 def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
-    """Give back each value that lives on in blocked layout alone: out of that layout under its own name, and in again.
+    """Restore each value that exists only in blocked layout: convert it out under its own name, and back in.
 
-    Both ways only move data, so what is computed stays the same to the last bit; and the value is a place where the
-    graph can be cut, and a reference put in.
+    Both conversions only move data, so results stay bitwise equal. The graph can then be cut at the value, and a
+    reference can replace it.
     """
     blocked = {
         node.output[0]: name
@@ -50,11 +50,11 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
     }
     original.learn_types(blocked.values())
     graph = optimized.graph
-    nodes, again = list(graph.node), dict[str, str]()
+    nodes, restored = list(graph.node), dict[str, str]()
     del graph.node[:]
     for node in nodes:
         for slot, name in enumerate(node.input):
-            node.input[slot] = again.get(name, name)
+            node.input[slot] = restored.get(name, name)
         graph.node.append(node)
         token = node.output[0] if node.output else ""
         channels = _channels(original, blocked.get(token, ""))
@@ -62,21 +62,21 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
             out = graph.node.add(op_type="ReorderOutput", input=[token], output=[blocked[token]])
             out.domain = _BLOCKED
             out.attribute.append(helper.make_attribute("channels", channels))
-            again[token] = f"{token}\x01again"
+            restored[token] = f"{token}\x01again"
             back = graph.node.add(op_type="ReorderInput", input=[blocked[token]])
             back.domain = _BLOCKED
-            back.output.append(again[token])
+            back.output.append(restored[token])
 
 
 def _channels(original: GraphIndex, name: str) -> int:
-    """The channels of a feature map; 0 where they are not known."""
+    """Return the channels of a feature map; 0 if unknown."""
     kind = original.types.get(name)
     dims = list(kind.tensor_type.shape.dim) if kind is not None else []
     return int(dims[1].dim_value) if len(dims) == 4 else 0
 
 
 def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:
-    """The original value that a blocked node computes: with a fourth input, the sum that a residual joins."""
+    """Return the original value that a blocked node computes: with a fourth input, the residual sum."""
     value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
     if value not in original.producer:
         return None

@@ -1,20 +1,23 @@
 """One run of a whole model, optimized, and its results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift
+from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.references import save_tensors
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """A tensor in a line; min, max and mean are over its finite elements and None where there are none."""
+    """Statistics of a tensor; min, max and mean are over its finite elements, None without any."""
 
     name: str
     dtype: str
@@ -26,36 +29,60 @@ class Statistics:
     inf: int = 0
 
 
+class RunResult(Shown, dict[str, RunValue]):
+    """What a run returned: name -> array; a list of arrays for a sequence, None for what was not computed.
+
+    Attributes:
+        made: how feeds were made, a line each.
+    """
+
+    def __init__(self, values: Mapping[str, RunValue], made: Sequence[str] = ()) -> None:
+        super().__init__(values)
+        self.made = list(made)
+
+    def statistics(self) -> list[Statistics]:
+        """Return a line for each tensor."""
+        return [line for name, value in self.items() for line in statistics(name, value)]
+
+    def contract(self) -> object:
+        """Return how the feeds were made, and the statistics."""
+        return {"feeds": self.made, "values": self.statistics()}
+
+    def save(self, path: str | Path) -> None:
+        """Store the tensors in a folder, `.npz` or `.safetensors`."""
+        save_tensors(Path(path), {name: v for name, v in self.items() if v is not None})
+
+
 def run(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str] = ()
 ) -> dict[str, RunValue]:
     """Run a model once, in the runtime's optimization level; `fetch` names values to return instead of the outputs.
 
-    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`; as None
-    under its own name where it was not.
+    A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`. It comes as
+    None under its own name if it was never computed.
 
     Raises:
         UnknownNameError: a fetched value does not exist.
         GraphError: a cycle, a function that calls itself.
-        RuntimeFailure: the runtime refuses the model, fails, dies or takes too long.
+        RuntimeFailure: the runtime refuses the model, fails, crashes or takes too long.
     """
-    wanted = list(fetch) or list(index.outputs)
+    requested = list(fetch) or list(index.outputs)
     index.require_sound()
-    lifted = lift(index, [name for name in wanted if name not in index])
-    model = lifted.model
-    names = lifted.sources(wanted)
+    exposed = expose_inner(index, [name for name in requested if name not in index])
+    model = exposed.model
+    names = exposed.sources(requested)
     for name in names:
         if name not in index.outputs:
-            model.proto.graph.output.add(name=name)  # the runtime needs no type here
+            model.proto.graph.output.add(name=name)  # the runtime needs no output type here
     runtime.open(model)
     for name, value in feeds.items():
         element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
         runtime.put(name, value, element or None)
-    return dict(lifted.read(runtime.run(list(feeds), names).values.items()))
+    return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
 
 
 def statistics(name: str, value: RunValue) -> list[Statistics]:
-    """A value in a line; a sequence in a line for each of its tensors."""
+    """Return a value's statistics; for a sequence, those of each of its tensors."""
     if value is None:
         return [Statistics(name, "none", ())]
     if isinstance(value, list):

@@ -17,13 +17,13 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
 
 Opt = Literal["none", "basic", "extended", "all"]
-"""A tensor, a sequence of tensors, or an optional that holds nothing."""
+"""A tensor, a sequence of tensors, or None for an empty optional."""
 
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """The dtypes of tensors whose signatures the child computes."""
 
 _Header = dict[str, Any]
-"""What the child says of a value before it sends its bytes."""
+"""The child's description of a value, sent before its bytes."""
 
 _UNKNOWN_OP = re.compile(
     r"Fatal error: (?P<domain>\S*):(?P<op>[^:(]+)\(-?\d+\) is not a registered"
@@ -37,16 +37,16 @@ _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 @dataclass(frozen=True)
 class RuntimeOptions:
-    """How onnxruntime is to run a model.
+    """Options for onnxruntime.
 
     Attributes:
         opt: graph optimization level.
-        provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.
-        threads: intra-op threads, 0 for onnxruntime's choice.
-        lean: for sessions that run once: weights stay mapped from their files, not rearranged into copies.
-        timeout: seconds that a request may take, None for no limit.
+        provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name of one.
+        threads: intra-op threads; 0 for onnxruntime's choice.
+        lean: for sessions that run once: weights stay mapped from their files, without prepacked copies.
+        timeout: seconds that a request may take; None for no limit.
         ops_libraries: shared libraries with custom operators.
-        disabled: graph optimizers that do not run.
+        disabled: graph optimizers to disable.
     """
 
     opt: Opt = "all"
@@ -60,7 +60,7 @@ class RuntimeOptions:
 
 @dataclass
 class Ran:
-    """What a run gave: what was fetched, and the type of everything that was fetched or kept."""
+    """The result of a run: the fetched values, and the types of all fetched or kept values."""
 
     values: dict[str, RunValue] = field(default_factory=dict)
     types: dict[str, TypeProto] = field(default_factory=dict)
@@ -69,14 +69,14 @@ class Ran:
 class Runtime:
     """onnxruntime in a child process; a context manager.
 
-    Values put or kept stay in the child, in the dtype they have, and feed later sessions under their names.
+    Stored values stay in the child, in their own dtype, and feed later sessions under their names.
 
     Attributes:
-        held: the bytes of each value that a run left in the child.
+        held: the bytes of each value that a run stored in the child.
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
-        """Use a child that is starting already, or start one."""
+        """Use a child that is already starting, or start one."""
         self.options = options or RuntimeOptions()
         self._child = child or Child()
         self.held: dict[str, int] = {}
@@ -88,27 +88,27 @@ class Runtime:
         self._child.close()
 
     def restart(self) -> None:
-        """Go on with a new process, which holds nothing."""
-        self._child = self._child.again()
+        """Continue with a new process, which has no stored values."""
+        self._child = self._child.restarted()
         self.held = {}
 
     def stop(self, patience: float = 0.25) -> bool:
-        """Give up the request that was interrupted; whether the child did so in time, and holds what it held."""
+        """Cancel the interrupted request; return whether the child stopped in time and still has its values."""
         return self._child.stop(patience)
 
     def about(self) -> Mapping[str, object]:
-        """The runtime's version and the providers it has."""
+        """Return the runtime's version and its providers."""
         return self._child.ask("about")
 
     def open(self, model: Model, optimized: Path | None = None) -> None:
         """Open a session on a model; its weights are mapped from their files.
 
         Args:
-            optimized: where to write the graph that the session runs, its weights beside it.
+            optimized: file for the graph that the session runs; its weights go beside it.
 
         Raises:
-            RuntimeFailure: the runtime refuses the model; the message names the node where the runtime does.
-            RuntimeCrash, RuntimeTimeout: it died of it, or took too long.
+            RuntimeFailure: the runtime refuses the model; the message names the node if the runtime does.
+            RuntimeCrash, RuntimeTimeout: the runtime crashed on the model, or took too long.
         """
         proto, folder = model.for_runtime()
         _name_nodes(proto)
@@ -141,11 +141,11 @@ class Runtime:
             )
 
     def optimizers(self) -> list[str]:
-        """The graph optimizers that changed the graphs that were written, as the runtime's log names them."""
+        """Return the graph optimizers that changed the model, as the runtime's log names them."""
         return list(dict.fromkeys(_CHANGED.findall(self._child.log())))
 
     def put(self, name: str, value: Array | list[Array], data_type: int | None = None) -> None:
-        """Store a value in the child under a name."""
+        """Store a value in the child."""
         if isinstance(value, list):
             elements = [f"{name}\0{i}" for i in range(len(value))]
             for element, array in zip(elements, value, strict=True):
@@ -154,7 +154,7 @@ class Runtime:
             return
         kind = dtypes.data_type_of_numpy(value.dtype)
         strings = [_text(item) for item in value.flat] if value.dtype.kind in "OUS" else None
-        payload = [] if strings is not None else [_bytes_of(value)]
+        payload = [] if strings is not None else [dtypes.payload(value)]
         self._child.ask(
             "put", payload, name=name, data_type=kind, shape=list(value.shape), strings=strings
         )
@@ -167,7 +167,7 @@ class Runtime:
             self.held.pop(name, None)
 
     def alias(self, names: Mapping[str, str]) -> None:
-        """Have stored values under further names (new name -> stored name)."""
+        """Give stored values additional names (new name -> stored name)."""
         self._child.ask("alias", names=dict(names))
 
     def run(
@@ -179,12 +179,12 @@ class Runtime:
         """Run the open session on stored values.
 
         Args:
-            feeds: input name -> name of the stored value, or the names where both are the same.
-            fetch: values to bring here.
-            keep: values to store in the child: name -> name to store it under, or the names where both are the same.
+            feeds: input name -> name of the stored value, or only names if both are the same.
+            fetch: values to return.
+            keep: values to store in the child: name -> stored name, or only names if both are the same.
 
         Raises:
-            RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, died, or took too long.
+            RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, crashed, or took too long.
         """
         with self._child.lock:
             types, values = self.stream(feeds, fetch, keep)
@@ -196,9 +196,9 @@ class Runtime:
         fetch: Sequence[str],
         keep: Mapping[str, str] | Iterable[str] = (),
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
-        """As `run`, but the values come one by one, so that no more than one need be here at a time.
+        """Like `run`, but yield values one by one, so that only one is in memory at a time.
 
-        They must be taken before the next request: no other thread may make one.
+        Read them before the next request; no other thread may make one.
         """
         kept = _named(keep)
         try:
@@ -221,7 +221,7 @@ class Runtime:
         return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
 
     def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
-        """Bring stored values here, one by one."""
+        """Yield stored values, one by one."""
         if names:
             with self._child.lock:
                 headers = _headers(self._child.ask("get", names=list(names)))
@@ -230,7 +230,7 @@ class Runtime:
     def signatures(
         self, names: Sequence[str]
     ) -> Iterator[tuple[str, tuple[int, ...], Signature | None]]:
-        """(name, shape, what it is recognised by) of stored tensors, which stay there; their dtypes are in `SIGNED`."""
+        """Yield (name, shape, signature) of stored tensors, which stay in the child; `SIGNED` lists the dtypes."""
         if not names:
             return
         with self._child.lock:
@@ -281,14 +281,14 @@ def run_model(
 
     Args:
         feeds: input name -> array.
-        fetch: outputs to return, all of them when empty.
+        fetch: outputs to return; all of them if empty.
     """
     with Runtime(options) as runtime:
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)
-        wanted = list(fetch) or [output.name for output in model.proto.graph.output]
-        return runtime.run(list(feeds), wanted).values
+        requested = list(fetch) or [output.name for output in model.proto.graph.output]
+        return runtime.run(list(feeds), requested).values
 
 
 def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
@@ -296,7 +296,7 @@ def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
 
 
 def _byte_count(header: _Header) -> int:
-    """What a value takes; 0 for strings, and for an optional that holds nothing."""
+    """Return a value's size; 0 for strings and for an empty optional."""
     match header:
         case {"elements": list(elements)}:
             return sum(map(_byte_count, elements))
@@ -311,7 +311,7 @@ def _headers(reply: Mapping[str, object]) -> list[_Header]:
 
 
 def _name_nodes(proto: ModelProto) -> None:
-    """Give nodes without a name their ids, so that the runtime's messages name them."""
+    """Give unnamed nodes their ids as names, so that the runtime's messages name them."""
     taken = {node.name for node in proto.graph.node}
     for position, node in enumerate(proto.graph.node):
         if not node.name:
@@ -320,7 +320,7 @@ def _name_nodes(proto: ModelProto) -> None:
 
 
 def _type(text: str) -> TypeProto:
-    """The type that onnxruntime writes as `tensor(float)`, `seq(tensor(float))`, `optional(...)`."""
+    """Parse onnxruntime's text for a type: `tensor(float)`, `seq(tensor(float))`, `optional(...)`."""
     outer, _, rest = text.partition("(")
     inner = rest.removesuffix(")")
     result = TypeProto()
@@ -340,7 +340,7 @@ def _provider(name: str) -> str:
 
 
 def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
-    """The runtime's refusal of a model, with the nodes it is about."""
+    """Explain why the runtime refuses a model, with the nodes that it refuses."""
     unknown = _UNKNOWN_OP.search(error.message)
     if unknown is not None:
         op, domain = unknown["op"], unknown["domain"]
@@ -348,25 +348,18 @@ def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
         place = f" (node {', '.join(ids[:5])})" if ids else ""
         return RuntimeFailure(
             f"the runtime has no operator {domain}:{op}{place}",
-            "give the library that has it with --ops-library, or cut the model before and after it",
+            "give its library with --ops-library, or cut the model before and after the node",
         )
     missing = _NO_KERNEL.search(error.message)
     if missing is not None:
         return RuntimeFailure(
             f"the runtime cannot run {missing['op']} for the dtypes of node {missing['name']!r}",
-            "cut the model before and after it, or choose another --provider",
+            "cut the model before and after the node, or choose another --provider",
         )
     return RuntimeFailure(
         f"the runtime refuses the model: {_CODE.sub('', error.message)}",
-        "see what the specification says of it: onnxdbg check --full",
+        "check the model against the specification: onnxdbg check --full",
     )
-
-
-def _bytes_of(array: Array) -> bytes | memoryview:
-    data_type = dtypes.data_type_of_numpy(array.dtype)
-    if dtypes.byte_count(data_type, array.shape) != array.nbytes:
-        return dtypes.encode(array)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _text(item: object) -> str:

@@ -1,10 +1,10 @@
 """The child process: onnxruntime sessions and the values that pass between them.
 
-Started as a script with the number of a connected socket. A request is one line of JSON, followed by raw bytes where it
-says so, as many as follow from it; so is a reply. Values stay here as OrtValues: their bytes are copied from and to
-their memory, which works for every dtype, those that numpy lacks and those packed below a byte included.
+Started as a script with the number of a connected socket. Requests and replies are one line of JSON, followed by raw
+bytes if the line says so. Values stay here as OrtValues. Their bytes are copied from and to their memory, which works
+for every dtype, including those that numpy lacks and packed ones below a byte.
 
-It imports nothing of the package, so that it starts as fast as onnxruntime does.
+It does not import the package, so that it starts as fast as onnxruntime does.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ _LEVELS = {
 }
 _STRING = 8
 _FLOATS = {1: np.float32, 10: np.float16, 11: np.float64}
-_RESIDENT = 256 << 20  # bytes of mapped files that may stay in memory while a session works
-_LOOK = 0.01  # seconds between two looks at it
+_RESIDENT = 256 << 20  # bytes of mapped files that can stay in memory while a session works
+_LOOK = 0.01  # seconds between two checks of it
 _DONTNEED = 4  # MADV_DONTNEED
 
 
 class Worker:
-    """One session at a time, and a store of named values that outlives it."""
+    """One session at a time, and a store of named values that survives it."""
 
     def __init__(self, stream: BufferedRWPair) -> None:
         self.stream = stream
@@ -55,16 +55,16 @@ class Worker:
         self.held: list[tuple[ort.OrtValue, memoryview]] = []
         self.running = ort.RunOptions()
 
-    def stop_when_told(self) -> None:
-        """End the run under way at its next node whenever the signal comes; a run keeps this thread from seeing it."""
-        told, wakes = socket.socketpair()
+    def stop_on_signal(self) -> None:
+        """On the signal, end the current run at its next node; a thread waits for it, because a run blocks this one."""
+        signals, wakes = socket.socketpair()
         wakes.setblocking(False)
         signal.signal(signal.SIGUSR1, lambda *_: None)
         signal.set_wakeup_fd(wakes.detach())
-        threading.Thread(target=self._stop_when_told, args=[told], daemon=True).start()
+        threading.Thread(target=self._stop_on_signal, args=[signals], daemon=True).start()
 
-    def _stop_when_told(self, told: socket.socket) -> None:
-        while told.recv(1):
+    def _stop_on_signal(self, signals: socket.socket) -> None:
+        while signals.recv(1):
             self.running.terminate = True
 
     def serve(self) -> None:
@@ -76,7 +76,7 @@ class Worker:
                 self.held = []
             try:
                 reply, payloads = getattr(self, f"do_{action}")(**request)
-            except Exception as error:  # noqa: BLE001  the parent tells what kind it is
+            except Exception as error:  # noqa: BLE001  the parent tells the kinds apart
                 reply, payloads = {"error": str(error), "kind": type(error).__name__}, []
             self.stream.write(json.dumps(reply).encode() + b"\n")
             self.stream.writelines(payloads)
@@ -94,7 +94,7 @@ class Worker:
         optimized: str,
         size: int,
     ) -> tuple[Header, list[memoryview]]:
-        """Open a session on the model whose bytes follow; `optimized` is where the graph it runs is written."""
+        """Open a session on the model whose bytes follow; its optimized graph is written to `optimized`."""
         model = self.stream.read(size)
         self.session = None
         options = ort.SessionOptions()
@@ -106,7 +106,7 @@ class Worker:
         )
         if lean:
             options.add_session_config_entry("session.disable_prepacking", "1")
-            # between runs its threads would take the processor from who reads the values
+            # idle threads would otherwise spin between runs, and slow down the reader of the values
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
@@ -115,7 +115,7 @@ class Worker:
             options.add_session_config_entry(
                 "session.optimized_model_external_initializers_file_name", "weights"
             )
-            options.log_severity_level = 1  # it logs which transformers changed the graph
+            options.log_severity_level = 1  # the log names the transformers that changed the graph
         self.folder = os.path.realpath(folder)
         with _few_pages(self.folder):
             self.session = ort.InferenceSession(
@@ -126,7 +126,7 @@ class Worker:
     def do_put(
         self, name: str, data_type: int, shape: list[int], strings: list[str] | None
     ) -> tuple[Header, list[memoryview]]:
-        """Keep a value under a name; its bytes follow, unless it holds strings."""
+        """Store a value under a name; its bytes follow, unless it holds strings."""
         if strings is not None:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
@@ -140,7 +140,7 @@ class Worker:
     def do_pack(
         self, name: str, elements: list[str], data_type: int
     ) -> tuple[Header, list[memoryview]]:
-        """Keep a sequence made of stored values."""
+        """Store a sequence of stored values."""
         if elements:
             values = [self.store.pop(element) for element in elements]
             self.store[name] = _run_node("SequenceConstruct", values)
@@ -151,7 +151,7 @@ class Worker:
     def do_run(
         self, feeds: dict[str, str], fetch: list[str], keep: dict[str, str]
     ) -> tuple[Header, list[memoryview]]:
-        """Run on stored values (input name -> stored name); hold what is fetched, store what is kept likewise."""
+        """Run on stored values (input name -> stored name); hold the fetched values, store the kept ones."""
         if self.session is None:
             raise RuntimeError("no session is open")
         names = list(dict.fromkeys((*fetch, *keep)))
@@ -164,11 +164,11 @@ class Worker:
         return self._hold({name: results[name] for name in names}, fetch)
 
     def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
-        """Hold stored values."""
+        """Hold stored values, so that the parent can fetch them."""
         return self._hold({name: self.store[name] for name in names}, names)
 
     def do_signatures(self, file: str, names: list[str]) -> tuple[Header, list[memoryview]]:
-        """Sum up stored tensors of numpy's floats as the function in a file does; its numbers follow, in order."""
+        """Compute signatures of stored float tensors with the function in a file; their numbers follow, in order."""
         signature_of = _loaded(file).signature_of
         headers, payloads = [], []
         for name in names:
@@ -181,13 +181,13 @@ class Worker:
         return {"signatures": headers}, payloads
 
     def do_send(self, payload: int) -> tuple[Header, list[memoryview]]:
-        """Send the bytes of one that is held."""
+        """Send the bytes of a held value."""
         return {}, [self.held[payload][1]]
 
     def _hold(
         self, values: dict[str, ort.OrtValue], fetch: list[str]
     ) -> tuple[Header, list[memoryview]]:
-        """Say what values are; those that are fetched stay where they are, to be read, until the next request."""
+        """Describe values; the fetched ones stay available until the next request."""
         headers = [
             {"name": n, "fetched": n in fetch, **self._describe(value, n in fetch)}
             for n, value in values.items()
@@ -223,18 +223,18 @@ class Worker:
         return {}, []
 
     def do_alias(self, names: dict[str, str]) -> tuple[Header, list[memoryview]]:
-        """Have stored values under further names (new name -> stored name)."""
+        """Give stored values additional names (new name -> stored name)."""
         self.store.update([(new, self.store[old]) for new, old in names.items()])
         return {}, []
 
     def do_about(self) -> tuple[Header, list[memoryview]]:
-        """The runtime's version and providers."""
+        """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
 
 
 @functools.cache
 def _loaded(file: str) -> ModuleType:
-    """A module from its file: this process does not know the package."""
+    """Load a module from its file: this process does not import the package."""
     spec = importlib.util.spec_from_file_location(Path(file).stem, file)
     assert spec is not None
     assert spec.loader is not None
@@ -244,7 +244,7 @@ def _loaded(file: str) -> ModuleType:
 
 
 def _elements(value: ort.OrtValue) -> list[ort.OrtValue]:
-    """The tensors of a sequence: the Python API gives no other way to an element's bytes."""
+    """Return the tensors of a sequence, each read by a node: the Python API has no access to an element's bytes."""
     length = _run_node("SequenceLength", [value])
     session = _session_of_node("SequenceAt", [value, _position(0)])
     places = map(_position, range(int(length.numpy())))
@@ -256,7 +256,7 @@ def _position(number: int) -> ort.OrtValue:
 
 
 def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
-    """onnxruntime makes no OrtValue of strings, except as what a node computes."""
+    """Make an OrtValue of strings as the output of a node: onnxruntime has no other way."""
     import onnx
 
     encoded = [text.encode() for text in strings]
@@ -267,7 +267,7 @@ def _string_tensor(strings: list[str], shape: list[int]) -> ort.OrtValue:
 def _run_node(
     op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
 ) -> ort.OrtValue:
-    """The output of one node on values as they are."""
+    """Run one node on these values."""
     given = {f"in{i}": value for i, value in enumerate(inputs)}
     return _session_of_node(op_type, inputs, **attributes).run_with_ort_values(["out"], given)[0]
 
@@ -275,8 +275,8 @@ def _run_node(
 def _session_of_node(
     op_type: str, inputs: list[ort.OrtValue], **attributes: "int | onnx.TensorProto"
 ) -> ort.InferenceSession:
-    """A session on one node, for values like these as `in0`, `in1`; its output is `out`."""
-    import onnx  # rarely needed, and half of this process's start-up
+    """Return a session on one node, for values of these types as `in0`, `in1`; its output is `out`."""
+    import onnx  # imported late: rarely needed, and half of this process's start time
 
     names = [f"in{i}" for i in range(len(inputs))]
     declared = [
@@ -291,7 +291,7 @@ def _session_of_node(
 
 
 def _type(value: ort.OrtValue) -> "onnx.TypeProto":
-    """The type of a value: `tensor(float)`, or `seq(tensor(float))`."""
+    """Return the type of a value: `tensor(float)`, or `seq(tensor(float))`."""
     import onnx
 
     name = value.data_type().removeprefix("seq(").removeprefix("tensor(").rstrip(")")
@@ -310,7 +310,7 @@ def _memory(value: ort.OrtValue) -> memoryview:
 
 @contextlib.contextmanager
 def _few_pages(folder: str) -> Iterator[None]:
-    """Let go of weights once they were passed: the page cache has them, this process need not hold all of them, too."""
+    """Drop weights from memory after use: the page cache holds them, so this process need not."""
     if sys.platform != "linux":
         yield
         return
@@ -335,7 +335,7 @@ def _let_go(folder: str, done: threading.Event) -> None:
 
 
 def _mapped(folder: str) -> Iterator[tuple[int, int]]:
-    """(address, size) of what is mapped from files in a folder and was not written to: dropped, it is read again."""
+    """Return (address, size) of clean mappings of files in a folder: once dropped, they can be read again."""
     span = (0, 0)
     with open("/proc/self/smaps") as file:
         for line in file:
@@ -350,5 +350,5 @@ def _mapped(folder: str) -> Iterator[tuple[int, int]]:
 
 if __name__ == "__main__":
     worker = Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))
-    worker.stop_when_told()
+    worker.stop_on_signal()
     worker.serve()

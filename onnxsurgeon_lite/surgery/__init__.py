@@ -1,1 +1,1 @@
-"""What the edit verbs share: order, names and declared types kept whole."""
+"""Shared tools of the edit verbs: they keep order, names and declared types consistent."""

@@ -1,4 +1,4 @@
-"""Numbers as people give them -> tensors of the dtype and in the form that a graph has them."""
+"""Convert numbers that users write to tensors of the dtype and form that the graph uses."""
 
 import json
 from pathlib import Path
@@ -21,13 +21,13 @@ Numbers = int | float | str | list["Numbers"] | Array
 def make_tensor(
     name: str, value: Numbers, data_type: int, like: TensorProto | None = None
 ) -> TensorProto:
-    """A tensor with the value's numbers in a dtype.
+    """Return a tensor with the value's numbers in a dtype.
 
     Args:
-        like: a tensor to take the place of: a single number fills its shape, and the payload is written as its was.
+        like: the tensor to replace: a single number fills its shape, and the payload keeps its form.
 
     Raises:
-        EditError: the dtype does not hold the numbers.
+        EditError: the dtype cannot hold the numbers.
     """
     array = _converted(name, value, data_type)
     if like is not None and not array.ndim:
@@ -42,7 +42,7 @@ def make_tensor(
 
 
 def parse(text: str) -> Numbers:
-    """What a person wrote: `3`, `0.5`, `[1, 2]`, `true`, or text."""
+    """Parse what a user typed: `3`, `0.5`, `[1, 2]`, `true`, or text."""
     try:
         value: Numbers = json.loads(text)
     except ValueError:
@@ -51,7 +51,7 @@ def parse(text: str) -> Numbers:
 
 
 def read_numbers(text: str) -> Numbers:
-    """What a person wrote, or the numbers in the file of that name.
+    """Parse what a user typed, or read the numbers of the file with that name.
 
     Raises:
         ReferenceSetError: the file cannot be read, or holds several tensors.
@@ -66,7 +66,7 @@ def read_numbers(text: str) -> Numbers:
 
 
 def describe_like(tensor: TensorProto, other: TensorProto) -> None:
-    """Give a tensor another's doc string, metadata, and what this version of ONNX does not know."""
+    """Copy another tensor's doc string, metadata and fields that this version of ONNX does not know."""
     if other.HasField("doc_string"):
         tensor.doc_string = other.doc_string
     tensor.metadata_props.extend(other.metadata_props)
@@ -82,18 +82,18 @@ def _converted(name: str, value: Numbers, data_type: int) -> Array:
     if data_type == TensorProto.STRING:
         return array
     if array.dtype.kind in "OUS":
-        raise EditError(f"{name!r} is {kind}, {value!r} is no number", "write 3, 0.5 or [1, 2]")
-    wanted = dtypes.numpy_dtype(data_type)
+        raise EditError(f"{name!r} is {kind}, {value!r} is not a number", "write 3, 0.5 or [1, 2]")
+    target = dtypes.numpy_dtype(data_type)
     with np.errstate(all="ignore"):
-        converted: Array = array.astype(wanted)
+        converted: Array = array.astype(target)
         back = converted.astype(array.dtype)
-    if "float" not in wanted.name and not np.array_equal(back, array):
+    if "float" not in target.name and not np.array_equal(back, array):
         shown = repr(array.tolist()) if array.size <= 8 else "the numbers given"
         raise EditError(f"{name!r} is {kind}, which cannot hold {shown}", f"give {kind} numbers")
     return converted
 
 
 def is_raw(tensor: TensorProto) -> bool:
-    """Whether the payload is raw bytes; strings and the small floats that no typed field is used for count as such."""
+    """Return whether the payload is raw bytes; strings, and small floats without a typed field, count as raw."""
     typed = tensor.float_data or tensor.int32_data or tensor.int64_data or tensor.double_data
     return is_external(tensor) or not (typed or tensor.uint64_data)

@@ -1,7 +1,7 @@
-"""Edits of a graph that several passes make: names that stay unique, uses that follow a name, order that holds.
+"""Graph edits that several passes share: unique names, renamed uses, valid order.
 
-A name means the value of the innermost scope that defines it, so a rename follows a value into the bodies that
-capture it and stops at those that define the name themselves. `''` is an omitted input, never a name.
+A name means the value of the innermost scope that defines it. So a rename follows a value into the bodies that
+capture it, and stops at bodies that define the name themselves. `''` is an omitted input, never a name.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
@@ -11,27 +11,28 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import EditError, GraphError
 from onnxsurgeon_lite.graph.index import GraphIndex, captured
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import mentioning
 
 Nodes = MutableSequence[NodeProto]
 
 
 def defined(graph: GraphProto) -> Iterator[str]:
-    """The names that a graph itself gives: inputs, initializers, what its nodes produce."""
+    """Yield the names that a graph itself defines: inputs, initializers, outputs of its nodes."""
     yield from sources(graph)
     for node in graph.node:
         yield from filter(None, node.output[:])
 
 
 def sources(graph: GraphProto) -> Iterator[str]:
-    """The names that a graph gives without a node: inputs, initializers."""
+    """Yield the names that a graph defines without a node: inputs, initializers."""
     yield from (value.name for value in graph.input)
     yield from (tensor.name for tensor in graph.initializer)
     yield from (sparse.values.name for sparse in graph.sparse_initializer)
 
 
 def names_in(graphs: Iterable[GraphProto]) -> set[str]:
-    """Every value name in some graphs and the bodies below them, defined or used."""
+    """Return every value name in these graphs and the bodies below them, defined or used."""
     found: set[str] = set()
     pending = list(graphs)
     while pending:
@@ -45,12 +46,12 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
 
 
 def value_names(index: GraphIndex) -> set[str]:
-    """Every value name that a new one must differ from: of the main graph, its bodies and the training graphs."""
+    """Return every value name that a new name must avoid: of the main graph, its bodies and the training graphs."""
     return inner_names(index.model.proto).union(index.values(), index.outputs)
 
 
 def inner_names(proto: ModelProto) -> set[str]:
-    """Every value name in the bodies of the main graph and in the training graphs."""
+    """Return every value name in the bodies of the main graph and in the training graphs."""
     bodies = [body for node in proto.graph.node if node.attribute for _, body in walk.bodies(node)]
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
@@ -58,7 +59,7 @@ def inner_names(proto: ModelProto) -> set[str]:
 
 
 def fresh(base: str, taken: set[str]) -> str:
-    """A name not in `taken`: `base`, or with a number after it; it is taken from then on."""
+    """Return `base`, with a number appended if needed, such that it is not in `taken`; add it there."""
     name, number = base, 1
     while name in taken:
         name, number = f"{base}_{number}", number + 1
@@ -67,9 +68,9 @@ def fresh(base: str, taken: set[str]) -> str:
 
 
 def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]) -> None:
-    """Give values of one graph of a model other names, all at once: definitions, uses, declarations, annotations.
+    """Rename values of one graph of a model, all at once: definitions, uses, declarations, annotations.
 
-    A body that defines one of the new names for itself has its own value renamed, so that none is captured by mistake.
+    A body that defines one of the new names itself gets its own value renamed, so that it does not shadow the outer.
     """
     if not names:
         return
@@ -105,7 +106,7 @@ def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
 
 
 def rename_uses(nodes: Iterable[NodeProto], names: Mapping[str, str]) -> None:
-    """Make nodes read other values, in their bodies too; what is produced keeps its name."""
+    """Make nodes read other values, in their bodies too; outputs keep their names."""
     for node in nodes:
         _replace(node.input, names)
         if not node.attribute:
@@ -130,15 +131,15 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
 
 
 def has_bodies(nodes: Iterable[NodeProto]) -> bool:
-    """Whether some of the nodes hold subgraphs."""
+    """Return whether some of the nodes hold subgraphs."""
     return any(node.attribute and walk.bodies(node) for node in nodes)
 
 
 def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:
-    """Where a body defines one of these names, give its own value another: outer names are not to be shadowed.
+    """Rename the values that bodies define under one of these names: outer names must not be shadowed.
 
     Returns:
-        The names that were.
+        The old names.
     """
     found: list[str] = []
     pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
@@ -171,30 +172,23 @@ def _replace(slots: MutableSequence[str], names: Mapping[str, str]) -> None:
 
 
 def drop_declarations(graph: GraphProto, names: Container[str]) -> None:
-    """Forget the types and annotations of values that are no more."""
+    """Remove the types and annotations of values that no longer exist."""
     for infos in (graph.value_info, graph.quantization_annotation):
-        for place in range(len(infos) - 1, -1, -1):
-            if _declared_name(infos[place]) in names:
-                del infos[place]
+        drop(infos, lambda info: _declared_name(info) in names)
 
 
 def _declared_name(info: object) -> str:
     return info.name if isinstance(info, ValueInfoProto) else str(getattr(info, "tensor_name", ""))
 
 
-def described(node: NodeProto, node_id: str) -> str:
-    """A node as a message shows it: its operator, its name where it has one, its id."""
-    return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
-
-
 def settle(before: GraphIndex, result: Model) -> GraphIndex:
-    """Check that an edit left the main graph whole, and put its nodes in order again if they were.
+    """Check that an edit left the main graph intact, and sort its nodes again if they were sorted.
 
     Returns:
         The index of the result.
 
     Raises:
-        EditError: a value would dangle or have two producers, or the graph have a cycle.
+        EditError: a value has no producer or two, or the graph has a cycle.
     """
     try:
         after = GraphIndex.of(result)
@@ -209,7 +203,7 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
 
 
 def reorder(nodes: Nodes, order: Sequence[int]) -> None:
-    """Put the nodes in another order."""
+    """Reorder the nodes."""
     ordered = [nodes[position] for position in order]
     del nodes[:]
     nodes.extend(ordered)
@@ -229,5 +223,5 @@ def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
         shown = "; ".join(f"{name!r}, read by {user}" for name, user in list(dangling.items())[:6])
         raise EditError(
             f"the edit would leave {len(dangling)} values without a producer: {shown}",
-            "rewire what reads them first, or edit that away too",
+            "rewire their readers first, or remove them in the same edit",
         )

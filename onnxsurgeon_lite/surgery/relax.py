@@ -1,4 +1,4 @@
-"""Declared sizes that hang on the numbers of a constant, found by inference with the constant and without it."""
+"""Relax inferred shapes: find declared sizes that depend on a constant, by inference with and without it."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 
@@ -6,24 +6,24 @@ from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto, ValueInfo
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, contradicts, downstream, infer
-from onnxsurgeon_lite.tensors.dtypes import copied
 
 _Dimension = TensorShapeProto.Dimension
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
-_UNKNOWN = "unk__"  # how ONNX's inference begins its own symbols
+_UNKNOWN = "unk__"  # prefix of the symbols that ONNX's inference invents
 
 
-def loosen(
+def relax(
     before: GraphIndex, result: Model, constants: Mapping[str, TensorProto]
 ) -> dict[str, TypeProto]:
-    """After constants became inputs: declare unknown, in place, the sizes that followed from their numbers.
+    """After constants became inputs: declare, in place, the sizes that depend on their numbers as unknown.
 
-    Ranks stay where inference still finds them, or where an operator reads the input itself, whose own shape is
-    fixed; those of outputs stay in any case, since the format wants one. Bodies keep their declarations.
+    Ranks stay if inference still finds them, or if an operator reads the input itself, whose own shape is fixed; ranks
+    of outputs always stay, because the format requires them. Bodies keep their declarations.
 
     Returns:
-        What was declared before, of each value whose declaration changed.
+        The old declaration of each value whose declaration changed.
     """
     if not decides_shapes(before, constants):
         return {}
@@ -31,17 +31,17 @@ def loosen(
     declared = [info for info in _declared(result.proto) if info.name in stale]
     read_here = {user for users in before.readers(constants).values() for user in users}
     made_here = {name for user in read_here for name in before.nodes[user].output}
-    wanted = made_here.union(info.name for info in declared)
-    known = infer(before.model, stale, wanted) if declared else {}
+    requested = made_here.union(info.name for info in declared)
+    known = infer(before.model, stale, requested) if declared else {}
     until = 1 + max(read_here, default=-1)
     left = (
-        _inferred_without(result, constants, stale, known, made_here, until, wanted)
+        _inferred_without(result, constants, stale, known, made_here, until, requested)
         if known
         else {}
     )
     outputs = {info.name for info in result.proto.graph.output}
     nothing = TypeProto()
-    kinds: dict[Hashable, tuple[TypeProto, TypeProto]] = {}  # most values are of few types
+    kinds: dict[Hashable, tuple[TypeProto, TypeProto]] = {}  # most values share a few types
     changed = {}
     for info in declared:
         name = info.name
@@ -50,7 +50,7 @@ def loosen(
             sides = kind, known[name], left.get(name, nothing)
             key = _key(*sides), name in outputs
             if key not in kinds:
-                kinds[key] = copied(kind), _loosened(*sides, name in outputs)
+                kinds[key] = copied(kind), _relaxed(*sides, name in outputs)
             original, looser = kinds[key]
             if looser != original:
                 changed[name] = original
@@ -58,22 +58,22 @@ def loosen(
     return changed
 
 
-def tighten(result: Model, loosened: Mapping[str, TypeProto]) -> None:
-    """After inputs became constants: declare again, in place, what was loosened, or the sizes that are true now."""
-    inferred = infer(result, loosened.keys()) if loosened else {}
-    kinds: dict[Hashable, TypeProto] = {}  # most values are of few types
+def restore(result: Model, relaxed: Mapping[str, TypeProto]) -> None:
+    """After inputs became constants: restore, in place, the relaxed declarations, or the sizes that hold now."""
+    inferred = infer(result, relaxed.keys()) if relaxed else {}
+    kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
     for info in _declared(result.proto):
         name = info.name
         if name in inferred:
-            sides = info.type, loosened[name], inferred[name]
+            sides = info.type, relaxed[name], inferred[name]
             key = _key(*sides)
             if key not in kinds:
-                kinds[key] = _tightened(*sides)
+                kinds[key] = _restored(*sides)
             info.type.CopyFrom(kinds[key])
 
 
 def decides_shapes(index: GraphIndex, constants: Mapping[str, TensorProto]) -> bool:
-    """Whether a shape may hang on the numbers: inference carries integers on, and nothing else."""
+    """Return whether a shape can depend on the numbers: inference propagates only integers."""
     carried = {n for n, tensor in constants.items() if tensor.data_type in _INTEGERS}
     known = set(constants)
     for position in index.order if carried else range(len(index.nodes)):
@@ -95,18 +95,15 @@ def _inferred_without(
     known: Mapping[str, TypeProto],
     made_here: set[str],
     until: int,
-    wanted: set[str],
+    requested: set[str],
 ) -> dict[str, TypeProto]:
-    """The types that do not need the numbers of the constants.
+    """Infer the types that hold for any numbers of the constants.
 
     Args:
-        made_here: what the constants' readers make; they are among the nodes before `until`.
+        made_here: the outputs of the constants' readers, which are among the nodes before `until`.
     """
     bare = result.copy()
-    initializers = bare.proto.graph.initializer
-    for place in range(len(initializers) - 1, -1, -1):
-        if initializers[place].name in constants:
-            del initializers[place]  # a default
+    drop(bare.proto.graph.initializer, lambda tensor: tensor.name in constants)  # defaults
     here = infer(bare, stale, made_here, until)
     ranked = {n: _of_rank(known[n]) for n in made_here & known.keys() - here.keys()}
     missing = set(ranked)
@@ -116,11 +113,11 @@ def _inferred_without(
             missing.discard(info.name)
     for name in sorted(missing):
         bare.proto.graph.value_info.add(name=name, type=ranked[name])
-    return infer(bare, stale - ranked.keys(), wanted) | ranked
+    return infer(bare, stale - ranked.keys(), requested) | ranked
 
 
-def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
-    """A declared type without the sizes that are known, and are not among what is left."""
+def _relaxed(declared: TypeProto, known: TypeProto, left: TypeProto, is_output: bool) -> TypeProto:
+    """Return a declared type without the known sizes that do not remain."""
     kind = copied(declared)
     sizes = known.tensor_type.shape.dim
     still = left.tensor_type.shape.dim
@@ -138,8 +135,8 @@ def _loosened(declared: TypeProto, known: TypeProto, left: TypeProto, is_output:
     return kind
 
 
-def _tightened(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
-    """The original type where all that was loosened follows again; else what follows now."""
+def _restored(current: TypeProto, original: TypeProto, inferred: TypeProto) -> TypeProto:
+    """Return the original type if all relaxed sizes hold again, otherwise the inferred one."""
     sizes = inferred.tensor_type.shape.dim
     kind = copied(current)
     shape = kind.tensor_type.shape
@@ -156,9 +153,9 @@ def _tightened(current: TypeProto, original: TypeProto, inferred: TypeProto) -> 
     for dim, size in zip(shape.dim, sizes, strict=True):
         if not dim.WhichOneof("value") and _is_known(size):
             dim.CopyFrom(size)
-    loosened = zip(shape.dim, original.tensor_type.shape.dim, strict=False)
+    relaxed = zip(shape.dim, original.tensor_type.shape.dim, strict=False)
     same = len(shape.dim) == len(original.tensor_type.shape.dim)
-    return original if same and all(_same(dim, was) for dim, was in loosened) else kind
+    return original if same and all(_same(dim, was) for dim, was in relaxed) else kind
 
 
 def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
@@ -167,12 +164,12 @@ def _declared(model: ModelProto) -> Iterator[ValueInfoProto]:
 
 
 def _key(declared: TypeProto, *others: TypeProto) -> Hashable:
-    """What tells types from others; the others are one object where they are equal, and stay."""
+    """Return a key that is equal for equal types; the others are shared objects, so their identity is enough."""
     return declared.SerializeToString(), *map(id, others)
 
 
 def _of_rank(kind: TypeProto) -> TypeProto:
-    """The type with its rank alone."""
+    """Return the type with its rank alone."""
     ranked = copied(kind)
     for dim in ranked.tensor_type.shape.dim:
         _clear(dim)

@@ -1,30 +1,29 @@
-"""Declared types that an edit made untrue: found by inference, put right, and said."""
+"""Correct declared types that an edit made wrong, by inference, with a note for each output."""
 
 from collections.abc import Iterable, Mapping, Set
 
-from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import GraphProto, TypeProto, ValueInfoProto, shape_inference
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied, drop
 
 _FAILURES = (shape_inference.InferenceError, RuntimeError, ValueError)
 
-BY_SHAPE_ALONE = frozenset(
-    (
-        *("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"),
-        *("Neg", "Abs", "Exp", "Log", "Sqrt", "Erf"),
-        *("Relu", "LeakyRelu", "PRelu", "Sigmoid", "Tanh", "Clip", "Gelu", "Softmax", "LogSoftmax"),
-        *("Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool", "AveragePool", "GlobalAveragePool"),
-        *("BatchNormalization", "LayerNormalization", "InstanceNormalization"),
-        *("Identity", "Cast", "Transpose", "Flatten", "Concat", "Gather", "Where"),
-        *("Equal", "Greater", "Less", "And", "Or", "Not"),
-    )
-)
-"""Operators whose results have a shape that follows from the shapes of what they read."""
+BY_SHAPE_ALONE = frozenset((
+    "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
+    "Neg", "Abs", "Exp", "Log", "Sqrt", "Erf",
+    "Relu", "LeakyRelu", "PRelu", "Sigmoid", "Tanh", "Clip", "Gelu", "Softmax", "LogSoftmax",
+    "Conv", "ConvTranspose", "Gemm", "MatMul", "MaxPool", "AveragePool", "GlobalAveragePool",
+    "BatchNormalization", "LayerNormalization", "InstanceNormalization",
+    "Identity", "Cast", "Transpose", "Flatten", "Concat", "Gather", "Where",
+    "Equal", "Greater", "Less", "And", "Or", "Not",
+))  # fmt: skip
+"""Operators whose output shapes follow from their input shapes."""
 
 _BY_NUMBERS_BEHIND = frozenset(("Reshape", "Expand", "Tile", "Slice", "Unsqueeze", "Squeeze"))
-"""Operators whose results' shapes hang on the numbers of what they read, the first of it aside."""
+"""Operators whose output shapes depend on the numbers of their inputs, the first one excluded."""
 
 
 def follow(
@@ -34,17 +33,17 @@ def follow(
     stands_for: Mapping[str, str] | None = None,
     unsettled: set[str] | None = None,
 ) -> list[str]:
-    """After an edit that gave values these types: correct what is declared of them and of what depends on them.
+    """After an edit that gave values these types: correct their declarations, and those of all dependents.
 
     Args:
-        stands_for: new value -> the value whose place it took.
+        stands_for: new value -> the value that it replaced.
         unsettled: see `retype`.
 
     Returns:
         A note for each output whose declaration changed.
 
     Raises:
-        EditError: what depends on them does not take the new types.
+        EditError: a dependent node does not accept the new types.
     """
     places = {name: (stands_for or {}).get(name, name) for name in types}
     before.learn_types(place for place in places.values() if place in before)
@@ -56,16 +55,16 @@ def follow(
 def retype(
     before: Model, after: GraphIndex, values: Iterable[str], unsettled: set[str] | None = None
 ) -> list[str]:
-    """Declare anew, as inferred, the types of some values and of all that depends on them.
+    """Declare the types of some values and of all dependents again, as inferred.
 
-    Value_info that inference knows nothing of is dropped: it was written for other types. Outputs keep theirs then.
+    Value_info without an inferred type is dropped, because it was written for other types; outputs keep theirs.
 
     Args:
-        unsettled: between the steps of a pipeline, the values whose types do not fit so far. They are looked at again;
-            what does not fit is left as it was and stands here then, instead of an error.
+        unsettled: between the steps of a pipeline, the values whose types do not fit so far. They are checked again;
+            a value that still does not fit keeps its declaration and stays in the set, instead of an error.
 
     Raises:
-        EditError: what depends on them does not take the new types.
+        EditError: a dependent node does not accept the new types.
     """
     result = after.model
     changed = {*values, *(unsettled or ())}
@@ -80,26 +79,21 @@ def retype(
     if unsettled:
         unsettled.clear()
     graph = result.proto.graph
-    unknown = []
-    for place, info in enumerate(graph.value_info):
-        name = info.name
-        if name in inferred:
-            info.type.CopyFrom(inferred[name])
-        elif name in stale:
-            unknown.append(place)
-    for place in reversed(unknown):
-        del graph.value_info[place]
+    drop(graph.value_info, lambda info: info.name in stale and info.name not in inferred)
+    for info in graph.value_info:
+        if info.name in inferred:
+            info.type.CopyFrom(inferred[info.name])
     notes = []
     for info in graph.output:
         kind = inferred.get(info.name)
         if info.name in stale and kind is not None and contradicts(info.type, kind):
             info.type.CopyFrom(kind)
-            notes.append(f"output {info.name!r} has another type now")
+            notes.append(f"output {info.name!r} changed its type")
     return notes
 
 
 def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str, TypeProto]:
-    """The types of values, of a model in which all types fit together if they did before."""
+    """Infer the types of values, in a model whose types all fit together if they did before."""
     try:
         return infer(result, values, strict=True)
     except _FAILURES as error:
@@ -107,7 +101,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
         raise EditError(
-            f"the types do not fit further on: {reason}", "change what reads it in the same edit"
+            f"the types do not fit further on: {reason}", "change their reader in the same edit"
         ) from error
 
 
@@ -122,23 +116,22 @@ def _fits(model: Model, values: Set[str]) -> bool:
 def infer(
     model: Model,
     values: Set[str],
-    wanted: Set[str] | None = None,
+    requested: Set[str] | None = None,
     count: int | None = None,
     *,
     strict: bool = False,
 ) -> dict[str, TypeProto]:
-    """The types of values (of those that are wanted), inferred without looking at what is declared of them.
+    """Infer the types of values (of those in `requested`), without reading their declarations.
 
     Args:
-        count: look at the first nodes alone.
-        strict: have inference raise what it finds wrong, instead of leaving types out.
+        count: use only the first nodes.
+        strict: let inference raise its errors, instead of omitting types.
 
     Returns:
-        Equal types as one object, to be read and not changed.
+        Types to read, not to change: equal ones are the same object.
     """
-    wanted = values if wanted is None else wanted
-    part = ModelProto()
-    part.CopyFrom(model.structure())
+    requested = values if requested is None else requested
+    part = copied(model.structure())
     if count is not None:
         del part.graph.node[count:]
     kept = [info for info in model.proto.graph.value_info if info.name not in values]
@@ -155,17 +148,19 @@ def infer(
         if strict:
             raise
         return {}
-    return _shared(info for info in (*inferred.value_info, *inferred.output) if info.name in wanted)
+    return _shared(
+        info for info in (*inferred.value_info, *inferred.output) if info.name in requested
+    )
 
 
 def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
-    """The types that say something, by name; equal ones are one object: most values are of few types."""
+    """Return the types with content, by name; equal ones are the same object, because most values share a few types."""
     kinds: dict[bytes, TypeProto] = {}
     found = {}
     last, says = TypeProto(), False
     for info in infos:
         kind = info.type
-        if kind != last:  # neighbours are mostly of one type
+        if kind != last:  # neighbors often have the same type
             last = kinds.setdefault(kind.SerializeToString(), kind)
             says = _says(last)
         if says:
@@ -174,7 +169,7 @@ def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
 
 
 def _computes_sizes(graph: GraphProto) -> bool:
-    """Whether sizes may follow from numbers that nodes compute: inference takes twice as long with these."""
+    """Return whether sizes can follow from computed numbers: propagating data doubles the time of inference."""
     read: set[str] = set()
     for node in graph.node:
         operator = node.op_type
@@ -193,7 +188,7 @@ def _computes_sizes(graph: GraphProto) -> bool:
 
 
 def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
-    """Whether no value could be of both types."""
+    """Return whether no value can have both types."""
     kind, other = declared.WhichOneof("value"), inferred.WhichOneof("value")
     if kind is None or other is None:
         return False
@@ -215,7 +210,7 @@ def contradicts(declared: TypeProto, inferred: TypeProto) -> bool:
 
 
 def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
-    """The values, and all that depends on them."""
+    """Return the values and everything that depends on them."""
     found = set(values)
     for position in index.order:
         if not found.isdisjoint(index.needs[position]):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _BLOCK = 1 << 18  # elements compared at a time, so that the working set stays in the cache
@@ -15,10 +16,8 @@ SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if i
 
 _FAST = {name: np.finfo(name) for name in ("float32", "float64", "complex64", "complex128")}
 _LOOSE = 1e30
-_MASK, _GAP = (
-    1e3,
-    1e-2,
-)  # a mask is at least this large, and no other element is above _GAP times it
+# a mask is at least this large, and no other element is above _GAP times it
+_MASK, _GAP = 1e3, 1e-2
 
 Numbers = NDArray[np.inexact]
 
@@ -85,8 +84,8 @@ class Worst:
     allowed: float
 
 
-@dataclass
-class Comparison:
+@dataclass(repr=False)
+class Comparison(Shown):
     """The result of comparing an actual tensor with its reference.
 
     Attributes:

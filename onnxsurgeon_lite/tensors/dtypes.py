@@ -75,13 +75,6 @@ def type_of(value: Array | list[Array]) -> TypeProto:
     return helper.make_sequence_type_proto(type_of(element))
 
 
-def copied(kind: TypeProto) -> TypeProto:
-    """Return a copy of a type."""
-    copy = TypeProto()
-    copy.CopyFrom(kind)
-    return copy
-
-
 def byte_count(data_type: int, dims: Sequence[int]) -> int:
     """Return the number of `raw_data` bytes for a tensor of this dtype and shape."""
     elements = math.prod(dims)
@@ -106,6 +99,13 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
     if bits is None:
         return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
     return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
+
+
+def payload(array: Array) -> bytes | memoryview:
+    """Return the bytes of `encode`, as a view of the array where it holds them already."""
+    if byte_count(data_type_of_numpy(array.dtype), array.shape) != array.nbytes:
+        return encode(array)
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def encode(array: Array) -> bytes:

@@ -1,20 +1,19 @@
-"""From "the outputs differ" to the nodes and the reasons: looks, search, verdicts, reproducer."""
+"""Bisect a mismatch to its nodes and reasons: looks, search, verdicts, reproducer."""
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
-from onnxsurgeon_lite.debug.bisection.computed import ChangedInitializers, computed_references
+from onnxsurgeon_lite.debug.bisection.computed_references import (
+    ChangedInitializers,
+    computed_references,
+)
 from onnxsurgeon_lite.debug.bisection.find import find
-from onnxsurgeon_lite.debug.bisection.reproducer import Reproducer, strip_weights, write_reproducer
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
+from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
+from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.debug.bisection.samples import bisect_samples
 
 __all__ = [
     "BisectResult",
     "ChangedInitializers",
-    "Culprit",
-    "Finding",
-    "Reproducer",
     "Search",
-    "ValueReport",
     "bisect",
     "bisect_samples",
     "computed_references",

@@ -1,4 +1,4 @@
-"""From a model and its references to verdicts: does it mismatch, how must one look, where, and why."""
+"""Bisect a model against references: choose the look, find the culprits, give verdicts."""
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,13 @@ from onnx import TensorProto
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
-from onnxsurgeon_lite.debug.bisection.effect import effect_of
+from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
@@ -34,25 +34,25 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 BUDGET = 64 << 20
-_MOST = 16  # culprits after which the search for more ends
-_CLEARED = 256  # the same for origins that are no fault
-_BLAMED = 3  # culprits for which the optimizer is looked for
+_MOST = 16  # culprits at which the search stops
+_CLEARED = 256  # harmless origins at which the search stops
+_BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _HALF = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
-_RANKED = 8  # origins whose effect on the outputs is measured
+_RANKED = 8  # origins whose healing effect is measured
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search.
+    """Options of a search.
 
     Attributes:
         tolerance: for every value; None takes each dtype's default.
         look: `unoptimized` (optimization off), `optimized` (the runtime's optimized graph), `node` (every node
             alone); None tries them in this order until one shows a culprit.
-        quick: the search for one culprit alone, without the second run and the triage.
-        memory: bytes of values that one probe may have computed at once.
-        journal: a file that keeps the answers. resume: go on with the one that is there.
+        quick: find one culprit only, without verdicts.
+        memory: bytes of values that one probe may compute at once.
+        journal: a file for the answers. resume: continue from that file.
     """
 
     tolerance: Tolerance | None = None
@@ -73,23 +73,23 @@ def bisect(
     progress: Progress = lambda _: None,
     changed: Container[str] = (),
 ) -> BisectResult:
-    """Find the nodes where a model leaves its references, and why; on one sample.
+    """Find the nodes where a model leaves its references, and why, on one sample.
 
     Args:
         runtime: with optimization off.
         optimized: with the optimization that the model is used with; None leaves that look out.
-        progress: told in words how far the search is.
-        changed: initializers that differ from those of the model that the references come from, where there is one.
+        progress: called with the progress in words.
+        changed: initializers that differ from those of the model that computed the references.
 
     Raises:
-        ReferenceSetError: the references do not fit the model, or lack what a random operator gave.
+        ReferenceSetError: the references do not fit the model, or lack the output of a random operator.
         FeedsError: see `feeds.check_feeds`.
         RuntimeFailure: the runtime cannot run the model.
     """
     search = search or Search()
     judge = AgainstReferences(references, search.tolerance)
     job = _Bisection(
-        *(GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed)
+        GraphIndex.of(model), judge, feeds, runtime, optimized, search, progress, changed
     )
     try:
         return job.run()
@@ -101,7 +101,7 @@ def bisect(
 
 @dataclass
 class _Bisection:
-    """One bisection under way."""
+    """The state of one bisection."""
 
     index: GraphIndex
     judge: AgainstReferences
@@ -115,7 +115,7 @@ class _Bisection:
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
     def run(self) -> BisectResult:
-        """Look, search, explain; around a node that kills the runtime, if there is one."""
+        """Search and explain; replay the references of nodes that crash the runtime."""
         self.space = Space(self.index)
         self.targets, notes = targets_of(self.space, self.judge)
         self.result.notes += notes
@@ -123,9 +123,9 @@ class _Bisection:
         self.result.notes += self.judge.references.notes
         replay = replayed(self.index, self.targets, self.judge.references)
         for name in replay:
-            self.result.notes.append(f"the recorded {name!r} is replayed: it is drawn at random")
+            self.result.notes.append(f"{name!r} is random: its recorded value is replayed")
         if replay:
-            self.optimized = None  # a run of the whole model draws other numbers
+            self.optimized = None  # a run of the whole model cannot replay
         crashed: list[Culprit] = []
         while True:
             self.observer = Observer(self.index, self.runtime, by_node=self.search.look == "node")
@@ -134,13 +134,14 @@ class _Bisection:
             self.result.culprits, self.result.cleared = [], []
             try:
                 walk = self.walk = self._walk_over(self.space, self.observer, "unoptimized", replay)
-                self._find_one(walk) if self.search.quick else self._find_all(walk)
+                find = self._find_one if self.search.quick else self._find_all
+                find(walk)
                 break
             except (RuntimeCrash, RuntimeTimeout) as error:
                 crashed.append(self._crash(error, replay))
-                if not all(map(self.judge.tells, crashed[-1].outputs)):
+                if not all(map(self.judge.can_judge, crashed[-1].outputs)):
                     self.result.notes.append(
-                        "it has no reference, so nothing behind it was compared"
+                        "the crashing node has no reference: values downstream of it were not compared"
                     )
                     break
                 replay += crashed[-1].outputs
@@ -156,7 +157,7 @@ class _Bisection:
         return self.result
 
     def _look_inside(self, culprit: Culprit) -> None:
-        """Go on in the body of a culprit that is one node of this graph."""
+        """Search the body of a culprit that is a single node."""
         crash = any(finding.verdict == "crash" for finding in culprit.findings)
         if crash or culprit.covers or len(culprit.region) > 1:
             return
@@ -164,7 +165,7 @@ class _Bisection:
 
         def search_body(model: Model, references: ReferenceSet, feeds: Feeds) -> BisectResult:
             return bisect(
-                *(model, references, feeds, self.runtime, None, search, self.progress, self.changed)
+                model, references, feeds, self.runtime, None, search, self.progress, self.changed
             )
 
         given = {name: self.result.input_of(culprit, name) for name in culprit.inputs}
@@ -174,7 +175,7 @@ class _Bisection:
             self.result.inner = found
 
     def so_far(self) -> list[str]:
-        """What is known of a search that is cut short, in sentences."""
+        """Describe the state of an interrupted search."""
         lines = [
             f"origin: {c.op_type} {c.name!r} ({c.id}), value {c.value!r}: "
             + ", ".join(finding.verdict for finding in c.findings)
@@ -183,16 +184,16 @@ class _Bisection:
         if self.walk is not None:
             lines.append(self.walk.range())
         if self.search.journal is not None:
-            lines.append("go on with the same command and --resume")
+            lines.append("to continue, run the same command with --resume")
         return lines
 
     def _crash(self, error: RuntimeFailure, replay: Sequence[str]) -> Culprit:
-        """The node that kills the runtime, or never ends.
+        """Return the node that crashes the runtime or never ends.
 
         Raises:
-            RuntimeFailure: `error` itself, where it does not happen again.
+            RuntimeFailure: `error`, when it does not happen again.
         """
-        self.progress("looking for the node that the runtime died at")
+        self.progress("searching the node that crashes the runtime")
         given = {name: self.judge.references.read(name) for name in replay}
         position = crashing_node(self.index, self.feeds, self.runtime, self.targets, given)
         if position is None:
@@ -206,7 +207,7 @@ class _Bisection:
         before.forget(list(before.kept))
         self.result.tensors |= {name: (None, value) for name, value in entering.items()}
         for name in culprit.outputs:
-            stored = self.judge.references.read(name) if self.judge.tells(name) else None
+            stored = self.judge.references.read(name) if self.judge.can_judge(name) else None
             self.result.tensors[name] = stored, None
         return culprit
 
@@ -214,14 +215,20 @@ class _Bisection:
         self, space: Space, observer: Observer, look: Look, replay: Iterable[str] = ()
     ) -> Walk:
         walk = Walk(
-            *(space, observer, self.judge, look, self.search.memory, self.targets),
-            *(self.journal, self.progress),
+            space,
+            observer,
+            self.judge,
+            look,
+            self.search.memory,
+            self.targets,
+            self.journal,
+            self.progress,
         )
         walk.replay({name: self.judge.references.read(name) for name in replay})
         return walk
 
     def _find_one(self, walk: Walk) -> None:
-        """Ask about the targets and, in the same session, about a first wave inside; then search."""
+        """Probe the targets and a first wave of values in one session, then search one culprit."""
         answers = walk.probe(walk.first_wave())
         bads = {i for i, good in answers.items() if not good}
         bad_targets = bads & {self.space.number[name] for name in self.targets}
@@ -230,7 +237,7 @@ class _Bisection:
         else:
             upstream = self.space.ancestors(bad_targets) | bad_targets
             found = walk.one(min(bads & upstream), [i for i, good in answers.items() if good])
-            culprit = self._examiner(walk).culprit(found.bad, found.region)
+            culprit = self._diagnosis(walk).culprit(found.bad, found.region)
             self.result.culprits = [culprit]
             cone = self.space.below(culprit.outputs) | {*culprit.outputs}
             mismatching = self.space.names(sorted(bads | found.bads))
@@ -238,7 +245,7 @@ class _Bisection:
         self._count(walk)
 
     def _find_all(self, walk: Walk) -> None:
-        """Run it unobserved; where that mismatches, find every origin and say why."""
+        """Run the model unobserved; if it mismatches, find all origins and explain them."""
         unobserved = self._unobserved(walk)
         wrong = self._wrong_outputs(unobserved)
         self.result.verdict = "agrees"
@@ -246,15 +253,15 @@ class _Bisection:
             self.result.verdict, self.result.look = "mismatch", look
             if look == "optimized":
                 if not wrong:
-                    because = "with optimization off the outputs agree"
+                    because = "the outputs agree with optimization off"
                     self.result.add_finding("optimizer", because)
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
-                self._find_origins(walk, self._examiner(walk), unobserved)
+                self._find_origins(walk, self._diagnosis(walk), unobserved)
             if self.result.culprits or self.result.cleared:
                 break
-            because = "the outputs mismatch, but no value does while all are looked at"
+            because = "the outputs mismatch, but no value does while inner values are observed"
             self.result.add_finding("observer effect", because)
         if self.result.verdict == "mismatch" and not self._is_certain(self.result.culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
@@ -263,36 +270,40 @@ class _Bisection:
         self.observer.by_node = False
         unoptimized = self.observer.fetch([n for n in self.targets if n not in walk.healed])
         return Unobserved(
-            *(self.index, self.feeds, self.judge, self.targets),
-            *(self.optimized, self.result, unoptimized),
+            self.index,
+            self.feeds,
+            self.judge,
+            self.targets,
+            self.optimized,
+            self.result,
+            unoptimized,
         )
 
     def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
-        """Return the outputs that mismatch unoptimized, or node by node for that look."""
-        looked_at = unobserved.unoptimized_outputs
+        """Return the outputs that mismatch unoptimized, or node by node for the look `node`."""
+        looked_at = unobserved.unoptimized
         if self.search.look == "node":
             self.observer.by_node = True
             looked_at = self.observer.fetch(list(looked_at))
         return self._mismatching(looked_at)
 
     def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:
-        """The outputs that mismatch with optimization on."""
-        outputs = unobserved.optimized_outputs
+        """Return the outputs that mismatch with optimization on."""
+        outputs = unobserved.optimized
         if outputs is None:
             return []
         if not unoptimized_wrong:
-            self.judge.outputs = dict.fromkeys(
-                self.targets
-            )  # the report shows the optimized outputs then
+            # the report then shows the optimized outputs
+            self.judge.outputs = dict.fromkeys(self.targets)
         wrong = self._mismatching(outputs)
         if unoptimized_wrong and not wrong:
-            self.result.notes.append("with the runtime's optimization on, the outputs agree")
+            self.result.notes.append("the outputs agree with optimization on")
         if not (unoptimized_wrong and wrong):
             unobserved.repeat()
         return wrong
 
     def _looks(self, unoptimized_wrong: bool, unobserved: Unobserved) -> Iterator[Look]:
-        """The ways to look, in turn, until one shows an origin."""
+        """Yield the looks to try, until one shows an origin."""
         match self.search.look:
             case None | "optimized" as look:
                 if unoptimized_wrong and look is None:
@@ -308,27 +319,27 @@ class _Bisection:
     def _mismatching(self, outputs: Mapping[str, RunValue]) -> list[str]:
         return [name for name, value in outputs.items() if not self.judge.good(name, value)]
 
-    def _examiner(self, walk: Walk) -> Diagnosis:
+    def _diagnosis(self, walk: Walk) -> Diagnosis:
         return Diagnosis(
             walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
         )
 
-    def _find_origins(self, walk: Walk, examiner: Diagnosis, unobserved: Unobserved) -> None:
-        """Every origin, examined where the walk finds it and then healed."""
+    def _find_origins(self, walk: Walk, diagnosis: Diagnosis, unobserved: Unobserved) -> None:
+        """Find all origins; diagnose each before the walk heals it."""
         seen: set[str] = set()
         waves = walk.every(lambda items: self._heal(walk, items))
         with Float64(walk.observer) as float64:
             for number, wave in enumerate(waves):
-                found = [examiner.culprit(origin.bad, origin.region) for origin in wave]
+                found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 found = [culprit for culprit in found if culprit.id not in seen]
                 for culprit in found:
                     seen.add(culprit.id)
-                    examiner.explain(culprit, float64)
+                    diagnosis.explain(culprit, float64)
                     self._add(culprit)
                 if number == 0 and not self._is_certain(found):
                     unobserved.check_effect(walk.observer)
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
-                    note = f"stopped after {len(seen)} origins; there may be more"
+                    note = f"stopped after {len(seen)} origins; the model may have more"
                     self.result.notes.append(note)
                     break
         self._rank(walk)
@@ -338,7 +349,7 @@ class _Bisection:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
 
     def _is_certain(self, culprits: Collection[Culprit]) -> bool:
-        """Whether these err by themselves, whoever looks; half precision may be kept wider from node to node."""
+        """Return whether the culprits err alone, however observed; fused half-precision nodes may compute wider."""
         types = (value.tensor_type.elem_type for value in self.index.types.values())
         casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
         wide = _HALF.isdisjoint([*types, *casts])
@@ -349,7 +360,7 @@ class _Bisection:
         self.result.sessions += walk.observer.sessions
 
     def _heal(self, walk: Walk, items: Sequence[int]) -> list[int]:
-        """Put the references in; those that the model's own dtype cannot hold stay as they are."""
+        """Replace values by references; return items whose dtype cannot hold the reference."""
         lost = []
         for item, name in zip(items, walk.space.names(items), strict=True):
             _, actual = self.result.tensors.get(name, (None, None))
@@ -362,7 +373,7 @@ class _Bisection:
         return lost
 
     def _rank(self, walk: Walk) -> None:
-        """The origin first whose healing does most for the outputs."""
+        """Sort the culprits by how much error their healing removes from the outputs."""
         origins = [*self.result.culprits, *self.result.cleared]
         if len(origins) == 1:
             origins[0].healed = 1.0
@@ -379,7 +390,7 @@ class _Bisection:
             everything = self.judge
             self.judge = everything.only(self.index.producer.keys())
             walk = self.walk = self._walk_over(space, observer, "optimized")
-            self._find_origins(walk, self._examiner(walk), unobserved)
+            self._find_origins(walk, self._diagnosis(walk), unobserved)
             self.judge = everything
         original = Observer(self.index, self.runtime)
         found, self.result.culprits = [*self.result.culprits, *self.result.cleared], []
@@ -388,19 +399,19 @@ class _Bisection:
             culprit.lacking = []  # the optimized graph lacks most values
             inputs = {name: self.result.tensors[name][1] for name in culprit.inputs}
             actual = self.result.tensors[culprit.value][1]
-            told = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
-            if told == "another value":
-                note = f"in the optimized graph {culprit.value!r} is another value: not compared"
+            outcome = compare_with_unoptimized(culprit, original, self.judge, inputs, actual)
+            if outcome == "another value":
+                note = f"the optimized graph uses the name {culprit.value!r} for another value: not compared"
                 self.result.notes.append(note)
                 continue
-            if told == "mismatches":
+            if outcome == "mismatches":
                 culprit = self._narrowed(culprit, inputs)
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
                 self._blame(culprit, original, self.optimized, inputs)
             self._add(culprit)
 
     def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
-        """The original node to blame in a region of the optimized graph, fed with the region's own inputs."""
+        """Find the wrong original node of an optimized region, on the region's actual inputs."""
         observer = Observer(self.index, self.runtime)
         for name, value in inputs.items():
             if value is not None:
@@ -408,24 +419,20 @@ class _Bisection:
         walk = self._walk_over(self.space, observer, "unoptimized")
         number = self.space.number
         found = walk.one(number[culprit.value], [number[n] for n in inputs if n in number])
-        examiner = self._examiner(walk)
-        node = examiner.culprit(found.bad, found.region)
+        diagnosis = self._diagnosis(walk)
+        node = diagnosis.culprit(found.bad, found.region)
         with Float64(observer) as float64:
-            examiner.explain(node, float64)
+            diagnosis.explain(node, float64)
         node.covers, node.healed = culprit.covers, culprit.healed
         self._count(walk)
         observer.forget(list(observer.kept))
         return node
 
     def _blame(
-        self,
-        culprit: Culprit,
-        original: Observer,
-        optimized: Runtime,
-        inputs: Mapping[str, RunValue],
+        self, culprit: Culprit, original: Observer, runtime: Runtime, inputs: Mapping[str, RunValue]
     ) -> None:
-        """Name the optimizers without which the culprit's value agrees."""
-        found = blame(original, optimized, self.judge, culprit, inputs, self.feeds)
+        """Add the optimizers without which the culprit's value agrees to its finding."""
+        found = blame(original, runtime, self.judge, culprit, inputs, self.feeds)
         without = f"; without {', '.join(found)} it agrees" if found else ""
         culprit.findings = [
             replace(f, because=f.because + without) if f.verdict == "optimizer" else f
@@ -441,7 +448,7 @@ class _Bisection:
 
 
 def _overflows(cast: Stored, reference: Stored) -> bool:
-    """Whether numbers became infinite."""
+    """Return whether the cast made finite numbers infinite."""
     if not isinstance(cast, np.ndarray) or not isinstance(reference, np.ndarray):
         return False
     if cast.dtype == reference.dtype or cast.dtype.kind in "OUSiub":

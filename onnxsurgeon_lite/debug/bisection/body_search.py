@@ -1,4 +1,4 @@
-"""Inside a culprit: the branch, the call or the iteration where values leave their references, searched as a model."""
+"""Search the body of a culprit, in the branch, call or iteration that mismatches first, as a model of its own."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.surgery.exposing import known, liftable
+from onnxsurgeon_lite.surgery.exposing import exposable, known
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
@@ -25,11 +25,11 @@ _LOOPS = ("Loop", "Scan")
 
 @dataclass(frozen=True)
 class BodyRun:
-    """One run of a body; of a loop's, one iteration.
+    """One run of a body; for a loop, one iteration.
 
     Attributes:
-        path: `@12/body`.
-        iteration: None where the body is no loop's.
+        path: the body's path, such as `@12/body`.
+        iteration: None when the body is not a loop's.
     """
 
     path: str
@@ -38,30 +38,30 @@ class BodyRun:
 
     @property
     def body(self) -> str:
-        """What the body is called: `body`."""
+        """The last part of the path, such as `body`."""
         return self.path.rpartition("/")[2]
 
     @property
     def iterations(self) -> tuple[int, ...]:
-        """The iteration as a name has it."""
+        """The iteration as an index of names; empty for other bodies."""
         return () if self.iteration is None else (self.iteration,)
 
     def local(self, name: str) -> str | None:
-        """What a value (`q[3]`, `@5/then_branch/r[3]`) is called in the body; None for another iteration's."""
+        """Return the name in the body of a value (`q[3]`, `@5/then_branch/r[3]`); None for another iteration."""
         if self.iteration is None:
             return name
         value, iterations = iterations_of(name)
         return at(value, iterations[1:]) if iterations[:1] == (self.iteration,) else None
 
     def outside(self, name: str) -> str:
-        """What a value in the body is called from outside."""
+        """Return the outside name of a value in the body."""
         if name in self.graph.captured:
             return name
         value, iterations = (name, ()) if name in self.graph.index else iterations_of(name)
         return at(f"{self.path}/{value}", (*self.iterations, *iterations))
 
     def seen_from_outside(self, culprit: Culprit) -> Culprit:
-        """A culprit in the body, under the names that it has from outside."""
+        """Return a culprit of the body under its outside names."""
         return replace(
             culprit,
             id=f"{self.path}/{culprit.id}",
@@ -76,9 +76,9 @@ class BodyRun:
 
 @dataclass
 class BodySearch:
-    """A culprit that may have bodies, run by itself on what it is given.
+    """Search in the bodies of a culprit, which runs alone on its inputs.
 
-    What is found in a body becomes the culprit's `inside`, under the names that it has from outside.
+    Culprits in a body become the culprit's `inside`, under their outside names.
     """
 
     observer: Observer
@@ -87,21 +87,21 @@ class BodySearch:
 
     @cached_property
     def bodies(self) -> list[str]:
-        """What its bodies are called."""
         return bodies(self.observer.index, int(self.culprit.id[1:]))
 
     def bisect(self, judge: AgainstReferences, search: Search) -> tuple[BisectResult | None, str]:
-        """(what the search of the body gave that leaves its references first, or why there was none, in a sentence).
+        """Bisect the body that first mismatches its references; return (result, reason why there is none).
 
         Args:
-            search: a bisection of a model, on references and feeds.
+            search: bisects a model on references and feeds.
         """
         if not self.bodies:
             return None, ""
         culprit = self.culprit
         stored = judge.references.inside(culprit.id, culprit.value)
         if not stored:
-            return None, f"the references hold nothing inside {culprit.id} (record --inner)"
+            why = f"the references have no values inside {culprit.id}; to search there: onnxdbg record --inner"
+            return None, why
         references = {f"@0/{name}": entry for name, entry in stored.items()}
         known_here = replace(judge.references, entries=references)
         judge = replace(judge, references=known_here, outputs={})
@@ -119,21 +119,21 @@ class BodySearch:
             return search(model, where, feeds)
 
         names = known(self._alone, references).values()
-        nothing = "nothing that both sides computed mismatches"
+        nothing = "no value computed by both sides mismatches"
         return self._searched(names, wrong, search_at, nothing)
 
     def find(self, judge: Finds, search: Find) -> tuple[BisectResult | None, str]:
-        """As `bisect`, of the body that makes first what is looked for."""
+        """Run `search` on the body that first produces the target value; return as `bisect` does."""
         if not self.bodies:
             return None, ""
 
         def wrong(name: str, value: RunValue) -> bool:
             return not judge.good(name, value)
 
-        names, obstacles = liftable(self._alone)
+        names, obstacles = exposable(self._alone)
         if not names:
-            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'no node is there'}"
-        nothing = "no node makes it of inputs that are free of it"
+            return None, f"not searched inside: {'; '.join(obstacles[:1]) or 'it has no nodes'}"
+        nothing = "no node produces it from inputs without it"
         return self._searched(names, wrong, lambda _, *body: search(*body), nothing)
 
     def _searched(
@@ -143,7 +143,7 @@ class BodySearch:
         search: Callable[[BodyRun, Model, Feeds], BisectResult],
         otherwise: str,
     ) -> tuple[BisectResult | None, str]:
-        """(what the search of the first run of a body gave that has a wrong value, or why there was none)."""
+        """Search the first body run with a wrong value; return (result, reason why there is none)."""
         names = list(names)
         try:
             for body in self.bodies:
@@ -157,11 +157,11 @@ class BodySearch:
                     return result, ""
         except EditError as error:
             return None, f"not searched inside: {error.message}"
-        return None, f"inside {self.culprit.id} {otherwise}"
+        return None, f"inside {self.culprit.id}: {otherwise}"
 
     @cached_property
     def _alone(self) -> GraphIndex:
-        """The node as a model, `@0` in it."""
+        """The node as a model, where its id is `@0`."""
         index, position = self.observer.index, int(self.culprit.id[1:])
         types = {
             name: index.type_of(name) or type_of(value)
@@ -176,16 +176,16 @@ class BodySearch:
     def _first_wrong(
         self, body: str, names: Iterable[str], wrong: Callable[[str, RunValue], bool]
     ) -> tuple[BodyRun | None, dict[str, RunValue]]:
-        """The first run of a body that has a wrong value, and all that was computed in the body."""
+        """Return the first run of a body with a wrong value, and all computed values of the body."""
         graph = InnerGraph.of(self._alone, 0, body)
         own = [f"@0/{body}/{n}" for n in graph.index.inputs if n not in graph.captured]
         inner = [name for name in names if name.startswith(f"@0/{body}/")]
         given = ((name, self.given[name]) for name in self._alone.inputs)
         feeds: Feeds = {name: value for name, value in given if value is not None}
-        wanted = list(dict.fromkeys([*own, *inner]))
-        if not wanted:
+        fetched = list(dict.fromkeys([*own, *inner]))
+        if not fetched:
             return None, {}
-        actual = run(self._alone, feeds, self.observer.runtime, wanted)
+        actual = run(self._alone, feeds, self.observer.runtime, fetched)
         bad = [name for name, value in actual.items() if value is not None and wrong(name, value)]
         if not bad:
             return None, actual
@@ -194,7 +194,7 @@ class BodySearch:
         return BodyRun(f"{self.culprit.id}/{body}", graph, first), actual
 
     def _opened(self, place: BodyRun, actual: Mapping[str, RunValue]) -> tuple[Model, Feeds]:
-        """One run of a body as a model, and what it is given."""
+        """Return one run of a body as a model, and its feeds."""
         model = place.graph.index.model.copy()
         feeds: Feeds = {}
         for declared in model.proto.graph.input:
@@ -203,6 +203,6 @@ class BodySearch:
             value = self.given[name] if name in place.graph.captured else actual[inner]
             if value is not None:
                 feeds[name] = value
-                if not isinstance(value, list):  # which may be empty
+                if not isinstance(value, list):  # a sequence may be empty
                     declared.type.CopyFrom(type_of(value))
         return model, feeds

@@ -1,6 +1,6 @@
-"""Which node kills the runtime, or never ends: the same question asked of ever smaller parts of the model.
+"""Find the node that crashes the runtime or never ends, by running ever smaller parts of the model.
 
-The runtime's log does not say which node it is at, so the predicate is that the process died or ran out of its time.
+The runtime's log does not name the node, so a probe fails when the process died or timed out.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ def crashing_node(
     targets: Sequence[str],
     given: dict[str, Stored],
 ) -> int | None:
-    """The first node, in topological order, with which the runtime dies; None where it does not die again.
+    """Return the first node in topological order at which the runtime crashes; None when it does not crash again.
 
     Args:
-        targets: values whose computation dies.
-        given: values that are not computed.
+        targets: values whose computation crashes.
+        given: values that are replayed instead of computed.
     """
     nodes = sorted(index.ancestors(targets, stop=given), key=index.places.__getitem__)
     part = _Prefix(index, feeds, runtime, nodes, given)
@@ -42,7 +42,7 @@ def crashing_node(
 
 
 class _Prefix:
-    """The first nodes of a model, run up to somewhere."""
+    """Runs the first nodes of a model."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class _Prefix:
             self.observer.put(name, value, type_of(value))
 
     def runs(self, count: int) -> bool:
-        """Whether the first `count` nodes run; what later ones need is kept."""
+        """Return whether the first `count` nodes run; keep the values that later nodes need."""
         later = set(self._reads(self.nodes[count:]))
         made = [n for p in self.nodes[:count] for n in self.index.nodes[p].output if n]
         read = set(self._reads(self.nodes[:count]))

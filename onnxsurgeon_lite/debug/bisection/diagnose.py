@@ -1,4 +1,4 @@
-"""One origin of a difference, looked at closely: its values compared, its error split, its verdicts."""
+"""Diagnose one culprit: compare its values, split its error, give verdicts."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from onnx import NodeProto, SparseTensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -23,21 +23,18 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, RunValue)
 
-_LACKING = 8  # names that are told
+_LACKING = 8  # reported names
 
-_SMALL = (
-    1e-2  # errors above this share of the value's scale are no rounding, and not measured as such
-)
+_SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
 @dataclass
 class Diagnosis:
-    """Looks at origins while the walk that found them stands where it found them.
+    """Diagnoses culprits in the state in which the walk found them.
 
     Attributes:
-        judge: None where nothing is compared with references.
-        changed: initializers that differ from those of the model the references come from, where there is one.
+        changed: initializers that differ from those of the model that computed the references.
     """
 
     space: Space
@@ -48,16 +45,16 @@ class Diagnosis:
     changed: Container[str] = ()
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
-        """The culprit as a search found it: where, and its values compared."""
+        """Return a found culprit with its place and its compared values."""
         culprit = culprit_at(self.space, bad, region)
         culprit.lacking = self._lacking(culprit)
         stored = self.judge.references.entries.get(culprit.value)
         if stored is not None and stored.class_name and not culprit.class_name:
             culprit.scope, culprit.source = stored.scope, stored.source
             culprit.class_name = stored.class_name.rpartition(".")[2]
-        wanted = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
-        actual = self.observer.fetch(wanted, keep=culprit.inputs)
-        for name in wanted:
+        names = list(dict.fromkeys([*culprit.inputs, *culprit.outputs]))
+        actual = self.observer.fetch(names, keep=culprit.inputs)
+        for name in names:
             reference = self.reference(name)
             self.result.tensors[name] = reference, actual.get(name)
             report = ValueReport(name, "output" if name in culprit.outputs else "input")
@@ -67,7 +64,7 @@ class Diagnosis:
         return culprit
 
     def _lacking(self, culprit: Culprit) -> list[str]:
-        """What the references have between the culprit's inputs and its value, in their order, and the model lacks."""
+        """List references between the culprit's inputs and its value that the model does not have."""
         place = {name: i for i, name in enumerate(self.judge.references)}
         if culprit.value not in place or self.space.index.model.path is None:
             return []
@@ -78,19 +75,19 @@ class Diagnosis:
         return lacking[:_LACKING]
 
     def reference(self, name: str) -> Stored | None:
-        """The stored tensor; what was fed is its own reference."""
+        """Return the reference of a value; a feed is its own reference."""
         if name in self.judge.references:
             return self.judge.references.read(name)
         return self.feeds.get(name)
 
     def explain(self, culprit: Culprit, float64: Float64) -> None:
-        """Add what the culprit does on reference inputs, in the runtime and in float64, and the verdicts."""
+        """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts."""
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = self.result.tensors[culprit.value]
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
-            return  # sequences have no numbers of their own to reason about
+            return  # no criterion handles sequences
         nodes = [self.space.index.nodes[int(place[1:])] for place in culprit.region]
         evidence = Evidence(
             nodes=nodes,
@@ -113,14 +110,14 @@ class Diagnosis:
     def _locally(
         self, culprit: Culprit, referenced: Mapping[str, RunValue]
     ) -> tuple[RunValue, bool]:
-        """The value computed from reference inputs, None where the nodes do not run on them; whether it varies."""
+        """Return (value computed from reference inputs, None if the nodes cannot run; True if it varies)."""
         positions = [int(place[1:]) for place in culprit.region]
         try:
             local, again = (
                 self.observer.alone(positions, referenced, culprit.outputs) for _ in range(2)
             )
         except RuntimeFailure as error:
-            note = f"{culprit.id} does not run on reference inputs: {error.message}"
+            note = f"{culprit.id} could not run on reference inputs: {error.message}"
             self.result.notes.append(note)
             return None, False
         for report in culprit.values:
@@ -161,7 +158,7 @@ class Diagnosis:
 
 
 def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
-    """The node that makes a bad value, and the nodes before it about which nothing could be told."""
+    """Return the node that produces a bad value, with the unprobed nodes before it."""
     index, value, position = space.index, space.values[bad], space.position(bad)
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
@@ -183,7 +180,7 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
 
 
 def cast_like(actual: RunValue, reference: _Value) -> _Value:
-    """The reference in the dtype that the model has there."""
+    """Cast the reference to the model's dtype."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         with np.errstate(all="ignore"):
             return reference.astype(actual.dtype, copy=False)
@@ -196,7 +193,7 @@ def _rounding(
     exact: Array,
     actual: Array,
 ) -> Wide | None:
-    """How far the result moves when every operand is rounded at random in its last place, elementwise.
+    """Return the elementwise change of the result when every operand is perturbed in its last place.
 
     Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou); three samples.
     """
@@ -215,7 +212,7 @@ def _rounding(
 
 
 def _nearly(actual: Array, reference: Array) -> bool:
-    """Whether the error is small enough to be rounding at all."""
+    """Return whether the error is small enough for rounding."""
     if actual.shape != reference.shape or not is_float(actual.dtype):
         return False
     a: Wide = actual.astype(np.float64)
@@ -237,7 +234,7 @@ def _shaken(value: RunValue, eps: float, rng: np.random.Generator) -> RunValue:
 
 
 def _quantum(space: Space, node: NodeProto) -> float | None:
-    """What one step of a quantised value is worth."""
+    """Return the size of one quantization step of the node's output."""
     if node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear"):
         return 1.0
     if node.op_type != "DequantizeLinear":
@@ -254,7 +251,7 @@ def _selected(
     actual: Array,
     reference: Array,
 ) -> tuple[Array, Array] | None:
-    """Of a node that selects: the values at the indices of both sides, taken from the actual input."""
+    """For a node that returns indices: gather its actual input at the indices of both sides."""
     if node.op_type not in _SELECT:
         return None
     source = node.input[1 if node.op_type == "NonMaxSuppression" else 0]

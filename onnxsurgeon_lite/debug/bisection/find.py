@@ -1,4 +1,4 @@
-"""Where something first appears that needs no reference to be wrong: NaN, Inf, what overflows a dtype."""
+"""Find where NaN, Inf or overflows first appear, without references."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.diagnose import culprit_at
 from onnxsurgeon_lite.debug.bisection.judge import Finds
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, ValueReport
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.verdicts import operands
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -27,13 +27,13 @@ def find(
     search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
-    """Find the nodes that make what is looked for from inputs that are free of it, and those in their bodies.
+    """Find the nodes that produce such values from inputs without them, in bodies too.
 
     Args:
         kind: `nan`, `inf` or `overflow:float16`.
 
     Raises:
-        UsageError: nothing of that kind can be looked for.
+        UsageError: the kind is unknown.
     """
     search = search or Search()
     judge, index = Finds.of(kind), GraphIndex.of(model)
@@ -70,7 +70,7 @@ def _culprits(
         if isinstance(array, np.ndarray):
             at = tuple(map(int, np.argwhere(judge.hits(array))[0]))
             made = operands({name: fetched[name] for name in culprit.inputs}, at, array)
-            because = f"{array[at]:.6g} at {list(at)}, made of {made}"
+            because = f"{array[at]:.6g} at {list(at)}, computed from {made}"
             culprit.findings = [Finding("non-finite", because)]
         culprit.values = [ValueReport(name, "input") for name in culprit.inputs]
         culprit.values.append(ValueReport(culprit.value, "output"))

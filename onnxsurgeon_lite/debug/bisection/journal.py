@@ -1,4 +1,4 @@
-"""What a search was told so far, on disk: a search that was cut short goes on from there."""
+"""Keep the answers of a search on disk, so that an interrupted search can resume."""
 
 import contextlib
 import hashlib
@@ -15,14 +15,14 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 _START = b'{"question": "'  # of every journal
 
 State = Sequence[str]
-"""The look, and the values that were healed when an answer was given; answers hold for that state alone."""
+"""The look and the healed values at the time of an answer; answers hold only for that state."""
 
 
 @dataclass
 class Journal:
-    """Answers, each a line of JSON, written as they come; without a file they are only remembered.
+    """Answers of a search, one JSON line each; without a file they stay in memory.
 
-    A disk that fills up ends the writing, never the search: `lost` says so.
+    A full disk stops the writing, not the search; `lost` then holds the message.
     """
 
     answers: dict[tuple[str, ...], dict[str, bool]] = field(default_factory=dict)
@@ -31,13 +31,13 @@ class Journal:
 
     @classmethod
     def at(cls, path: Path, question: str, resume: bool) -> "Journal":
-        """Begin a journal at a path, or go on with the one that is there.
+        """Start a journal at a path, or resume the one at that path.
 
         Args:
-            question: what the answers are about; a journal of another question is refused.
+            question: digest of the search; a journal of another search is refused.
 
         Raises:
-            UsageError: there is nothing to resume, or it belongs to another question; the file is not a journal.
+            UsageError: there is no journal to resume, it belongs to another search, or the file is not a journal.
         """
         journal = cls()
         _require_journal(path)
@@ -45,10 +45,12 @@ class Journal:
             journal._read(path, question)
         try:
             journal._file = path.open("a" if resume else "w", encoding="utf-8")
-            # a line that was cut short by the end of the process must not swallow the next one
-            journal._file.write("\n") if resume else journal._write({"question": question})
+            if resume:  # the last line may be incomplete: start a new one
+                journal._file.write("\n")
+            else:
+                journal._write({"question": question})
         except OSError as error:
-            journal.lost = f"no journal is kept at {str(path)!r}: {error.strerror}"
+            journal.lost = f"cannot keep a journal at {str(path)!r}: {error.strerror}"
         return journal
 
     def _read(self, path: Path, question: str) -> None:
@@ -70,17 +72,15 @@ class Journal:
                     self.answers.setdefault(tuple(state), {})[name] = good
 
     def known(self, state: State, names: Iterable[str]) -> dict[str, bool]:
-        """The answers there are already."""
+        """Return the answers known for this state."""
         answers = self.answers.get(tuple(state), {})
         return {name: answers[name] for name in names if name in answers}
 
     def add(self, state: State, name: str, good: bool) -> None:
-        """Remember an answer."""
         self.answers.setdefault(tuple(state), {})[name] = good
         self._write({"state": list(state), "value": name, "good": good})
 
     def close(self) -> None:
-        """Nothing more is written."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -92,7 +92,7 @@ class Journal:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
         except OSError as error:
-            self.lost = f"the journal ends early, the search does not: {error.strerror}"
+            self.lost = f"the journal is incomplete ({error.strerror}); the search went on"
             self._file = None
 
 
@@ -112,7 +112,7 @@ def _require_journal(path: Path) -> None:
 
 
 def digest(model: bytes, asked: object, feeds: Feeds) -> str:
-    """What a search is about: the model's fingerprint, what else was asked, the numbers it is fed with."""
+    """Return a digest of a search: the model, the options, the feeds."""
     question = hashlib.blake2b(model, digest_size=16)
     question.update(repr(asked).encode())
     for name, value in feeds.items():
@@ -126,7 +126,7 @@ def digest(model: bytes, asked: object, feeds: Feeds) -> str:
 
 
 def _entries(lines: Iterable[str]) -> Iterable[dict[str, object]]:
-    """The lines that are whole."""
+    """Yield the complete lines."""
     for line in lines:
         with contextlib.suppress(ValueError):
             entry = json.loads(line)

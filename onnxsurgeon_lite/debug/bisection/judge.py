@@ -1,4 +1,4 @@
-"""What makes a value good: it agrees with its reference, or it is free of what is looked for."""
+"""Predicates of a search: a value is good when it agrees with its reference, or is free of NaN, Inf or overflow."""
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,27 +18,27 @@ _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float8e4m3fn
 
 
 class Judge(Protocol):
-    """Tells good values from bad ones."""
+    """Decides which values are good."""
 
-    def tells(self, name: str) -> bool:
-        """Whether it can say anything of a value."""
+    def can_judge(self, name: str) -> bool:
+        """Return whether the value can be judged."""
 
     def size(self, name: str) -> int:
-        """The bytes that the value takes, about; 0 where that is not known."""
+        """Return the approximate bytes of the value, 0 when unknown."""
 
     def prepare(self, names: Sequence[str]) -> None:
-        """These are asked about next."""
+        """Announce the values to be judged next."""
 
     def good(self, name: str, actual: RunValue) -> bool:
-        """Whether the value is good; asked from several threads at a time."""
+        """Return whether the value is good; called from several threads."""
 
 
 @dataclass
 class AgainstReferences:
-    """Good is what lies within its tolerance of the reference.
+    """A value is good when it lies within the tolerance of its reference.
 
     Attributes:
-        outputs: values that are measured in full when they are first judged, with what that gave.
+        outputs: values to compare in full when they are first judged, with their comparisons.
     """
 
     references: ReferenceSet
@@ -47,24 +47,22 @@ class AgainstReferences:
     _reading: Lock = field(default_factory=Lock, repr=False)
 
     def only(self, names: Container[str]) -> "AgainstReferences":
-        """The same judge, who knows these values alone."""
+        """Return the same judge for these values only."""
         entries = {name: e for name, e in self.references.entries.items() if name in names}
         return replace(self, references=replace(self.references, entries=entries))
 
-    def tells(self, name: str) -> bool:
-        """Whether there is a reference."""
+    def can_judge(self, name: str) -> bool:
         return name in self.references
 
     def size(self, name: str) -> int:
-        """As stored."""
         return self.references.entries[name].size
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Have references that must be computed first computed together."""
+        """Prefetch the references, so that computed ones are computed together."""
         self.references.prefetch(names)
 
     def good(self, name: str, actual: RunValue) -> bool:
-        """The verdict alone, without metrics, unless it is an output."""
+        """Compare a value; with metrics if it is an output."""
         with self._reading:
             reference = self.references.read(name)
         if name in self.outputs and self.outputs[name] is None:
@@ -73,14 +71,14 @@ class AgainstReferences:
         return all(agrees(a, r, self.tolerance) for a, r in _pairs(actual, reference))
 
     def compared(self, actual: RunValue, reference: Stored) -> Comparison | None:
-        """In full; of a sequence's elements a mismatching one, if there is one. None for two empty sequences."""
+        """Compare with all metrics; for sequences return a mismatching element's, None for two empty ones."""
         comparisons = (compare(a, r, self.tolerance) for a, r in _pairs(actual, reference))
         return min(comparisons, key=lambda c: c.match, default=None)
 
 
 @dataclass(frozen=True)
 class Finds:
-    """Good is what holds nothing of a kind: `nan`, `inf`, or magnitudes that overflow a dtype."""
+    """A value is good when it has no NaN, no Inf, or no magnitude that overflows a dtype."""
 
     nan: bool = False
     inf: bool = False
@@ -88,10 +86,10 @@ class Finds:
 
     @classmethod
     def of(cls, kind: str) -> "Finds":
-        """`nan`, `inf`, `overflow:float16`.
+        """Parse `nan`, `inf` or `overflow:float16`.
 
         Raises:
-            UsageError: nothing of that name can be looked for.
+            UsageError: the kind is unknown.
         """
         what, _, dtype = kind.partition(":")
         if what == "overflow" and dtype in _LARGEST:
@@ -99,27 +97,24 @@ class Finds:
         if kind in ("nan", "inf"):
             return cls(nan=kind == "nan", inf=kind == "inf")
         raise UsageError(
-            f"{kind!r} cannot be looked for",
-            f"write nan, inf, or overflow: with {', '.join(_LARGEST)}",
+            f"--find {kind!r} is unknown",
+            f"write nan, inf or overflow:DTYPE, with DTYPE one of {', '.join(_LARGEST)}",
         )
 
-    def tells(self, name: str) -> bool:
-        """Always."""
+    def can_judge(self, name: str) -> bool:
         return True
 
     def size(self, name: str) -> int:
-        """Unknown before the value is there."""
         return 0
 
     def prepare(self, names: Sequence[str]) -> None:
-        """Nothing is needed."""
+        """Do nothing."""
 
     def good(self, name: str, actual: RunValue) -> bool:
-        """Whether it holds none."""
         return all(self._clean(a) for a in (actual if isinstance(actual, list) else [actual]))
 
     def hits(self, array: Array) -> NDArray[np.bool_]:
-        """Where it is what is looked for."""
+        """Return a mask of the elements that it searches for."""
         numbers: NDArray[Any] = array if array.dtype.kind in "fc" else array.astype(np.float64)
         if self.nan:
             return np.asarray(np.isnan(numbers))
@@ -133,7 +128,7 @@ class Finds:
 
 
 def _pairs(actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
-    """Tensors to compare; sequences element by element, one of another length as a mismatch of shapes."""
+    """Pair the tensors to compare; sequences of different lengths give a shape mismatch."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return [(actual, reference)]
     if isinstance(actual, list) and isinstance(reference, list) and len(actual) == len(reference):

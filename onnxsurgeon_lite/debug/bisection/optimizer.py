@@ -1,4 +1,4 @@
-"""When optimization makes the difference: where in the optimized graph, which original nodes, which optimizer."""
+"""Attribute a mismatch of the optimized graph to original nodes and to an optimizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,11 +31,11 @@ def compare_with_unoptimized(
     inputs: Mapping[str, RunValue],
     actual: RunValue,
 ) -> Literal["agrees", "mismatches", "another value", "unknown"]:
-    """Run, unoptimized, the original nodes that a region of the optimized graph stands for, on its own inputs.
+    """Run the original nodes of an optimized region, unoptimized, on the region's actual inputs.
 
     Returns:
-        Whether that agrees with the reference. If not, the fault is in one of them; a name that the optimized graph
-        has for another value is told by its shape or dtype.
+        Whether the result agrees with the reference. If not, one of these nodes is wrong. "another value": the
+        optimized graph reuses the name, as shape or dtype show.
     """
     index = original.index
     covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
@@ -53,9 +53,7 @@ def compare_with_unoptimized(
         return "another value"
     if judge.good(culprit.value, result):
         which = f"{culprit.covers[0]} to {culprit.covers[-1]}" if covered[1:] else culprit.covers[0]
-        because = (
-            f"on the same inputs the original nodes ({which}), unoptimized, give the reference"
-        )
+        because = f"on the same inputs, the original nodes ({which}) give the reference with optimization off"
         culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
         culprit.findings.append(Finding("optimizer", because))
         _explain_rounding(culprit, original, inputs, actual, result)
@@ -71,7 +69,7 @@ def _explain_rounding(
     actual: RunValue,
     unoptimized: RunValue,
 ) -> None:
-    """Whether the difference is what rounding every value of the original nodes otherwise makes as well.
+    """Add a rounding finding if perturbing the last place of the original nodes' values makes the same difference.
 
     Source: stochastic arithmetic (CADNA, Verrou): each float result is moved at random in its last place.
     """
@@ -98,14 +96,14 @@ def _explain_rounding(
     off = float(np.sqrt(np.mean(np.square(error))))
     if off <= _NOISE * typical and float(np.abs(error).max(initial=0.0)) <= _NOISE * largest:
         because = (
-            f"the error (RMS {off:.3g}) is no larger than {_NOISE:g} times what rounding each of the "
-            f"{len(positions)} nodes' results otherwise makes ({typical:.3g})"
+            f"the error (RMS {off:.3g}) is at most {_NOISE:g} times the effect of rounding the results "
+            f"of the {len(positions)} nodes differently ({typical:.3g})"
         )
         culprit.findings.append(Finding("rounding", because))
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
-    """Multiply every float32 value between the nodes by 1 and a little."""
+    """Multiply every float32 value between the nodes by a random factor close to 1."""
     graph = part.graph
     index.learn_types(name for position in positions for name in index.nodes[position].output)
     ends = {value.name for value in graph.output}
@@ -140,9 +138,9 @@ def blame(
     inputs: Mapping[str, RunValue],
     feeds: Feeds,
 ) -> list[str]:
-    """The smallest set of optimizers found without which the value agrees; nothing where no set does.
+    """Return a minimal set of optimizers without which the value agrees; empty if there is none.
 
-    Tried on the culprit's own nodes where they show the mismatch by themselves, else on the whole model.
+    Uses the culprit's nodes if they show the mismatch alone, else the whole model.
     """
     candidates = optimized.optimizers()
     positions = [int(place[1:]) for place in culprit.covers]
@@ -157,7 +155,7 @@ def blame(
 
 @dataclass(frozen=True)
 class _Trial:
-    """One model run again and again with other optimizers switched off."""
+    """Runs one model with different optimizers disabled."""
 
     runtime: Runtime
     model: Model
@@ -166,7 +164,7 @@ class _Trial:
     value: str
 
     def agrees(self, without: Sequence[str]) -> bool:
-        """Whether the value agrees when these optimizers do not run."""
+        """Return whether the value agrees with these optimizers disabled."""
         options = self.runtime.options
         self.runtime.options = replace(options, disabled=tuple(without))
         try:

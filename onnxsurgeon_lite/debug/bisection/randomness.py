@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: another run draws others, so what they gave is replayed from the references."""
+"""Replay recorded outputs of random operators, which give other numbers in every run."""
 
 from collections.abc import Iterable
 
@@ -7,20 +7,14 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_RANDOM = frozenset(
-    {
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
-        *("Multinomial", "Bernoulli"),
-    }
-)
-
 
 def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
-    """The nodes that the values depend on and that draw random numbers, themselves or in a body or function."""
+    """Return the upstream nodes that draw random numbers, also in bodies and functions."""
     return [
         position
         for position in sorted(index.ancestors(values))
@@ -30,10 +24,10 @@ def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
 
 
 def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet) -> list[str]:
-    """The recorded values that stand for what random nodes draw.
+    """Return the recorded values to replay for random nodes.
 
     Raises:
-        ReferenceSetError: one that is needed was not recorded.
+        ReferenceSetError: a needed value was not recorded.
     """
     needed = [
         name
@@ -45,30 +39,30 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
     if missing:
         nodes = listed([index.describe(index.producer[name]) for name in missing])
         raise ReferenceSetError(
-            f"the model draws random numbers, and {references.place!r} has no recording of them: {nodes}",
-            f"every run draws others; store the value of {listed(map(repr, missing))} with the references",
+            f"the model draws random numbers, and {references.place!r} does not contain them: {nodes}",
+            f"each run draws new ones; store {listed(map(repr, missing))} with the references",
         )
     return needed
 
 
 def _draws_inside(model: ModelProto, node: NodeProto) -> bool:
-    """Whether the node draws, or one in its bodies or in a function that it calls, directly or not."""
+    """Return whether the node or one in its bodies or called functions draws random numbers."""
     called = (inner for function in reached_functions(model, [node]) for inner in function.node)
     return any(map(_draws, walk.with_inner([node, *called])))
 
 
 def _draws(node: NodeProto) -> bool:
-    return node.op_type in _RANDOM and node.domain in ("", "ai.onnx")
+    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
 
 
 def _trains(index: GraphIndex, node: NodeProto) -> bool:
-    """Dropout in training mode."""
+    """Return whether the node is a Dropout that may run in training mode."""
     if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
         return False
     mode = index.initializers.get(node.input[2])
     if mode is None and node.input[2] in index.producer:
-        maker = index.nodes[index.producer[node.input[2]]]
-        mode = next((a.t for a in maker.attribute if a.name == "value"), None)
+        producer = index.nodes[index.producer[node.input[2]]]
+        mode = next((a.t for a in producer.attribute if a.name == "value"), None)
     if not isinstance(mode, TensorProto):
-        return True  # it may be asked for at run time
+        return True  # training mode is a run-time input
     return bool(np.any(index.model.array(mode)))

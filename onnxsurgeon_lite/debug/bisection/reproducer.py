@@ -1,7 +1,7 @@
-"""A folder that shows the mismatch with the culprit alone, to attach to a bug report.
+"""Write a folder that reproduces the mismatch with the culprit alone, to attach to a bug report.
 
-`model.onnx` is the culprit and nothing more; `test_data_set_0/` holds its inputs, the expected outputs and what this
-run gave, in ONNX's own layout; `repro.py` runs it with onnx, onnxruntime and numpy alone; `report.md` tells it.
+`model.onnx` contains only the culprit; `test_data_set_0/` its inputs, expected outputs and actual outputs in ONNX's
+layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` describes it.
 """
 
 import re
@@ -33,7 +33,7 @@ from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _SCRIPT = '''\
-"""Runs model.onnx on test_data_set_0; exit code 1 while its result is not the expected one."""
+"""Run model.onnx on test_data_set_0; exit with 1 if its outputs differ from the expected ones."""
 import glob, os, sys
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np, onnx, onnxruntime as ort
@@ -50,12 +50,12 @@ same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {at
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
-_SECONDS = 120.0  # that the script may take
-_HANGS = 5.0  # after which one that is known never to end is believed
+_SECONDS = 120.0  # time limit of the script
+_HANGS = 5.0  # time limit when the culprit is known to hang
 
 
 def require_free(folder: Path, force: bool = False) -> None:
-    """Raise `OutputExistsError` if something stands where the folder is to be written."""
+    """Raise `OutputExistsError` unless the folder is free or `force` is set."""
     if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputExistsError(
             f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
@@ -68,7 +68,7 @@ def require_free(folder: Path, force: bool = False) -> None:
         )
     if not folder.parent.is_dir():
         raise WriteError(
-            f"there is no folder {str(folder.parent)!r} to write {folder.name!r} in",
+            f"folder {str(folder.parent)!r} for {folder.name!r} does not exist",
             f"make it first: {command('mkdir', '-p', str(folder.parent))}",
         )
 
@@ -84,11 +84,11 @@ def _is_ours(path: Path) -> bool:
 
 @dataclass
 class Reproducer:
-    """What was written, and whether running it showed the mismatch again.
+    """A written reproducer.
 
     Attributes:
-        words: the command that shows it.
-        shows: whether `repro.py` was run and did.
+        words: the command that reproduces the mismatch.
+        shows: True when `repro.py` was run and reproduced it.
     """
 
     folder: Path
@@ -99,10 +99,9 @@ class Reproducer:
 def write_reproducer(
     model: Model, result: BisectResult, folder: Path, verify: bool = True
 ) -> Reproducer:
-    """Write the first culprit's folder, and run its `repro.py`, unless that is not to be verified.
+    """Write the folder of the first (innermost) culprit; with `verify`, run its `repro.py`.
 
-    Where the culprit's body was searched, that of the first culprit in it. Inputs are the references' own where they
-    have them in the model's dtype and the culprit fails on them, else this run's.
+    Inputs are the references if they have the model's dtype and the culprit fails on them, else this run's values.
     """
     result, place = result.innermost()
     culprit = result.culprits[0]
@@ -136,18 +135,18 @@ def write_reproducer(
 
 
 def strip_weights(made: Reproducer, result: BisectResult) -> str:
-    """Replace the weights in a reproducer by noise of the same statistics, if the failure survives that.
+    """Replace the weights of a reproducer by noise with the same statistics, if the failure persists.
 
-    What is expected of other weights must come from elsewhere than the references: from float64 for a kernel that is
-    wrong, from the unoptimized nodes for an optimizer. A crash needs no expectation.
+    Expected outputs for noise cannot come from the references: float64 computes them for a kernel verdict, the
+    unoptimized nodes for an optimizer verdict. A crash needs none.
 
     Returns:
-        What was done, in a sentence; nothing is changed where the failure does not survive.
+        A sentence on the result; the reproducer does not change when the failure does not persist.
     """
     culprit = result.innermost()[0].culprits[0]
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
     if leading not in ("kernel", "optimizer", "crash"):
-        return "the weights stay: other ones have no reference to differ from"
+        return "kept the weights: for this verdict, noise has no expected outputs"
     with NewFolder(made.folder) as new:
         noise, data = new.path / "model.onnx", new.path / "test_data_set_0"
         strip(load(made.folder / "model.onnx"), noise)
@@ -156,20 +155,20 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
         inputs = {name: kept.read(name) for name in index.inputs if name in kept}
         expected = _expected(index, inputs, leading)
         if expected is None:
-            return "the weights stay: what other ones should give cannot be computed"
+            return "kept the weights: the expected outputs for noise cannot be computed"
         write_test_data(data, inputs, expected)
         for name in ("repro.py", "report.md"):
             shutil.copy(made.folder / name, new.path / name)
         if not _shows(new.path, leading == "crash"):
-            return "the weights stay: with noise in their place the failure is gone"
+            return "kept the weights: with noise the failure disappears"
         new.commit()
-    return "the weights are noise of the same statistics; the failure survived that"
+    return "replaced the weights by noise of the same statistics; the failure persists"
 
 
 def _expected(
     index: GraphIndex, inputs: Mapping[str, Stored], leading: str
 ) -> dict[str, Stored] | None:
-    """What the outputs should be, computed otherwise than by what failed."""
+    """Compute the expected outputs without the failing component."""
     if leading == "crash":
         return {}
     with Runtime(RuntimeOptions(opt="none", lean=True)) as runtime:
@@ -203,7 +202,7 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
 
 
 def _shows(folder: Path, crash: bool) -> bool:
-    """Whether the script shows the mismatch, or dies; some dtypes are beyond what it can feed."""
+    """Return whether the script reproduces the mismatch or crash; it cannot feed some dtypes."""
     try:
         done = subprocess.run(
             guarded("repro.py"),
@@ -221,10 +220,10 @@ def _shows(folder: Path, crash: bool) -> bool:
 
 
 def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:
-    """The finding in words, for a bug report; names as code, so that nothing in them is markup.
+    """Describe the finding for a bug report; names are code, so that they cannot be markup.
 
     Args:
-        place: the body that the culprit is in, and its iteration; '' for the main graph.
+        place: the body of the culprit with its iteration; '' for the main graph.
     """
     versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
     path, iterations = iterations_of(place)
@@ -234,12 +233,12 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         f"# Mismatch at {_code(wrong)}",
         "",
         f"- node: {_code(' '.join(filter(None, (culprit.op_type, culprit.name))))} {_code(node_id)}",
-        *(["- names below are those of the body alone, as in `model.onnx`"] if place else []),
+        *(["- the names below are local to the body, as in `model.onnx`"] if place else []),
         *([f"- scope: {_code(culprit.scope)}"] if culprit.scope else []),
         *(f"- {finding.verdict}: {_code(finding.because)}" for finding in culprit.findings),
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
         *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
-        f"- looked at: as {result.look}" if result.look != "node" else "- looked at: node by node",
+        f"- look: {result.look}",
         f"- versions: {versions}",
         "",
         "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
@@ -255,9 +254,9 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
             cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
             cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
         lines.append(f"| {' | '.join(cells)} |")
-    said = "shows it" if made.shows else "compares it"
+    does = "reproduces it" if made.shows else "compares it"
     in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
-    lines += ["", f"`{in_folder}`, run in this folder, {said}.", ""]
+    lines += ["", f"`{in_folder}`, run in this folder, {does}.", ""]
     return "\n".join(lines)
 
 

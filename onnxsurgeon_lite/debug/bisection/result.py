@@ -1,4 +1,4 @@
-"""What a bisection found, as data."""
+"""The result of a bisection, as data."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Stored
@@ -32,18 +33,18 @@ Verdict = Literal[
     "gradual",
     "crash",
 ]
-"""Why values differ, in the order of triage: where two hold, the earlier one leads. The README has a paragraph each."""
+"""Reasons for a mismatch in the order of triage; of several, the first one leads. The documentation explains each."""
 
 HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 """Verdicts that clear a node."""
 
 OWN: frozenset[Verdict] = frozenset({"shape or layout", "kernel", "wrong constant", "wrong node"})
-"""Verdicts that rest on running a node by itself, on reference inputs."""
+"""Verdicts from running a node alone on reference inputs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict, and what it rests on, in a sentence."""
+    """A verdict and its reason in a sentence."""
 
     verdict: Verdict
     because: str
@@ -54,9 +55,9 @@ class ValueReport:
     """One value of a culprit.
 
     Attributes:
-        comparison: actual with reference; None where there is no reference.
-        introduced: for an output, what the node computes from *reference* inputs compared with the reference: the
-            error that is its own. None where that could not be computed.
+        comparison: the actual value against its reference; None without a reference.
+        introduced: for an output, the result from *reference* inputs against the reference: the node's own error.
+            None if it could not be computed.
     """
 
     name: str
@@ -67,23 +68,23 @@ class ValueReport:
 
 @dataclass
 class Culprit:
-    """The smallest region whose inputs match and whose output does not; one node where references allow.
+    """The smallest region with matching inputs and a mismatching output; one node if the references allow.
 
     Attributes:
-        id, name, op_type: of the node that produces the mismatching value.
+        id, name, op_type: the node that produces the mismatching value.
         outputs: the node's outputs. value: the mismatching one.
-        region: ids of every node between the values that were seen to match and `value`, the node included.
-        inputs: the values that enter the region; constants are part of it.
-        scope, class_name, source: the source module, its class and line (`model.py:17`), '' where nothing says so.
-        attributes: as text.
-        values: inputs and outputs compared.
-        findings: why, the leading verdict first.
-        evaluated: how the region was evaluated in float64, '' where it was not.
-        healed: the share of the outputs' error that goes when this value alone is replaced by its reference.
-        covers: original node ids, where the region is one of the runtime's optimized graph.
-        lacking: references between its inputs and `value` that the model has no value for: a node may be missing.
-        inside: of a node with bodies, the culprits in the body that runs wrong first: in a loop, at its first wrong
-            iteration. Their names are as seen from outside: `@12/body/@3`, `@12/body/q[5]`.
+        region: ids of all nodes between matching values and `value`, including the node.
+        inputs: the values that enter the region, without constants.
+        scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
+        attributes: the node's attributes as text.
+        values: the compared inputs and outputs.
+        findings: the reasons, the leading verdict first.
+        evaluated: how the region was evaluated in float64, '' if it was not.
+        healed: the share of the outputs' error that disappears when only this value is replaced by its reference.
+        covers: original node ids, if the region belongs to the optimized graph.
+        lacking: references between `inputs` and `value` without a value in the model: a node may be missing.
+        inside: for a node with bodies, the culprits in the body that first mismatches, in a loop at its first wrong
+            iteration. Names are seen from outside: `@12/body/@3`, `@12/body/q[5]`.
     """
 
     id: str
@@ -107,24 +108,25 @@ class Culprit:
 
     @property
     def harmless(self) -> bool:
-        """Whether what was found clears the node: an optimizer that rounds otherwise is no fault either."""
+        """True when the findings clear the node; an optimizer that rounds differently is harmless too."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimizer"][:1]
         return bool(leading) and leading[0] in HARMLESS
 
     @property
     def own(self) -> bool:
-        """Whether it was seen to make the error by itself, from inputs that are right."""
+        """True when the node makes the error alone, from correct inputs."""
         return any(finding.verdict in OWN for finding in self.findings[:1])
 
 
 @dataclass
 class Samples:
-    """Several samples, numbered from 0: those that fail, and their culprits where they were looked for.
+    """The samples of a bisection, numbered from 0.
 
     Attributes:
-        worst: the one that the result is about.
-        same: whether every other failing sample's culprit is among the worst's.
-        culprits: sample -> node ids.
+        failing: the samples that mismatch.
+        worst: the sample that the result explains.
+        same: True when the culprits of all searched samples are among the worst one's.
+        culprits: sample -> node ids, for searched samples.
     """
 
     total: int
@@ -134,25 +136,25 @@ class Samples:
     culprits: dict[int, list[str]] = field(default_factory=dict)
 
 
-@dataclass
-class BisectResult:
-    """The answer of `bisect`.
+@dataclass(repr=False)
+class BisectResult(Shown):
+    """The result of `bisect`.
 
     Attributes:
         verdict: `agrees` (no compared output mismatches) or `mismatch`.
-        look: how the values were looked at.
-        findings: verdicts about the run as a whole.
+        look: the look that found the culprits.
+        findings: verdicts about the whole run.
         outputs: the compared outputs, by name.
-        culprits: every origin, the one that matters most to the outputs first.
-        cleared: origins of a difference that is no fault: ties, rounding.
-        elsewhere: values that mismatch although no culprit is upstream of them (a quick search names one culprit).
-        notes: what a reader should know: outputs without a reference, dtypes compared across.
-        compared: values that the search compared. sessions: runtime sessions it took.
+        culprits: all origins, the one with the largest effect on the outputs first.
+        cleared: origins of harmless differences: ties, rounding.
+        elsewhere: mismatching values that no culprit explains (a quick search names only one culprit).
+        notes: hints for the reader, such as outputs without a reference.
+        compared: the number of compared values. sessions: the number of runtime sessions.
         tensors: the culprits' tensors, (reference, actual) by value name, for the reproducer.
-        reproducer: the folder that was written.
-        samples: where there were several.
-        inner: what the search of the first culprit's body gave, where it was searched.
-        body, place: of such a search, the body as a model, and where it is: `@12/body[3]`.
+        reproducer: the written folder. reproduce: the command that shows the mismatch with it.
+        samples: set if there were several samples.
+        inner: the search of the first culprit's body, if any.
+        body, place: in such a search, the body as a model and its place: `@12/body[3]`.
     """
 
     verdict: Outcome
@@ -167,13 +169,14 @@ class BisectResult:
     sessions: int = 0
     tensors: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
     reproducer: Path | None = None
+    reproduce: list[str] = field(default_factory=list)
     samples: Samples | None = None
     inner: "BisectResult | None" = None
     body: Model | None = None
     place: str = ""
 
     def innermost(self) -> "tuple[BisectResult, str]":
-        """(the search that named the first culprit as closely as it could be, where that is: '' for the main graph)."""
+        """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
         result, paths, numbers = self, list[str](), list[int]()
         while result.inner is not None and result.inner.culprits:
             result = result.inner
@@ -183,7 +186,7 @@ class BisectResult:
         return result, at("/".join(paths), numbers)
 
     def input_of(self, culprit: Culprit, name: str) -> RunValue:
-        """What a culprit fails on: the reference where it is of the model's dtype, unless it is right on that."""
+        """Return a failing input: the reference if it has the model's dtype and fails, else the actual value."""
         stored, actual = self.tensors[name]
         right = any(v.introduced is not None and v.introduced.match for v in culprit.values)
         if isinstance(stored, np.ndarray) and isinstance(actual, np.ndarray):
@@ -192,18 +195,18 @@ class BisectResult:
         return actual if actual is not None else stored
 
     def add_finding(self, verdict: Verdict, because: str) -> None:
-        """Add a verdict about the run as a whole, once."""
+        """Add a verdict about the whole run, once."""
         if all(finding.verdict != verdict for finding in self.findings):
             self.findings.append(Finding(verdict, because))
 
     def versions(self) -> dict[str, str]:
-        """Of this package and of what computed the values."""
+        """Return the versions of this package and of its dependencies."""
         from importlib.metadata import version
 
         return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
 
     def contract(self) -> dict[str, object]:
-        """What `bisect --json` prints; the README documents it."""
+        """Return the JSON object of `bisect --json`."""
         return {
             "verdict": self.verdict,
             "look": self.look,

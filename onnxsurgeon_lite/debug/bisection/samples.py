@@ -1,10 +1,10 @@
-"""Several samples: which fail, which is worst, and whether they fail at the same node."""
+"""Bisect several samples: find the failing ones, explain the worst, compare their culprits."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
-from onnxsurgeon_lite.debug.bisection.effect import output_error
+from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Samples
 from onnxsurgeon_lite.debug.bisection.walk import Progress
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_SEARCHED = 8  # failing samples whose culprit is looked for
+_SEARCHED = 8  # failing samples to search for a culprit
 
 
 def bisect_samples(
@@ -26,9 +26,9 @@ def bisect_samples(
     search: Search | None = None,
     progress: Progress = lambda _: None,
 ) -> BisectResult:
-    """Judge every sample, explain the worst, and find the culprit of others that fail.
+    """Run every sample, explain the worst, and find the culprit of other failing ones.
 
-    See `bisect`, which is all there is to it for one sample, for the arguments and errors.
+    See `bisect` for the arguments and errors; one sample is simply bisected.
     """
     if len(samples) == 1:
         return bisect(model, *samples[0], runtime, optimized, search, progress)
@@ -41,26 +41,26 @@ def bisect_samples(
     failing = [i for i, error in enumerate(errors) if error > 0]
     worst = max(failing, key=errors.__getitem__, default=0)
     result = bisect(model, *samples[worst], runtime, optimized, search, progress)
-    told = Samples(len(samples), failing, worst)
+    summary = Samples(len(samples), failing, worst)
     quick = replace(search, quick=True, journal=None)
     for number in failing[:_SEARCHED]:
         if number != worst:
             other = bisect(model, *samples[number], runtime, None, quick, progress)
-            told.culprits[number] = [culprit.id for culprit in other.culprits]
+            summary.culprits[number] = [culprit.id for culprit in other.culprits]
     ours = {culprit.id for culprit in result.culprits}
-    told.same = all(ours.issuperset(ids) for ids in told.culprits.values())
-    result.samples = told
+    summary.same = all(ours.issuperset(ids) for ids in summary.culprits.values())
+    result.samples = summary
     return result
 
 
 def _error(
     model: Model, references: ReferenceSet, feeds: Feeds, runtime: Runtime, search: Search
 ) -> float:
-    """How far the outputs are off, 0 where they agree."""
+    """Return the summed output error, 0 when the outputs agree."""
     index = GraphIndex.of(model)
     judge = AgainstReferences(references, search.tolerance)
-    names = [name for name in index.outputs if judge.tells(name)]
-    names = names or [name for name in index.producer if judge.tells(name)][-1:]
+    names = [name for name in index.outputs if judge.can_judge(name)]
+    names = names or [name for name in index.producer if judge.can_judge(name)][-1:]
     found = run(index, feeds, runtime, names)
     compared = (judge.compared(value, references.read(name)) for name, value in found.items())
     return sum(output_error(c) for c in compared if c is not None and not c.match)

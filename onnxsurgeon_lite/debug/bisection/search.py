@@ -1,7 +1,7 @@
-"""Search by probing: which is the first bad item of a graph of dependent items? Knows nothing of ONNX.
+"""Search for the first bad items of a dependency graph with probes, independent of ONNX.
 
-A *probe* asks about several items at once and is answered item by item. Nothing is assumed about how badness spreads:
-an item below a bad one may be good again (masked), and several may be bad on their own.
+A *probe* tests several items at once and answers item by item. The search does not assume how errors spread: an item
+below a bad one may be good again (masked), and several items may be bad independently.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -12,18 +12,18 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 Probe = Callable[[list[int]], dict[int, bool]]
-"""Items -> whether each is good. An item may be left out of the answer: it could not be told."""
+"""Items -> item: True when good. Items without an answer could not be tested."""
 
 
 @dataclass
 class SearchResult:
-    """A smallest region whose inputs are good and whose result is bad.
+    """A smallest region with good inputs and a bad result.
 
     Attributes:
-        bad: the item that is bad.
-        region: the items between the good frontier and `bad` about which nothing could be told.
-        good, bads: every item that a probe called good or bad.
-        waves: the probes that were made.
+        bad: the bad item.
+        region: the untested items between the good frontier and `bad`.
+        good, bads: all items that a probe found good or bad.
+        waves: the probes.
     """
 
     bad: int
@@ -42,19 +42,19 @@ def first_bad(
     width: int = 16,
     fits: Callable[[Sequence[int]], bool] = lambda _: True,
 ) -> SearchResult:
-    """Walk back from a bad item to one whose parents are all good, or cannot be told.
+    """Walk back from a bad item to one whose parents are all good or cannot be tested.
 
     Each wave probes the region between the bad item and the good frontier at up to `width` places; the earliest bad
-    item found becomes the bad one, good ones join the frontier. It ends when nothing in the region is left to ask.
-    What it returns is sound without monotonicity: its inputs were seen good and its output bad.
+    item becomes the new bad one, good ones join the frontier. The search ends when the region has no item to probe.
+    The result is sound without monotonicity: probes found its inputs good and its output bad.
 
     Args:
         bad: an item known to be bad. Items are numbered in a topological order.
         parents: the items that an item depends on directly.
-        comparable: the items that a probe can tell.
+        comparable: the items that a probe can test.
         good: items known to be good.
-        width: about how many items a wave may ask about.
-        fits: whether there is room to ask about these together; a wave is made smaller until it fits.
+        width: the approximate number of items per wave.
+        fits: returns whether items can be probed together; waves shrink until they fit.
     """
     found = SearchResult(bad, good=set(good), bads={bad})
     asked = set(found.good)
@@ -79,11 +79,11 @@ def first_bad(
 
 @dataclass
 class Origin:
-    """A bad item whose parents are all good, healed, or cannot be told.
+    """A bad item whose parents are all good, healed, or cannot be tested.
 
     Attributes:
         bad: the item.
-        region: the items between what is good and `bad` about which nothing could be told.
+        region: the untested items between good ones and `bad`.
     """
 
     bad: int
@@ -97,16 +97,16 @@ def origins(
     heal: Callable[[list[int]], Collection[int]],
     wave: Callable[[list[int]], int],
 ) -> Iterator[list[Origin]]:
-    """Every origin of badness, in one walk from the first item to the last: those of one wave together.
+    """Yield all origins of errors, wave by wave, in one walk from the first item to the last.
 
-    What is bad although its parents are good is an origin. It is healed (what depends on it is computed from the right
-    item from then on), what lies below it is asked again, and the walk goes on: so an origin behind another, or
-    one whose effect is masked further down, is found as well. Each item is asked once, and again only below an origin.
+    An origin is a bad item with good parents. The walk heals it (later items are computed from the correct item),
+    probes the items below it again and goes on. It also finds origins behind others, and origins whose effect is
+    masked downstream. Each item is probed once, and again only below an origin.
 
     Args:
-        heal: replace these items by the right ones, and forget what was computed from them. It returns those that
-            could not be replaced: nothing below them is asked about, since it may be bad for that alone.
-        wave: how many of the open items, in order, to ask about together; at least one.
+        heal: replaces items by correct ones and forgets what was computed from them. It returns the items that it
+            cannot replace; items below these are not probed, since they may be bad for that reason alone.
+        wave: returns how many of the open items, in order, to probe together; at least one.
     """
     pending = sorted(comparable)
     settled: set[int] = set()
@@ -128,7 +128,7 @@ def origins(
 
 
 def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> list[int]:
-    """The bad items that no other bad item reaches: one that is reached may be bad for that alone."""
+    """Return the bad items that no other bad item reaches."""
     tainted: set[int] = set()
     roots = []
     for item in range(min(bad, default=last + 1), last + 1):
@@ -141,7 +141,7 @@ def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[in
 
 
 def _below(roots: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> set[int]:
-    """The items up to `last` that depend on one of the roots, the roots themselves left out."""
+    """Return the items up to `last` that depend on a root, without the roots."""
     found: set[int] = set()
     for item in range(min(roots), last + 1) if roots else ():
         if item not in roots and any(p in found or p in roots for p in parents(item)):
@@ -150,7 +150,7 @@ def _below(roots: Collection[int], last: int, parents: Callable[[int], Iterable[
 
 
 def _between(bad: int, parents: Callable[[int], Iterable[int]], good: Collection[int]) -> set[int]:
-    """The ancestors of `bad` on this side of the good items."""
+    """Return the ancestors of `bad` down to the good items."""
     region: set[int] = set()
     pending = list(parents(bad))
     while pending:
@@ -167,10 +167,9 @@ def spread(
     askable: Collection[int],
     width: int,
 ) -> list[int]:
-    """Items to ask about: the narrowest places of the region, evenly apart, each with all that crosses it.
+    """Choose items to probe: evenly spaced narrow cuts of the region, each with all items that cross it.
 
-    If everything that crosses a place is good, the search goes on behind it; asking about a part of it would say
-    nothing about the rest.
+    When all items that cross a cut are good, the search continues behind it; a part of them would prove nothing.
     """
     if len(askable) <= width:
         return sorted(askable)
@@ -182,7 +181,7 @@ def spread(
                 last_use[place[parent]] = max(last_use[place[parent]], place[item])
     for i in range(len(region)):
         if last_use[i] == i:
-            last_use[i] = len(region)  # what nothing in the region uses goes to the bad item itself
+            last_use[i] = len(region)  # an item unused in the region feeds the bad item
     crossing = _crossing(last_use)
     places = width
     while True:
@@ -197,13 +196,13 @@ def spread(
 
 
 def _marks(length: int, places: int) -> range:
-    """The borders of as many equal windows, half a window away from both ends."""
+    """Return the borders of equal windows, half a window from both ends."""
     step = max(1, length // (places + 1))
     return range(step // 2, length + 1, step)
 
 
 def _crossing(last_use: list[int]) -> list[int]:
-    """How many items are still needed after each place."""
+    """Return the number of items still needed after each place."""
     change = [0] * (len(last_use) + 2)
     for i, last in enumerate(last_use):
         change[i] += 1
@@ -220,7 +219,7 @@ def _evenly(items: Sequence[int], width: int) -> list[int]:
 
 
 def smallest(items: Sequence[Item], holds: Callable[[Sequence[Item]], bool]) -> list[Item]:
-    """A subset for which `holds`, of which nothing can be left out; empty where it does not hold for all.
+    """Return a minimal subset for which `holds`; empty when it does not hold for all items.
 
     Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002 (ddmin).
     """

@@ -1,41 +1,41 @@
-"""The values by which a model is judged before anything is searched, and whether their references fit."""
+"""Choose the values that decide whether a model mismatches, and check their references."""
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.text import shape_text
 
 
 def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[str]]:
-    """(the outputs that have a reference; where none has, the last values that do, and notes about the others).
+    """Return (outputs with a reference, else the last values with one; notes about the other outputs).
 
     Raises:
-        ReferenceSetError: no value has one, or one is of a shape that the model rules out.
+        ReferenceSetError: no value has a reference, or a reference shape contradicts the model.
     """
-    comparable = {i for i, name in enumerate(space.values) if judge.tells(name)}
+    comparable = {i for i, name in enumerate(space.values) if judge.can_judge(name)}
     if not comparable:
         raise ReferenceSetError(
             f"{judge.references.place!r} has no value that the model computes",
             "was it recorded from this model? record again: onnxdbg record",
         )
     outputs = [name for name in space.index.outputs if name in space.number]
-    targets = [name for name in outputs if judge.tells(name)]
-    without = [name for name in outputs if not judge.tells(name)]
+    targets = [name for name in outputs if judge.can_judge(name)]
+    without = [name for name in outputs if not judge.can_judge(name)]
     notes = []
     if without and targets:
         shown = ", ".join(map(repr, without[:5]))
-        notes.append(f"no reference for output {shown}: not compared")
+        notes.append(f"output {shown} has no reference: not compared")
     if not targets:
         targets = space.names(sorted(comparable - space.ancestors(comparable)))
         shown = ", ".join(map(repr, targets[:5]))
-        notes.append(f"no output has a reference: judged by {shown}")
+        notes.append(f"no output has a reference: compared {shown} instead")
     for name in targets:
         _require_fitting(space, judge, name)
     return targets, notes
 
 
 def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
-    """Refuse a reference whose shape the model's declaration rules out."""
+    """Raise `ReferenceSetError` if a reference shape contradicts the model's declaration."""
     stored = judge.references.read(name)
     kind = space.index.types.get(name)
     if isinstance(stored, list) or kind is None or not kind.tensor_type.HasField("shape"):

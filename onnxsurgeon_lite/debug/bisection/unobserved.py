@@ -23,95 +23,86 @@ _NOISE = 4.0  # errors within this many times the noise are noise
 
 @dataclass
 class Unobserved:
-    """Runs of one model on one set of feeds, of which only the outputs are taken.
+    """Runs of one model on one set of feeds that return only the outputs.
 
     Attributes:
-        optimized: the runtime with optimization on, where that is looked at.
-        result: where findings and notes go.
-        unoptimized_outputs: the outputs with optimization off.
+        runtime: the runtime with optimization on, None to leave that look out.
+        result: receives findings and notes.
+        unoptimized: the outputs with optimization off.
     """
 
     index: GraphIndex
     feeds: Feeds
     judge: AgainstReferences
     targets: Sequence[str]
-    optimized: Runtime | None
+    runtime: Runtime | None
     result: BisectResult
-    unoptimized_outputs: Mapping[str, RunValue]
+    unoptimized: Mapping[str, RunValue]
 
     @cached_property
-    def optimized_outputs(self) -> Mapping[str, RunValue] | None:
-        """The outputs with optimization on; nothing where the runtime dies of it, which is a finding."""
-        if self.optimized is None:
+    def optimized(self) -> Mapping[str, RunValue] | None:
+        """The outputs with optimization on; None if the runtime crashes, which becomes a finding."""
+        if self.runtime is None:
             return None
         try:
-            return run(self.index, self.feeds, self.optimized, self.targets)
+            return run(self.index, self.feeds, self.runtime, self.targets)
         except (RuntimeCrash, RuntimeTimeout) as error:
             self.result.add_finding("crash", f"with optimization on, {error.message}")
-            self.optimized.restart()
+            self.runtime.restart()
         except RuntimeFailure as error:
-            self.result.notes.append(f"the optimized graph was not looked at: {error.message}")
+            self.result.notes.append(f"could not run with optimization on: {error.message}")
         return None
 
     def repeat(self) -> None:
-        """Run once more in the same session, optimized; a difference is a finding."""
-        if self.optimized is None or self.optimized_outputs is None:
+        """Repeat the optimized run in the same session; a difference becomes a finding."""
+        if self.runtime is None or self.optimized is None:
             return
-        again = self.optimized.run(list(self.feeds), self.targets).values
-        differing = [
-            name for name in self.targets if not same(self.optimized_outputs[name], again[name])
-        ]
+        again = self.runtime.run(list(self.feeds), self.targets).values
+        differing = [name for name in self.targets if not same(self.optimized[name], again[name])]
         if differing:
             shown = ", ".join(map(repr, differing[:3]))
             self.result.add_finding("random", f"two runs on the same inputs differ at {shown}")
 
     def check_threads(self, wrong: Sequence[str]) -> None:
-        """Whether the outputs mismatch by no more than another number of threads makes of them; a finding."""
+        """Add a finding if another number of threads changes the outputs by as much as they mismatch."""
         slight = [name for name in wrong if _is_slight(self.judge.outputs.get(name))]
-        if (
-            self.optimized is None
-            or self.optimized_outputs is None
-            or not slight
-            or len(slight) < len(wrong)
-        ):
+        if self.runtime is None or self.optimized is None or not slight or len(slight) < len(wrong):
             return
-        options = self.optimized.options
-        self.optimized.options = replace(options, threads=1 if options.threads != 1 else 2)
+        options = self.runtime.options
+        self.runtime.options = replace(options, threads=1 if options.threads != 1 else 2)
         try:
-            other = run(self.index, self.feeds, self.optimized, slight)
+            other = run(self.index, self.feeds, self.runtime, slight)
         finally:
-            self.optimized.options = options
+            self.runtime.options = options
         for name in slight:
-            noise = _distance(self.optimized_outputs[name], other[name])
-            error = _distance(self.optimized_outputs[name], self.judge.references.read(name))
+            noise = _distance(self.optimized[name], other[name])
+            error = _distance(self.optimized[name], self.judge.references.read(name))
             if not error <= _NOISE * noise:
                 return
-        because = f"another number of threads moves {', '.join(map(repr, slight[:3]))} as far"
+        because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"
         self.result.add_finding("rounding", because)
 
     def check_effect(self, observer: Observer) -> None:
         """Compare the outputs with those that follow from the observed values."""
-        names = [name for name in self.targets if name in self.unoptimized_outputs]
+        names = [name for name in self.targets if name in self.unoptimized]
         observed = observer.fetch(names)
-        differing = [
-            name for name in names if not same(observed[name], self.unoptimized_outputs[name])
-        ]
+        differing = [name for name in names if not same(observed[name], self.unoptimized[name])]
         if not differing:
             return
         shown = ", ".join(map(repr, differing[:3]))
         verdicts = [
             [name for name in names if not self.judge.good(name, values[name])]
-            for values in (observed, self.unoptimized_outputs)
+            for values in (observed, self.unoptimized)
         ]
         if verdicts[0] == verdicts[1]:
-            self.result.notes.append(f"looking at inner values changes the last bits of {shown}")
+            self.result.notes.append(f"observing inner values changes the last bits of {shown}")
         else:
-            because = f"looking at inner values changes whether {shown} agrees"
+            because = f"observing inner values changes whether {shown} agrees"
             self.result.add_finding("observer effect", because)
 
 
 def same(a: RunValue, b: RunValue) -> bool:
-    """Whether two values are equal, bit for bit."""
+    """Return whether two values are equal, bit for bit."""
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
@@ -122,14 +113,14 @@ def same(a: RunValue, b: RunValue) -> bool:
 
 
 def _is_slight(comparison: Comparison | None) -> bool:
-    """Whether the error is of a size that rounding can have."""
+    """Return whether the error is small enough for rounding."""
     if comparison is None or comparison.reason != "values" or comparison.worst is None:
         return False
     return comparison.worst.difference <= _SLIGHT * comparison.worst.allowed
 
 
 def _distance(a: RunValue, b: RunValue) -> float:
-    """The largest difference of two tensors of numbers."""
+    """Return the largest absolute difference of two numeric tensors."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
         return float("nan")
     difference = np.abs(a.astype(np.float64) - b.astype(np.float64))

@@ -1,4 +1,4 @@
-"""Why a value is wrong: evidence about one culprit -> verdicts in fixed words, each with what it rests on."""
+"""Derive verdicts from the evidence about one culprit, each with its reason."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,29 +16,29 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
 
-_GAIN = 3.0  # an error that grows more than this, in units of what is allowed, is amplified
+_GAIN = 3.0  # growth of an error, in units of the tolerance, from which it counts as amplified
 _NOISE = 4.0  # errors within this many times the expected rounding are rounding
-_CHANNEL = 4  # a channel of fewer elements fits any scale and offset
+_CHANNEL = 4  # any scale and offset fit channels with fewer elements
 _TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression"}
 _MOST_AXES = 5
 
 
 @dataclass
 class Evidence:
-    """What was measured about one culprit, at its mismatching value.
+    """Measurements of one culprit, at its mismatching value.
 
     Attributes:
-        nodes: of the region, the one that produces the value last.
+        nodes: the nodes of the region; the last one produces the value.
         actual, reference: the value.
-        inputs: what enters the region: name -> (actual, reference where there is one).
+        inputs: inputs of the region: name -> (actual, reference or None).
         constants: shapes of the initializers in the region, by name.
-        changed: initializers that differ from those of the other model, where there is one.
-        local: the value computed from reference inputs, where all of them have a reference.
-        varies: whether the same came out otherwise when it was computed again.
-        exact_local, exact: the same from reference and from actual inputs, in float64.
-        rounding: how far the result moves when the reference inputs are rounded, elementwise.
-        selected: of a node that selects: (actual, reference) of the values that the indices select.
-        quantum: what one step of a quantised value is worth.
+        changed: initializers that differ from those of the other model.
+        local: the value computed from reference inputs, if all have one.
+        varies: True when a second run gave another result.
+        exact_local, exact: the value in float64, computed from reference and from actual inputs.
+        rounding: the elementwise change of the result when the reference inputs are rounded.
+        selected: for a node that returns indices, (actual, reference) of the values at the indices.
+        quantum: the size of one quantization step.
     """
 
     nodes: Sequence[NodeProto]
@@ -57,13 +57,13 @@ class Evidence:
     quantum: float | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
-        """Whether two tensors agree as far as the value's own dtypes promise."""
+        """Return whether two tensors agree within the tolerance of the value's dtypes."""
         own = default_tolerance(self.actual.dtype, self.reference.dtype)
         return agrees(a, b, self.tolerance or own)
 
 
 def judge(evidence: Evidence) -> list[Finding]:
-    """The verdicts that hold, in the order of triage."""
+    """Return the verdicts that hold, in the order of triage."""
     return [
         Finding(verdict, because)
         for verdict, criterion in _CRITERIA.items()
@@ -72,11 +72,11 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 
 def _random(e: Evidence) -> str:
-    return "two runs of it on the same inputs differ" if e.varies else ""
+    return "two runs of the node on the same inputs differ" if e.varies else ""
 
 
 def _non_finite(e: Evidence) -> str:
-    """The first element that is not finite, where the reference is, with what made it."""
+    """Report the first non-finite element where the reference is finite, with its operands."""
     if e.actual.shape != e.reference.shape or e.actual.dtype.kind in "OUS":
         return ""
     bad = ~np.isfinite(_wide(e.actual)) & np.isfinite(_wide(e.reference))
@@ -84,19 +84,17 @@ def _non_finite(e: Evidence) -> str:
         return ""
     at = tuple(map(int, np.unravel_index(int(bad.argmax()), bad.shape)))
     made = operands({name: actual for name, (actual, _) in e.inputs.items()}, at, e.actual)
-    return (
-        f"{e.actual[at]} at {list(at)} where the reference is {e.reference[at]:.6g}; made of {made}"
-    )
+    return f"{e.actual[at]} at {list(at)} where the reference is {e.reference[at]:.6g}; computed from {made}"
 
 
 def operands(inputs: Mapping[str, RunValue], at: tuple[int, ...], result: Array) -> str:
-    """What one element of a result was made of."""
-    told = (_operand(name, value, at, result) for name, value in inputs.items())
-    return ", ".join(filter(None, told))
+    """Describe the operands of one element of a result."""
+    texts = (_operand(name, value, at, result) for name, value in inputs.items())
+    return ", ".join(filter(None, texts))
 
 
 def _operand(name: str, value: RunValue, at: tuple[int, ...], result: Array) -> str:
-    """An elementwise operand's element; of others the range."""
+    """Describe the element of an elementwise operand, else the range of the operand."""
     if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS" or not value.size:
         return ""
     try:
@@ -104,13 +102,13 @@ def _operand(name: str, value: RunValue, at: tuple[int, ...], result: Array) -> 
     except ValueError:
         wide = _wide(value)
         finite = wide[np.isfinite(wide)]
-        reach = f"{finite.min():.6g} to {finite.max():.6g}" if finite.size else "nothing finite"
+        reach = f"{finite.min():.6g} to {finite.max():.6g}" if finite.size else "no finite element"
         return f"{name!r} ({reach}, {int((~np.isfinite(wide)).sum())} not finite)"
     return f"{name!r} = {element:.6g}"
 
 
 def _layout(e: Evidence) -> str:
-    """The same numbers in another arrangement."""
+    """Detect the same numbers in another arrangement."""
     actual = e.actual if e.local is None else e.local
     if actual.size != e.reference.size or actual.size < 2:
         return ""
@@ -119,8 +117,8 @@ def _layout(e: Evidence) -> str:
     if not e.agree(np.sort(actual, axis=None), np.sort(e.reference, axis=None)):
         return ""
     if e.agree(actual.reshape(-1), e.reference.reshape(-1)):
-        return f"the same data as {list(actual.shape)} instead of {list(e.reference.shape)}"
-    return next(_arrangements(e, actual, e.reference), "the same numbers at other places")
+        return f"the same data with shape {list(actual.shape)} instead of {list(e.reference.shape)}"
+    return next(_arrangements(e, actual, e.reference), "the same numbers at other positions")
 
 
 def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]:
@@ -128,9 +126,9 @@ def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]
         for axes in itertools.permutations(range(actual.ndim)):
             moved = actual.transpose(axes)
             if moved.shape == reference.shape and e.agree(moved, reference):
-                yield f"the same data transposed: axes {list(axes)} of it give the reference"
+                yield f"the same data transposed: permuting its axes by {list(axes)} gives the reference"
             elif moved.size == reference.size and e.agree(moved.reshape(-1), reference.reshape(-1)):
-                yield f"the same data transposed and reshaped: axes {list(axes)}, then {list(reference.shape)}"
+                yield f"the same data transposed by {list(axes)} and reshaped to {list(reference.shape)}"
     if actual.shape != reference.shape:
         return
     for axis, size in enumerate(actual.shape):
@@ -144,7 +142,7 @@ def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]
 def _tie(e: Evidence) -> str:
     if e.selected is None or e.nodes[-1].op_type not in _TIES or not e.agree(*e.selected):
         return ""
-    return "the indices differ, the values that they select do not"
+    return "the indices differ, but the selected values agree"
 
 
 def _rounding(e: Evidence) -> str:
@@ -154,14 +152,14 @@ def _rounding(e: Evidence) -> str:
     if not np.isfinite(error).all():
         return ""
     if e.quantum is not None and (error <= e.quantum * (1 + 1e-3)).all():
-        return f"no element is off by more than one quantum, {e.quantum:.6g}"
+        return f"no error exceeds one quantization step ({e.quantum:.6g})"
     if e.rounding is not None and (error <= _NOISE * e.rounding).all():
-        return f"every error is within {_NOISE:g} times what rounding the operands alone would make"
+        return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
 
 
 def _kernel(e: Evidence) -> str:
-    """On the actual inputs float64 agrees with the reference, the runtime does not."""
+    """Detect a result that agrees with the reference in float64 but not in the runtime."""
     wrong = e.actual if e.local is None else e.local
     if e.exact is None or not e.agree(e.exact, e.reference) or e.agree(wrong, e.reference):
         return ""
@@ -179,7 +177,7 @@ def _wrong_constant(e: Evidence) -> str:
     names = ", ".join(map(repr, list(e.constants)[:3]))
     return next(
         (
-            f"{how}, as one of its constants ({names}) would make"
+            f"{how}; a wrong constant ({names}) has this effect"
             for how in _per_channel(e, e.local, sizes)
         ),
         "",
@@ -187,7 +185,7 @@ def _wrong_constant(e: Evidence) -> str:
 
 
 def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[str]:
-    """How a scale and an offset a channel turn the local result into the reference."""
+    """Yield descriptions of a scale and offset per channel that turn the local result into the reference."""
     local, reference = _wide(result), _wide(e.reference)
     if local.shape != reference.shape or not np.isfinite(local).all():
         return
@@ -203,11 +201,11 @@ def _per_channel(e: Evidence, result: Array, sizes: set[int]) -> Iterator[str]:
         for what, scale, offset in _fits(x, y):
             if agrees(x * scale + offset, y, e.tolerance or _tight(e)):
                 changed = ~np.isclose(scale, 1, rtol=1e-6) | ~np.isclose(offset, 0, atol=1e-12)
-                yield f"the reference is {what} of it{where}, in {int(changed.sum())} of {channels} channels"
+                yield f"the reference is {what} of the result{where}, in {int(changed.sum())} of {channels} channels"
 
 
 def _tight(e: Evidence) -> Tolerance:
-    """A fit has freedom of its own, so it must be good."""
+    """Return a tighter tolerance, since a fit removes part of the error."""
     allowed = default_tolerance(e.actual.dtype, e.reference.dtype)
     return Tolerance(allowed.atol / 4, allowed.rtol / 4, allowed.scaled)
 
@@ -226,11 +224,13 @@ def _fits(x: Wide, y: Wide) -> Iterator[tuple[str, Wide, Wide]]:
 
 
 def _wrong_node(e: Evidence) -> str:
-    """On reference inputs the runtime and float64 agree with each other, not with the reference."""
+    """Detect a node that is wrong on reference inputs."""
     if not _own_error(e):
         return ""
     if e.exact_local is None:
-        return "on reference inputs it does not give the reference (float64 was not evaluated)"
+        return (
+            "on reference inputs the result differs from the reference (float64 was not evaluated)"
+        )
     if e.agree(e.exact_local, e.reference):
         return ""
     if e.local is not None and e.agree(e.local, e.exact_local):
@@ -244,13 +244,15 @@ def _amplification(e: Evidence) -> str:
     gain = _gain(e)
     if gain < _GAIN:
         return ""
-    return f"right on reference inputs; in float64 too, its inputs' errors grow {gain:.3g}-fold"
+    return f"correct on reference inputs; the errors of its inputs grow {gain:.3g}-fold, in float64 too"
 
 
 def _gradual(e: Evidence) -> str:
     if not _propagated(e):
         return ""
-    return "right on reference inputs: errors of many nodes add up to more than the tolerance here"
+    return (
+        "correct on reference inputs: errors of many nodes add up to more than the tolerance here"
+    )
 
 
 def _own_error(e: Evidence) -> bool:
@@ -262,7 +264,7 @@ def _propagated(e: Evidence) -> bool:
 
 
 def _gain(e: Evidence) -> float:
-    """How much nearer to its limit the error is behind the node than before it."""
+    """Return the growth of the error from inputs to output, in units of the tolerance."""
     before = [
         _share(a, r, e.tolerance)
         for a, r in e.inputs.values()
@@ -274,7 +276,7 @@ def _gain(e: Evidence) -> float:
 
 
 def _share(actual: Array, reference: Array, tolerance: Tolerance | None) -> float:
-    """The worst error, as a share of what is allowed there."""
+    """Return the worst error relative to its allowed error."""
     comparison = compare(actual, reference, tolerance)
     worst = comparison.worst
     if worst is not None and worst.allowed:

@@ -1,4 +1,4 @@
-"""A walk over a model's values: probes are runs of parts of it, answers are comparisons."""
+"""Walk over a model's values: a probe runs a part of the model and judges its values."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,28 +8,28 @@ from dataclasses import dataclass, field
 from onnxsurgeon_lite.debug.bisection.journal import Journal
 from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
-from onnxsurgeon_lite.debug.bisection.space import Space
+from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
 
-_WIDTH = 16  # values of a wave that looks for one culprit
-_JUDGES = 2  # threads that compare
-_MANY = 512  # values of a wave that looks for all
+_WIDTH = 16  # values per wave when searching one culprit
+_JUDGES = 2  # threads that judge values
+_MANY = 512  # values per wave when searching all culprits
 
 
 @dataclass
 class Walk:
-    """One search under way.
+    """The state of one search.
 
     Attributes:
-        look: how the observer looks; answers of another look are not taken from the journal.
-        budget: bytes of values that one probe may have computed at once.
-        targets: values by which the model is judged; they are asked about anew when a journal is resumed.
-        healed: values that were replaced by their references; the first `replayed` of them before the search.
-        compared: how many answers there were.
+        look: the look of the observer; journal answers hold for one look only.
+        budget: bytes of values that one probe may compute at once.
+        targets: values that decide whether the model mismatches; a resumed search judges them again.
+        healed: values replaced by their references; the first `replayed` of them before the search.
+        compared: the number of answers.
     """
 
     space: Space
@@ -46,31 +46,32 @@ class Walk:
 
     def __post_init__(self) -> None:
         values = self.space.values
-        self.comparable = {i for i, name in enumerate(values) if self.judge.tells(name)}
+        self.comparable = {i for i, name in enumerate(values) if self.judge.can_judge(name)}
         self._fed = set(self.observer.kept)
-        self._uses: dict[str, int] | None = None  # while looking for all: value -> its last use
+        self._uses: dict[str, int] | None = (
+            None  # when searching all culprits: value -> its last use
+        )
 
     def first_wave(self) -> list[int]:
-        """The targets and some values spread over the graph, to be asked about in one session."""
+        """Return the targets and some values spread over the graph, to probe in one session."""
         targets = {self.space.number[name] for name in self.targets}
         everything = range(len(self.space))
         wave = spread(everything, self.space.parents, self.comparable - targets, _WIDTH)
         return sorted({*targets, *(wave if self._fits(wave) else ())})
 
     def one(self, bad: int, good: Collection[int]) -> SearchResult:
-        """A culprit upstream of a bad value."""
         return first_bad(
             bad, self.space.parents, self.comparable, self.probe, good, _WIDTH, self._fits
         )
 
     def every(self, heal: Callable[[list[int]], Collection[int]]) -> Iterator[list[Origin]]:
-        """Every origin, in topological order; see `search.origins`."""
+        """Find all origins in topological order; see `search.origins`."""
         self._uses = self.space.last_uses(self.comparable)
         parents = self.space.parents
         return origins(self.comparable, parents, self.probe, heal, self._room)
 
     def probe(self, items: Sequence[int]) -> dict[int, bool]:
-        """Compute values from what is kept, compare each as it comes."""
+        """Compute values from kept ones, and judge each as it arrives."""
         names = self.space.names(items)
         state = (self.look, *self.healed)
         answers = self.journal.known(state, names)
@@ -88,7 +89,7 @@ class Walk:
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
 
     def _judged(self, values: Iterable[tuple[str, RunValue]]) -> Iterator[tuple[str, bool]]:
-        """Verdicts in order; reading and comparing references goes on beside the fetching of the next values."""
+        """Yield answers in order; threads read and compare references while the next values are fetched."""
         with ThreadPoolExecutor(_JUDGES) as pool:
             waiting: deque[tuple[str, Future[bool]]] = deque()
             for name, value in values:
@@ -100,16 +101,16 @@ class Walk:
                 yield name, verdict.result()
 
     def _crossing(self, last: int) -> list[str]:
-        """The values up to an item that later ones are computed from."""
+        """Return the values up to an item that later items are computed from."""
         uses = self._uses or {}
         return [name for name in self.space.values[: last + 1] if uses.get(name, -1) > last]
 
     def _let_go(self, items: Sequence[int], answers: Mapping[str, bool]) -> None:
-        """Forget what no later part starts from."""
+        """Forget values that no later part needs."""
         bad = [name for name, good in answers.items() if not good]
         if self._uses is not None:
             if bad:
-                return  # what is healed and asked again starts from what was kept before
+                return  # probing again after healing starts from the kept values
             needed = {name for name, use in self._uses.items() if use > items[-1]}
         elif bad:
             self.observer.forget(bad)
@@ -124,7 +125,7 @@ class Walk:
         self.observer.forget([name for name in self.observer.kept if name not in needed])
 
     def range(self) -> str:
-        """How far the search is, in a sentence."""
+        """Describe the progress of the search."""
         answers = self.journal.answers.get((self.look, *self.healed), {})
         place = self.space.number
         bad = min(
@@ -134,17 +135,17 @@ class Walk:
         last = max(before, key=place.__getitem__, default="")
         parts = [f"{self.compared} of {len(self.comparable)} values compared"]
         parts += [f"good up to {last!r}"] if last else []
-        parts += [f"the first bad one is {bad!r}"] if bad else []
+        parts += [f"first bad value {bad!r}"] if bad else []
         return ", ".join(parts)
 
     def replay(self, recorded: Mapping[str, Stored]) -> None:
-        """Have these values as they were recorded, whatever would be computed."""
+        """Replace values by recorded ones before the search."""
         for name, value in recorded.items():
             self.heal(name, value)
         self.replayed = len(self.healed)
 
     def heal(self, name: str, value: Stored) -> None:
-        """Go on with a value as it should be, and forget what was computed from it as it was."""
+        """Replace a value by its reference, and forget what was computed from it."""
         below = self.space.below([name], self.healed)
         self.observer.forget([name, *below])
         kind = self.observer.index.type_of(name)
@@ -155,7 +156,7 @@ class Walk:
         return sum(map(self.judge.size, self.space.names(items))) <= self.budget
 
     def _room(self, pending: Sequence[int]) -> int:
-        """How many of the pending values fit into the budget."""
+        """Return how many pending values fit into the budget."""
         room = self.budget
         for count, item in enumerate(pending[:_MANY]):
             room -= self.judge.size(self.space.values[item])

@@ -8,9 +8,8 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 
 _MUCH = 1e10  # multiplications: a tenth of a second and more
 _CONTRACTIONS = {
-    *("MatMul", "Gemm", "Einsum", "MatMulInteger"),
-    *("Conv", "ConvTranspose", "ConvInteger"),
-}
+    "MatMul", "Gemm", "Einsum", "MatMulInteger", "Conv", "ConvTranspose", "ConvInteger",
+}  # fmt: skip
 
 
 def takes_long(index: GraphIndex, position: int) -> bool:

@@ -1,4 +1,4 @@
-"""Two models side by side: what one has that the other has not, by structure and not by names or order."""
+"""Diff two models by structure, independent of names and node order."""
 
 from onnxsurgeon_lite.matching.diff.models import diff, edit_diff
 from onnxsurgeon_lite.matching.diff.outputs import with_outputs

@@ -1,4 +1,4 @@
-"""Whether two tensors hold the same, read side by side in blocks and only where that is not known already."""
+"""Compare the contents of tensors in blocks, each pair of file ranges once."""
 
 import math
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _BLOCK = 1 << 20  # bytes
 
 @dataclass
 class Contents:
-    """Compares tensors of two models; a place in a file that was compared once is not read again."""
+    """Compares tensors of two models; a pair of file ranges is read once."""
 
     tolerance: Tolerance | None
     _known: dict[tuple[object, ...], TensorDifference | None] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Contents:
     def compare(
         self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
     ) -> TensorDifference | None:
-        """How two tensors of one dtype and shape differ, None when they do not.
+        """Return the difference of two tensors with one dtype and shape, None when equal.
 
         Raises:
             SourceChangedError: a file changed after its model was loaded.
@@ -92,7 +92,7 @@ def _blocks(model: Model, tensor: TensorProto) -> Iterator[bytes]:
 
 
 def _wide(array: Array) -> Numbers:
-    """Numbers that can be subtracted."""
+    """Widen numbers for subtraction."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array.astype(np.float32 if array.dtype == np.float32 else np.float64, copy=False)

@@ -1,4 +1,4 @@
-"""The differences of two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
+"""Diff two graphs: nodes, inputs and outputs, bodies, initializers, declarations."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -41,11 +41,11 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 @dataclass
 class DiffContext:
-    """What all the graphs of two models share while they are compared.
+    """State shared by all graphs of two models.
 
     Attributes:
         renamed: pairs of names that differ, by kind.
-        untyped: per model, how many values it declares no type of while the other does.
+        untyped: per model, the number of values without a type that the other model declares.
     """
 
     models: tuple[Model, Model]
@@ -55,18 +55,18 @@ class DiffContext:
     untyped: list[int] = field(default_factory=lambda: [0, 0])
 
     def rename(self, kind: str, name: str, other: str) -> None:
-        """Keep note of names that differ."""
+        """Record two names of one thing if they differ."""
         if name and name != other:
             self.renamed.setdefault(kind, {})[name] = other
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
-        """How the contents of two tensors of one dtype and shape differ."""
+        """Return the difference in contents of two tensors with one dtype and shape."""
         first, second = self.models
         return self.contents.compare(first, tensor, second, other)
 
 
 class GraphDiff:
-    """Two graphs side by side; the nodes are paired when it is made."""
+    """The diff of two graphs; the constructor pairs the nodes."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class GraphDiff:
         self.wiring = Wiring(self.alignment, outer)
 
     def differences(self) -> Iterator[Difference]:
-        """Everything that differs, in bodies too."""
+        """Yield all differences, in bodies too."""
         first, second = self.scopes
         for position in self.alignment.removed:
             yield unpaired(first, position, "removed")
@@ -175,14 +175,14 @@ class GraphDiff:
             self.context.rename(f"{kind}s", name, other)
             if changes:
                 yield Difference("changed", kind, self._subject(name), name, other, tuple(changes))
-        told = {name for pair in self.wiring.replaced for name in pair}
+        reported = {name for pair in self.wiring.replaced for name in pair}
         for left, status in ((mine, "removed"), (theirs, "added")):
             for name, info in left.items():
-                if name not in told:
+                if name not in reported:
                     yield named(status, kind, self._subject(name), name, type_text(info.type))
 
     def _paired(self, mine: list[str], theirs: list[str], kind: str) -> list[tuple[str, str]]:
-        """By place in bodies; else by what matching found, then by name, then in order."""
+        """Pair by position in bodies, else by alignment, then by name, then in order."""
         if self.scopes[0].positional:
             return list(zip(mine, theirs, strict=False))
         values, free = self.alignment.values, dict.fromkeys(theirs)
@@ -217,11 +217,11 @@ class GraphDiff:
         pairs = [*self.wiring.constants, *left_over(self.scopes, self.wiring.constants)]
         seen: tuple[set[str], set[str]] = (set(), set())
         for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
-            if other in seen[1] and name not in seen[0]:  # several became one
+            if other in seen[1] and name not in seen[0]:  # several were merged
                 yield named(
                     "removed", "initializer", self._subject(name), name, tensor_kind(mine[name])
                 )
-            if name in seen[0] and other not in seen[1]:  # one became several
+            if name in seen[0] and other not in seen[1]:  # one was split
                 yield named(
                     "added", "initializer", self._subject(other), other, tensor_kind(theirs[other])
                 )
@@ -233,10 +233,10 @@ class GraphDiff:
             yield Difference(
                 "changed", "initializer", repr(name), name, other, (Change("kind", *kinds),)
             )
-        told = [{p[i] for p in (*pairs, *self.wiring.replaced)} for i in (0, 1)]
-        for tensors, gone, status in ((mine, told[0], "removed"), (theirs, told[1], "added")):
+        paired = [{p[i] for p in (*pairs, *self.wiring.replaced)} for i in (0, 1)]
+        for tensors, known, status in ((mine, paired[0], "removed"), (theirs, paired[1], "added")):
             for name, tensor in tensors.items():
-                if name not in gone:
+                if name not in known:
                     yield named(
                         status, "initializer", self._subject(name), name, tensor_kind(tensor)
                     )

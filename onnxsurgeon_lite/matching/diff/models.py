@@ -1,4 +1,4 @@
-"""Two whole models: their graphs, functions, opsets, metadata."""
+"""Diff two models: graphs, functions, opsets, metadata."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
 V = TypeVar("V")
-_SMALL = 2000  # nodes that are compared whole after each edit
+_SMALL = 2000  # nodes up to which an edit is diffed in full
 _HEADER = ("ir_version", "producer_name", "producer_version", "domain", "model_version")
 
 
@@ -27,16 +27,16 @@ def diff(
     tolerance: Tolerance | None = None,
     known: Iterable[tuple[int, int]] = (),
 ) -> ModelDiff:
-    """What two models differ in, by structure: names and the order of nodes do not count.
+    """Diff two models by structure; names and node order do not count.
 
-    Contents of tensors are read only where both models have one of the same dtype and shape in different places.
+    Tensor contents are read only for paired tensors with one dtype and shape in different files or ranges.
 
     Args:
-        tolerance: of initializers and other constants; None means that every bit counts.
-        known: pairs of positions that are the same node, whatever the structure says.
+        tolerance: for initializers and other constants; None compares bytes.
+        known: pairs of positions to treat as the same node.
 
     Raises:
-        GraphError: a cycle, two producers of one value, a function that calls itself.
+        GraphError: a graph has a cycle, a value has two producers, or a function calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
     whole = Trimmed((NamedGraph.of(first), NamedGraph.of(second)), list(known))
@@ -44,7 +44,7 @@ def diff(
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
-    """What an edit changed; None where that is too much, in a large graph, to be told in the time of an edit.
+    """Diff an edit; None when it changed too much of a large graph for a quick answer.
 
     Raises:
         GraphError: as for `diff`.
@@ -52,7 +52,7 @@ def edit_diff(before: Model, after: Model) -> ModelDiff | None:
     sides = before.proto, after.proto
     if max(len(proto.graph.node) for proto in sides) <= _SMALL:
         return diff(before, after)
-    if any(proto.training_info for proto in sides):  # its graphs read values of the main one
+    if any(proto.training_info for proto in sides):  # training graphs read values of the main graph
         return diff(before, after)
     trimmed = trim(before, after)
     return None if trimmed is None else _diff(DiffContext((before, after), Contents(None)), trimmed)
@@ -138,14 +138,14 @@ def _training(context: DiffContext, main: GraphDiff) -> Iterator[Difference]:
 def _bindings(
     main: GraphDiff, one: TrainingInfoProto, two: TrainingInfoProto, part: str
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Initializer -> the value of the training graph that is put there, in the second model's names."""
+    """Return the bindings of initializers to training values, in the second model's names."""
     mine, theirs = ({b.key: b.value for b in getattr(info, part)} for info in (one, two))
     names = main.wiring.counterparts([*mine, *mine.values()])
     return {names.get(key, key): names.get(value, value) for key, value in mine.items()}, theirs
 
 
 def _notes(context: DiffContext) -> list[str]:
-    """What does not count: names, and types that could be inferred."""
+    """List what does not count as a difference: names and missing types."""
     notes = []
     if context.renamed:
         counts = (
@@ -155,7 +155,7 @@ def _notes(context: DiffContext) -> list[str]:
         notes.append(f"named differently: {', '.join(counts)}")
     for number, which in zip(context.untyped, ("first", "second"), strict=True):
         if number:
-            notes.append(f"the {which} model declares no type of {number} values, the other does")
+            notes.append(f"the {which} model declares no type for {number} values, the other does")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""The outputs of two models on the same feeds."""
+"""Compare the outputs of two models on the same feeds."""
 
 from dataclasses import replace
 
@@ -19,11 +19,11 @@ def with_outputs(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> ModelDiff:
-    """The diff, and how the outputs of both compare on the first model's feeds; the first is the reference.
+    """Add comparisons of the outputs on the first model's feeds; the first model is the reference.
 
     Raises:
         FeedsError: the feeds do not fit the second model.
-        RuntimeFailure: the runtime refuses a model, fails, dies or takes too long.
+        RuntimeFailure: the runtime refuses a model, fails, crashes or times out.
     """
     first, second = map(GraphIndex.of, models)
     inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))

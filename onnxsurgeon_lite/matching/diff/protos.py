@@ -1,4 +1,4 @@
-"""Single protos side by side: texts, types, attributes, tensors."""
+"""Diff single messages: texts, types, attributes, tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,22 +17,23 @@ from onnx import (
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.diff.result import Change
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 
 Described = ModelProto | GraphProto | NodeProto | FunctionProto | TensorProto | ValueInfoProto
-"""What has a doc string and metadata."""
+"""Messages with a doc string and metadata."""
 
 
 @dataclass
 class DimNames:
-    """Symbolic dimensions are names too: one may be called otherwise, if it is so throughout."""
+    """A one-to-one mapping of symbolic dimension names; consistent renames do not count as changes."""
 
     forth: dict[str, str] = field(default_factory=dict)
     back: dict[str, str] = field(default_factory=dict)
 
     def agree(self, kind: TypeProto, other: TypeProto) -> bool:
-        """Whether two types are the same, but for names of dimensions."""
+        """Return whether two types are equal up to renamed dimensions."""
         while kind.WhichOneof("value") == other.WhichOneof("value") == "sequence_type":
             kind, other = kind.sequence_type.elem_type, other.sequence_type.elem_type
         if not kind.HasField("tensor_type") or not other.HasField("tensor_type"):
@@ -55,14 +56,14 @@ class DimNames:
 
 
 def type_change(kind: TypeProto, other: TypeProto, names: DimNames) -> list[Change]:
-    """The change of a declared type."""
+    """Return the change of a declared type."""
     if names.agree(kind, other):
         return []
     return [Change("type", type_text(kind), type_text(other))]
 
 
 def text_changes(first: Described, second: Described) -> list[Change]:
-    """Changes of the doc string, of metadata and of what this version of ONNX does not know."""
+    """Return changes of the doc string, the metadata and fields unknown to this onnx version."""
     changes = []
     if first.doc_string != second.doc_string:
         changes.append(Change("doc string", first.doc_string, second.doc_string))
@@ -72,12 +73,12 @@ def text_changes(first: Described, second: Described) -> list[Change]:
         )
         changes += entry_changes("metadata", mine, theirs)
     if unknown_fields(first) != unknown_fields(second):
-        changes.append(Change("fields that this version of ONNX does not know"))
+        changes.append(Change("fields unknown to this onnx version"))
     return changes
 
 
 def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str]) -> list[Change]:
-    """Changes of a table; a lost entry and an empty one are told apart by their quotes."""
+    """Return changes of a table; an empty entry shows quotes, a missing one does not."""
     return [
         Change(
             f"{what} {key!r}",
@@ -90,17 +91,16 @@ def entry_changes(what: str, mine: Mapping[str, str], theirs: Mapping[str, str])
 
 
 def attribute_key(attribute: AttributeProto) -> bytes:
-    """What an attribute says, its doc string left out; graphs and tensors are compared elsewhere."""
+    """Return the attribute's bytes without its doc string."""
     if not attribute.doc_string:
         return bytes(attribute.SerializeToString(deterministic=True))
-    plain = AttributeProto()
-    plain.CopyFrom(attribute)
+    plain = copied(attribute)
     plain.ClearField("doc_string")
     return bytes(plain.SerializeToString(deterministic=True))
 
 
 def tensor_changes(tensor: TensorProto, other: TensorProto) -> list[Change]:
-    """What differs of two tensors without looking at their contents."""
+    """Return changes of two tensors apart from their contents."""
     changes = text_changes(tensor, other)
     if tensor.data_type != other.data_type:
         names = map(dtypes.dtype_name, (tensor.data_type, other.data_type))
@@ -111,5 +111,5 @@ def tensor_changes(tensor: TensorProto, other: TensorProto) -> list[Change]:
 
 
 def tensor_text(model: Model, tensor: TensorProto) -> str:
-    """A small tensor's numbers."""
+    """Return a small tensor's numbers as text."""
     return str(model.array(tensor).tolist())

@@ -1,8 +1,9 @@
-"""What a diff gives: differences, each a line; and what is no difference but worth knowing."""
+"""The result of a diff: differences, and notes on what does not count as one."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 Kind = Literal[
@@ -12,7 +13,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that is another in the second model; '' where a side lacks it."""
+    """One changed property; '' where a model lacks it."""
 
     what: str
     before: str = ""
@@ -21,12 +22,12 @@ class Change:
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """How the contents of two tensors of one dtype and shape differ.
+    """The difference in contents of two tensors with one dtype and shape.
 
     Attributes:
-        differing: elements of another value, of `elements`; 0 when only the bytes differ (-0.0, kinds of NaN).
-        max_abs: the largest difference of finite elements.
-        exceeding: elements over the tolerance; None where none was given.
+        differing: the number of different elements; 0 when only bytes differ (-0.0, NaN payloads).
+        max_abs: the largest absolute difference of finite elements.
+        exceeding: the number of elements over the tolerance; None without a tolerance.
     """
 
     elements: int
@@ -36,19 +37,19 @@ class TensorDifference:
 
     def __str__(self) -> str:
         if not self.differing:
-            return "other bytes for the same values"
+            return "different bytes, equal values"
         counted = f"{self.differing} of {self.elements} elements differ, max abs {self.max_abs:.6g}"
         return counted + (f", {self.exceeding} over the tolerance" if self.exceeding else "")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that was added, removed or changed.
+    """One addition, removal or change.
 
     Attributes:
-        subject: what it is, as people read it: `Conv 'Conv_6' (@6)`.
-        place: the module, its class and the source line of a node, as its exporter wrote them.
-        before, after: ids of nodes, names of values, in the first and the second model; '' where it is not.
+        subject: a readable name: `Conv 'Conv_6' (@6)`.
+        place: module, class and source line of a node, from its exporter.
+        before, after: node id or value name in the first and second model; '' where missing.
     """
 
     status: Literal["added", "removed", "changed"]
@@ -61,15 +62,15 @@ class Difference:
     place: str = ""
 
 
-@dataclass
-class ModelDiff:
-    """Two models side by side.
+@dataclass(repr=False)
+class ModelDiff(Shown):
+    """The diff of two models.
 
     Attributes:
-        same: no difference was found, and where both were run their outputs match.
-        renamed: names that differ, first -> second: of inputs and outputs, and how many of nodes and values.
-        notes: what does not count, a sentence each.
-        outputs: by name in the first model, where both were run.
+        same: True when there is no difference, and the outputs match if both models were run.
+        renamed: kind -> names that differ, first -> second.
+        notes: what does not count as a difference, one sentence each.
+        outputs: comparisons by name in the first model, if both models were run.
     """
 
     same: bool

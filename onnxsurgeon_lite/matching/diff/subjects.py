@@ -1,4 +1,4 @@
-"""How a difference says what it is about."""
+"""Describe the subjects of differences."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -13,7 +13,7 @@ Initializer = TensorProto | SparseTensorProto
 
 
 def unpaired(scope: NamedGraph, position: int, status: Literal["added", "removed"]) -> Difference:
-    """A node that only one graph has, with the values around it."""
+    """Describe an unpaired node, with the values around it."""
     reads = ", ".join(map(repr, scope.needs(position)))
     makes = ", ".join(map(repr, filter(None, scope.makes[position])))
     around = tuple(
@@ -26,7 +26,7 @@ def unpaired(scope: NamedGraph, position: int, status: Literal["added", "removed
 
 
 def place_of(scope: NamedGraph, position: int) -> str:
-    """Where a node comes from, if its exporter says class or line; names and weights show the rest themselves."""
+    """Return the node's origin if the exporter recorded a class or line, else ''."""
     origin = scope.index.origins[position]
     return str(origin) if origin.modules or origin.frames else ""
 
@@ -34,14 +34,14 @@ def place_of(scope: NamedGraph, position: int) -> str:
 def named(
     status: str, kind: Literal["input", "output", "initializer"], subject: str, name: str, text: str
 ) -> Difference:
-    """An input, output or initializer that only one graph has."""
+    """Describe an input, output or initializer of only one graph."""
     if status == "removed":
         return Difference("removed", kind, f"{subject} ({text})", before=name)
     return Difference("added", kind, f"{subject} ({text})", after=name)
 
 
 def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Slot by slot; '' where one has fewer."""
+    """Pair names slot by slot, with '' for missing slots."""
     for slot in range(max(len(names), len(others))):
         yield (
             names[slot] if slot < len(names) else "",
@@ -50,30 +50,29 @@ def zipped(names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, s
 
 
 def operator_text(node: NodeProto) -> str:
-    """`domain::op_type`, with the overload."""
+    """Return `domain::op_type::overload` without empty parts."""
     return "::".join(filter(None, (node.domain, node.op_type, node.overload)))
 
 
 def producer_text(scope: NamedGraph, name: str) -> str:
-    """The node that a value comes from, or the value."""
+    """Describe the producer of a value, or the value itself."""
     position = scope.index.producer.get(name)
     return repr(name) if position is None else scope.describe(position)
 
 
 def leaf_kind(scope: NamedGraph, name: str) -> str:
-    """What a value is that no node makes."""
+    """Return the kind of a value without a producer."""
     if name not in scope.index.initializers:
         return "input"
     return "input with a default" if name in scope.index.inputs else "initializer"
 
 
 def tensor_kind(tensor: Initializer) -> str:
-    """Dtype and shape."""
     if isinstance(tensor, SparseTensorProto):
         return f"sparse {list(tensor.dims)}"
     return f"{dtype_name(tensor.data_type)} {list(tensor.dims)}"
 
 
 def quoted(name: str) -> str:
-    """The name, or nothing for an omitted value."""
+    """Quote a name; '' for an omitted value."""
     return repr(name) if name else ""

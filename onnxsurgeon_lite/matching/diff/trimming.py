@@ -1,7 +1,7 @@
-"""Of two models of which one was made from the other: what lies around their differences.
+"""Trim an original and its edited copy to the surroundings of their differences.
 
-A node of the same bytes on both sides, names of values included, is the same node. Those that touch nothing that
-differs are left out; values that they make are inputs of what is left.
+Nodes with equal bytes, names of values included, are the same node. Nodes that touch no difference are dropped; their
+outputs become inputs of the trimmed graph.
 """
 
 from collections import Counter
@@ -20,12 +20,12 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.wire import mentioning
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
-_MOST = 64  # values around which something differs; each is looked for in all the nodes
+_MOST = 64  # differing nodes or values; each value is searched in all nodes
 
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What is left of two graphs, and what is the same in both: positions of nodes, names of initializers."""
+    """Two trimmed graphs, with their equal nodes (positions) and initializers (names)."""
 
     scopes: tuple[NamedGraph, NamedGraph]
     pairs: list[tuple[int, int]] = field(default_factory=list)
@@ -33,11 +33,11 @@ class Trimmed:
 
 
 def trim(first: Model, second: Model) -> Trimmed | None:
-    """The main graphs without what is the same in both; None where much of them differs."""
+    """Trim the main graphs; None when they differ in too many places."""
     if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
-    if _is_crowd(one.graph.value_info, two.graph.value_info):
+    if _differ_much(one.graph.value_info, two.graph.value_info):
         return None
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
@@ -54,7 +54,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
         return None
     others = made | redeclared
     touched = same.keys() & one.mentioning(others | leaves)
-    touched = _without_crowds(one, touched, leaves - others, others)
+    touched = _thin_readers(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
     needed = one.needs | two.needs
@@ -69,7 +69,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
 
 
 def _same(one: "_TrimmedGraph", two: "_TrimmedGraph") -> dict[int, int]:
-    """The nodes of the same bytes: where they are in the first graph, and in the second."""
+    """Map positions of nodes with equal bytes, first graph -> second."""
     count = min(len(one.nodes), len(two.nodes))
     head = next((i for i, differ in enumerate(map(ne, one.nodes, two.nodes)) if differ), count)
     backwards = map(ne, reversed(one.nodes), reversed(two.nodes))
@@ -86,16 +86,16 @@ def _same(one: "_TrimmedGraph", two: "_TrimmedGraph") -> dict[int, int]:
     return same
 
 
-def _is_crowd(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
-    """Whether more than a few are not what they were, each in its place."""
+def _differ_much(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
+    """Return whether more than `_MOST` entries of one name and position differ."""
     pairs = zip(mine, theirs, strict=False)
     changed = (one for one, two in pairs if one != two and one.name == two.name)
     return len(list(islice(changed, _MOST + 1))) > _MOST
 
 
 def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Named]:
-    """The messages that only one side has."""
-    if len(mine) == len(theirs):  # as a rule they are in one order, and most of them equal
+    """Yield the messages of only one side."""
+    if len(mine) == len(theirs):  # usually in one order and mostly equal
         pairs = [pair for pair in zip(mine, theirs, strict=True) if ne(*pair)]
         mine, theirs = [one for one, _ in pairs], [two for _, two in pairs]
     sides = [{message.SerializeToString(): message for message in side} for side in (mine, theirs)]
@@ -103,10 +103,10 @@ def _unequal(mine: Sequence[_Named], theirs: Sequence[_Named]) -> Iterator[_Name
         yield from (message for encoded, message in side.items() if encoded not in other)
 
 
-def _without_crowds(
+def _thin_readers(
     side: "_TrimmedGraph", touched: Set[int], leaves: set[str], others: set[str]
 ) -> set[int]:
-    """Without most of many readers of a leaf: by that alone, the same node has no difference."""
+    """Drop most readers of a leaf with many: an equal node is no difference by itself."""
     if len(touched) <= _MOST:
         return set(touched)
     readers = Counter[str]()
@@ -129,17 +129,15 @@ class _TrimmedGraph:
         self.kept: list[int] = []
 
     def mentioning(self, names: Set[str]) -> list[int]:
-        """The nodes that hold one of these names."""
         return mentioning([node.SerializeToString() for node in self.nodes], names) if names else []
 
     @property
     def left(self) -> list[NodeProto]:
-        """The nodes that are kept."""
         return [self.nodes[position] for position in self.kept]
 
     @cached_property
     def leaves(self) -> set[tuple[str, str]]:
-        """(kind, name) of what no node makes."""
+        """(kind, name) of inputs and initializers."""
         return {
             *(("input", value.name) for value in self.graph.input),
             *(("initializer", tensor.name) for tensor in self.graph.initializer),
@@ -148,18 +146,18 @@ class _TrimmedGraph:
 
     @property
     def own(self) -> set[str]:
-        """The values that the kept nodes make, and those that no node makes."""
+        """Outputs of kept nodes, inputs and initializers."""
         made = {name for node in self.left for name in node.output}
         return made | {name for _, name in self.leaves}
 
     @property
     def needs(self) -> set[str]:
-        """The values that the kept nodes read and the graph gives."""
+        """Values that kept nodes read, and graph outputs."""
         read = {name for node in self.left for name in (*node.input, *captured(node)) if name}
         return read | {value.name for value in self.graph.output}
 
     def scope(self, needed: Set[str], outer: Set[str]) -> NamedGraph:
-        """The graph of the kept nodes, with what it has of the needed values; `outer` are made by those left out."""
+        """Build the graph of the kept nodes; `outer` are outputs of dropped ones, now inputs."""
         proto = ModelProto()
         graph = proto.graph
         for kind, value in self.graph.ListFields():

@@ -1,4 +1,4 @@
-"""Initializers that no paired node reads, side by side."""
+"""Pair the initializers that no paired node reads."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.model.storage.listing import fingerprint
 def left_over(
     scopes: tuple[NamedGraph, NamedGraph], paired: dict[tuple[str, str], None]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of them: of one name; or without any reader and of one kind, those first that hold the same."""
+    """Yield pairs: equal names first, then unread initializers of one kind, equal contents first."""
     first, second = (scope.index.initializers for scope in scopes)
     free = first.keys() - {a for a, _ in paired}
     others = second.keys() - {b for _, b in paired}
@@ -25,7 +25,7 @@ def left_over(
 
 
 def _by_kind(scope: NamedGraph, names: Set[str]) -> dict[str, list[str]]:
-    """Dtype and shape -> those that nothing reads, in the file's order."""
+    """Map dtype and shape to the unread initializers, in file order."""
     found = defaultdict[str, list[str]](list)
     for name, tensor in scope.index.initializers.items():
         if name in names and name not in scope.uses:
@@ -36,7 +36,7 @@ def _by_kind(scope: NamedGraph, names: Set[str]) -> dict[str, list[str]]:
 def _alike(
     scopes: tuple[NamedGraph, NamedGraph], names: Sequence[str], others: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Pairs of those that hold the same bytes, then of what is left, in order."""
+    """Yield pairs with equal bytes, then the rest in order."""
     left, rest = list(names), dict.fromkeys(others)
     if rest and len(names) + len(others) > 2:
         holding = defaultdict[str, list[str]](list)
@@ -54,7 +54,7 @@ def _alike(
 
 
 def _digest(scope: NamedGraph, name: str) -> str:
-    """Equal for tensors that hold the same; of strings and sparse ones the same for all, which leaves their order."""
+    """Return a digest of the contents; '' for strings and sparse tensors, which pair in order."""
     tensor = scope.index.initializers[name]
     if not isinstance(tensor, TensorProto) or tensor.data_type == TensorProto.STRING:
         return ""

@@ -1,20 +1,20 @@
-"""Which value of one graph is which of another, once the nodes are paired."""
+"""Match the values of two graphs whose nodes are paired."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph
 
-_LOOKED_THROUGH = 256  # unpaired nodes: what is rewired across more of them is told by these nodes
+_MOST_BETWEEN = 256  # unpaired nodes; behind more, they are the difference themselves
 
 
 @dataclass
 class Wiring:
-    """The values of two graphs, those of the enclosing graphs behind them.
+    """Correspondence of values of two graphs; `outer` is that of the enclosing graphs.
 
     Attributes:
-        constants: corresponding initializers, (first, second), as paired nodes read them.
-        replaced: an initializer and the input that took its place, or the other way round.
+        constants: corresponding initializers (first, second), as paired nodes read them.
+        replaced: (initializer, input) or (input, initializer) pairs where one replaced the other.
     """
 
     alignment: Alignment
@@ -29,12 +29,12 @@ class Wiring:
         self.unpaired = (set(alignment.removed), set(alignment.added))
 
     def corresponds(self, name: str, other: str) -> bool:
-        """Whether two values are the same one, or what set them apart is told by another difference."""
+        """Return whether two values correspond, or another difference already reports the change."""
         if not name and not other:
             return True
         values = self.alignment.values
         if name in values or other in self.back:
-            return values.get(name) == other or self._told_elsewhere(name, other)
+            return values.get(name) == other or self._reported_elsewhere(name, other)
         local = [
             _holds(scope, value) for scope, value in zip(self.scopes, (name, other), strict=True)
         ]
@@ -51,10 +51,10 @@ class Wiring:
         if any(constant) and any(inputs):
             self.replaced[name, other] = None
             return True
-        return self._told_elsewhere(name, other)
+        return self._reported_elsewhere(name, other)
 
     def counterparts(self, names: Iterable[str]) -> dict[str, str]:
-        """What each value, of this or an enclosing graph, is called in the second model."""
+        """Map values of this and enclosing graphs to their names in the second model."""
         known = {**dict(list(self.constants)), **self.alignment.values}
         found: dict[str, str] = {}
         further = []
@@ -65,15 +65,15 @@ class Wiring:
                 further.append(name)
         return found | self.outer.counterparts(further) if self.outer else found
 
-    def _told_elsewhere(self, name: str, other: str) -> bool:
-        """Whether what lies between is nothing but nodes and constants that were added or removed."""
+    def _reported_elsewhere(self, name: str, other: str) -> bool:
+        """Return whether only added or removed nodes and constants lie between two values."""
         mine, theirs = self._origins(0, name), self._origins(1, other)
         if mine is None or theirs is None:
             return True
         return not mine.isdisjoint(theirs) or not mine | theirs
 
     def _origins(self, side: int, value: str) -> set[str] | None:
-        """The values of paired nodes that a value comes from through unpaired ones, in the first graph's names."""
+        """Return the paired values that feed a value through unpaired nodes, in first-graph names."""
         scope, unpaired = self.scopes[side], self.unpaired[side]
         found: set[str] = set()
         pending, seen = [value], set[int]()
@@ -84,7 +84,7 @@ class Wiring:
                 if position not in seen:
                     seen.add(position)
                     pending += scope.needs(position)
-                if len(seen) > _LOOKED_THROUGH:
+                if len(seen) > _MOST_BETWEEN:
                     return None
             elif name and name not in scope.index.initializers:
                 found.add(name if side == 0 else self.back.get(name, f"second:{name}"))

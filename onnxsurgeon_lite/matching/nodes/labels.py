@@ -61,7 +61,6 @@ class Labeler:
     _ids: dict[Hashable, int] = field(default_factory=dict)
 
     def label(self, key: Hashable) -> int:
-        """Return the key's label."""
         return self._ids.setdefault(key, len(self._ids))
 
     def tensor(self, model: Model, tensor: TensorProto, contents: bool = True) -> int:
@@ -81,7 +80,6 @@ class Labeler:
         return uses
 
     def constants(self, scope: NamedGraph, contents: bool) -> Leaves:
-        """Label the initializers."""
         return {
             name: self._constant(scope.model, tensor, contents)
             for name, tensor in scope.index.initializers.items()

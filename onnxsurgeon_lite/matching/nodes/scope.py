@@ -7,7 +7,7 @@ from functools import cached_property
 
 from onnx import FunctionProto, GraphProto, ModelProto
 
-from onnxsurgeon_lite.graph.index import Body, GraphIndex, function_key
+from onnxsurgeon_lite.graph.index import Body, GraphIndex, described, function_key
 from onnxsurgeon_lite.model import Model
 
 
@@ -98,15 +98,9 @@ class NamedGraph:
         yield from self.captured.get(position, ())
 
     def node_id(self, position: int) -> str:
-        """Return the node's id."""
         place = position if self.positions is None else self.positions[position]
         return Body(self.path, ()).node_id(place)
 
     def describe(self, position: int) -> str:
         """Describe a node: `Conv 'name' (@3)`."""
-        node = self.index.nodes[position]
-        return (
-            f"{node.op_type} {node.name!r} ({self.node_id(position)})"
-            if node.name
-            else (f"{node.op_type} {self.node_id(position)}")
-        )
+        return described(self.index.nodes[position], self.node_id(position))

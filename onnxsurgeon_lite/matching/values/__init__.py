@@ -1,24 +1,18 @@
-"""Values of two models, or of references and a model, side by side whatever they are called."""
+"""Match values of two models, or of references and a model, independent of their names."""
 
 from onnxsurgeon_lite.matching.values.board import Pair
-from onnxsurgeon_lite.matching.values.facts import Side, side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import feeds_in_order, load_map, save_map
 from onnxsurgeon_lite.matching.values.node_pairs import same_nodes
-from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
+from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import aligned, needs_alignment
 
 __all__ = [
-    "Matching",
     "Pair",
-    "Side",
     "aligned",
     "feeds_in_order",
     "load_map",
     "lost_note",
-    "match",
     "needs_alignment",
     "same_nodes",
     "save_map",
-    "side_of_model",
-    "side_of_references",
 ]

@@ -1,7 +1,7 @@
-"""Feature maps that the runtime's optimizer keeps in blocks of channels, in the usual layout.
+"""Convert feature maps from the blocked (NCHWc) layout of onnxruntime's optimizer to NCHW.
 
-Between its `ReorderInput` and `ReorderOutput` nodes a tensor of shape [N, C, H, W] lies in memory as
-[N, C / block, H, W, block]. The size of a block is the processor's.
+Between `ReorderInput` and `ReorderOutput` nodes a tensor of shape [N, C, H, W] is stored as
+[N, C / block, H, W, block]. The block size depends on the processor.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ _DOMAIN = "com.microsoft.nchwc"
 
 
 def blocked_values(index: GraphIndex) -> Collection[str]:
-    """The values in blocked layout: of that layout's nodes, and of others that work on them element by element."""
+    """Return the values in blocked layout: outputs of NCHWc nodes, and of elementwise nodes on them."""
     found: set[str] = set()
     for position in index.order:
         node = index.nodes[position]
@@ -29,7 +29,7 @@ def blocked_values(index: GraphIndex) -> Collection[str]:
 
 
 def block_size(index: GraphIndex, runtime: Runtime) -> int:
-    """How many channels are in a block: as many as the runtime makes of fewer."""
+    """Return the channels per block: the number to which the runtime pads fewer channels."""
     small = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("x", [1, 4, 1, 1]), ("y", None))
@@ -46,7 +46,7 @@ def block_size(index: GraphIndex, runtime: Runtime) -> int:
 
 
 def unblocked(array: Array, block: int) -> Array:
-    """A feature map in the usual layout."""
+    """Return a feature map in NCHW layout."""
     if array.ndim != 4 or array.shape[1] % block:
         return array
     n, channels, height, width = array.shape

@@ -1,4 +1,4 @@
-"""What is paired so far, and how well two values fit by their modules, inputs and users."""
+"""The pairs found so far, and how well two values fit by modules, inputs and users."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable
@@ -10,23 +10,23 @@ from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.matching.values.renumbered import moved, renumbered
 
 SAME, AROUND, BESIDE, ELSEWHERE = 3, 2, 1, 0
-"""How two modules lie: the same; one in the other, or one not known; in one module; neither."""
+"""Relation of two modules: equal; nested, or one unknown; siblings; none of these."""
 
 FOLD_INTO = ("Conv", "ConvTranspose")
-"""A BatchNorm after them may be part of them, and name their module."""
-_INSERTED = 8  # nodes in a row that are taken for an insertion
+"""A BatchNorm after them may be folded into them and give them its module."""
+_INSERTED = 8  # longest chain of nodes that counts as an insertion
 
 
 @dataclass
 class Pair:
-    """Two values that are the same.
+    """Two values that correspond.
 
     Attributes:
         a, b: their names. evidence: `values`, `scope`, `weights`, `structure`, `name`, strongest first.
         confidence: between 0 and 1.
-        agrees: whether the contents agree on these feeds, None where they say nothing.
-        axes: the order of a's axes in which it is b, where it must be transposed; b's shape is taken in any case.
-        blocked: whether one of them is kept in blocks of channels, as the runtime's optimizer does.
+        agrees: True when the contents agree on these feeds, None when they carry too little information.
+        axes: the permutation of a's axes that gives b, when a must be transposed; the shape is always b's.
+        blocked: True when one of them is in the blocked layout of the runtime's optimizer.
     """
 
     a: str
@@ -39,11 +39,11 @@ class Pair:
 
 
 class Board:
-    """Two sides and the pairs that were made of them.
+    """Two sides and their pairs so far.
 
     Attributes:
-        pairs: by the name on side a. taken: name on side b -> name on side a.
-        modules: paths of the modules of side b.
+        pairs: by name on side a. taken: name on side b -> name on side a.
+        modules: module paths of side b.
     """
 
     def __init__(self, a: Side, b: Side) -> None:
@@ -58,7 +58,7 @@ class Board:
         self._unpaired_b = Counter(map(_kind, b.facts.values()))
 
     def free(self, a: Fact, b: Fact) -> bool:
-        """Whether both are in no pair yet."""
+        """Return whether both are still unpaired."""
         return a.name not in self.pairs and b.name not in self.taken
 
     def add(
@@ -69,31 +69,31 @@ class Board:
         confidence: float,
         axes: tuple[int, ...] | None = None,
     ) -> None:
-        """Pair two values; what else speaks for it is added to the evidence."""
+        """Pair two values, and add all other evidence that holds."""
         also = {
             "scope": bool(a.scope) and self.relation(a, b) == SAME,
             "structure": bool(a.op) and a.op == b.op and self.inputs_agree(a, b),
             "name": a.name == b.name,
         }
-        said = dict.fromkeys((evidence, *(word for word, holds in also.items() if holds)))
+        found = dict.fromkeys((evidence, *(word for word, holds in also.items() if holds)))
         agrees = True if evidence == "values" else agreeing(a, b)
         blocked = a.blocked or b.blocked
-        self.pairs[a.name] = Pair(a.name, b.name, tuple(said), confidence, agrees, axes, blocked)
+        self.pairs[a.name] = Pair(a.name, b.name, tuple(found), confidence, agrees, axes, blocked)
         self.taken[b.name] = a.name
         self._unpaired_a[self._kind_of_a(a)] -= 1
         self._unpaired_b[_kind(b)] -= 1
 
     def scope_of_a(self, fact: Fact) -> str:
-        """A module path of side a as side b would call it."""
+        """Return a module path of side a as side b writes it."""
         return moved(_rewrapped(fact.scope, self._way), self._moves)
 
     def lost(self, fact: Fact) -> str:
-        """The outermost module around a value of side a that side b has not; '' where it has all."""
+        """Return the outermost module around a value of side a that side b lacks, else ''."""
         around = Provenance(self.scope_of_a(fact)).around() if self.modules else ()
         return next((path for path in around if path not in self.modules), "")
 
     def relation(self, a: Fact, b: Fact) -> int:
-        """How the modules of two values lie."""
+        """Return the relation of the modules of two values."""
         if not (a.known and b.known):
             return AROUND
         one, other = self.scope_of_a(a), b.scope
@@ -104,7 +104,7 @@ class Board:
         return BESIDE if one.rpartition(".")[0] == other.rpartition(".")[0] else ELSEWHERE
 
     def may_be_one(self, a: Fact, b: Fact) -> bool:
-        """Whether the modules allow that two values of equal content are one."""
+        """Return whether the modules of two values with equal contents permit a pair."""
         relation = self.relation(a, b)
         if not (a.stated and b.stated):
             return True
@@ -113,10 +113,10 @@ class Board:
         return relation == SAME or (relation > ELSEWHERE and b.op in FOLD_INTO)
 
     def inputs_agree(self, a: Fact, b: Fact, through: bool = False) -> bool:
-        """Whether what they are computed from is paired, in the same order.
+        """Return whether their inputs are paired, in the same order.
 
         Args:
-            through: also through nodes of one input that were inserted on either side.
+            through: look through nodes with one input that were inserted on either side.
         """
         if not a.inputs or len(a.inputs) != len(b.inputs) or a.slot != b.slot:
             return False
@@ -125,17 +125,17 @@ class Board:
         return all(one in self.pairs and self.pairs[one].b == other for one, other in sources)
 
     def users_agree(self, a: Fact, b: Fact) -> bool:
-        """Whether something that is computed from the one is paired with what is computed from the other."""
+        """Return whether a user of one is paired with a user of the other."""
         return any(user in self.pairs and self.pairs[user].b in b.users for user in a.users)
 
     def source_a(self, name: str) -> str:
-        """The first paired value on the way back on side a, through what was inserted."""
+        """Return the first paired value upstream on side a, through inserted nodes."""
         return _source(
             self.a, name, self.pairs, lambda fact: self._unpaired_b[self._kind_of_a(fact)] > 0
         )
 
     def source_b(self, name: str) -> str:
-        """The same on side b."""
+        """Return the first paired value upstream on side b, through inserted nodes."""
         return _source(self.b, name, self.taken, lambda fact: self._unpaired_a[_kind(fact)] > 0)
 
     def _kind_of_a(self, fact: Fact) -> tuple[str, str]:
@@ -144,7 +144,7 @@ class Board:
     def unique(
         self, key_a: Callable[[Fact], object], key_b: Callable[[Fact], object]
     ) -> list[tuple[Fact, Fact]]:
-        """The values of both sides whose key no other value on their side has; None is no key."""
+        """Pair values whose key is unique on both sides; None is never a key."""
         mine, theirs = (
             _singles(side.facts.values(), key) for side, key in ((self.a, key_a), (self.b, key_b))
         )
@@ -152,7 +152,7 @@ class Board:
 
 
 def shapes_fit(a: Fact, b: Fact) -> bool:
-    """Whether two values may have one shape."""
+    """Return whether the shapes are equal or unknown."""
     return a.shape is None or b.shape is None or a.shape == b.shape
 
 
@@ -183,7 +183,7 @@ def _holds(outer: str, inner: str) -> bool:
 
 
 def _wrapper(a: Side, b: Side) -> tuple[str, str]:
-    """(what to drop from a's module paths, what to put there): the wrapper that only one side was exported in."""
+    """Return (prefix to drop from a's module paths, prefix to add): the wrapper module of only one side."""
     ones = {f.scope for f in a.facts.values() if f.known and f.scope}
     others = {f.scope for f in b.facts.values() if f.known and f.scope}
     heads = sorted({f"{scope.split('.')[0]}." for scope in ones | others})

@@ -1,20 +1,35 @@
-"""Which of the values whose contents agree are one.
+"""Choose pairs among values with equal contents.
 
-A tensor and what only passes it on hold the same numbers. They are told apart by module, shape, operator, and by what
-they are computed from and what is computed from them. Where one side has fewer of them, its first is the other's
-first: there the numbers arise. What stays undecided is left out.
+A tensor and its copies downstream hold the same numbers. Module, shape, operator, inputs and users distinguish them.
+When one side has fewer of them, its first is paired with the other's first, where the numbers arise. Ambiguous values
+stay unpaired.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from onnxsurgeon_lite.matching.values.board import SAME, Board
 from onnxsurgeon_lite.matching.values.contents import Candidate
 from onnxsurgeon_lite.matching.values.facts import Fact, Side
 
 
+class _Fit(NamedTuple):
+    """The fit of a candidate; earlier fields decide first."""
+
+    same_node: bool
+    same_name: bool
+    same_scope: bool
+    shapes: int
+    relation: int
+    same_operator: bool
+    same_weights: bool
+    neighbors: int
+    returned: bool
+
+
 def choose(board: Board, candidates: Sequence[Candidate]) -> None:
-    """Take candidates from the best fitting on; among equally fitting ones take those that compete with none."""
+    """Pair candidates, best fit first; among equal fits, only those without competitors."""
     for level in _levels(board, candidates):
         for group in _groups(level):
             ones, others = _sides(group)
@@ -24,7 +39,7 @@ def choose(board: Board, candidates: Sequence[Candidate]) -> None:
 
 
 def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
-    """Of values that pass one tensor on take the first on either side."""
+    """Pair the first values of chains that only pass a tensor on."""
     for level in _levels(board, candidates):
         for group in _groups(level):
             ones, others = _sides(group)
@@ -34,8 +49,8 @@ def choose_first(board: Board, candidates: Sequence[Candidate]) -> None:
 
 
 def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    """The candidates that are free when their turn comes, those that fit best first."""
-    levels: dict[tuple[int, ...], list[Candidate]] = defaultdict(list)
+    """Yield the unpaired candidates by fit, best first."""
+    levels: dict[_Fit, list[Candidate]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for c in candidates:
         partners[c.a.name].add(c.b.name)
@@ -43,28 +58,27 @@ def _levels(board: Board, candidates: Sequence[Candidate]) -> Iterator[list[Cand
             levels[_fit(board, c)].append(c)
     for level in sorted(levels, reverse=True):
         free = [c for c in levels[level] if board.free(c.a, c.b)]
-        if not (board.a.structured or level[2]):
-            # what a module passes on from one inside it is that one's
+        if not (board.a.structured or level.same_scope):
+            # a value that an outer module passes on belongs to the inner module
             free = [c for c in free if board.taken.keys().isdisjoint(partners[c.a.name])]
         if free:
             yield free
 
 
-def _fit(board: Board, c: Candidate) -> tuple[int, ...]:
+def _fit(board: Board, c: Candidate) -> _Fit:
     a, b = c.a, c.b
     relation = board.relation(a, b)
-    returned = not board.a.structured and board.scope_of_a(a) in b.leaves
     same_weights = a.weights == b.weights != ()
-    return (
-        int(same_weights and a.op == b.op),
-        int(a.name == b.name),
-        int(relation == SAME),
-        2 if a.shape == b.shape else 1 if c.axes is None else 0,
-        relation,
-        int(a.op == b.op or not (a.op and b.op)),
-        int(same_weights or a.weights[:1] == b.weights[:1] != ()),
-        int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
-        int(returned),
+    return _Fit(
+        same_node=same_weights and a.op == b.op,
+        same_name=a.name == b.name,
+        same_scope=relation == SAME,
+        shapes=2 if a.shape == b.shape else 1 if c.axes is None else 0,
+        relation=relation,
+        same_operator=a.op == b.op or not (a.op and b.op),
+        same_weights=same_weights or a.weights[:1] == b.weights[:1] != (),
+        neighbors=int(board.inputs_agree(a, b)) + int(board.users_agree(a, b)),
+        returned=not board.a.structured and board.scope_of_a(a) in b.leaves,
     )
 
 
@@ -74,7 +88,7 @@ def _take(board: Board, c: Candidate) -> None:
 
 
 def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
-    """Candidates that compete for a value on either side."""
+    """Group candidates that compete for a value on either side."""
     group_of: dict[tuple[int, str], list[Candidate]] = {}
     for c in candidates:
         keys = (0, c.a.name), (1, c.b.name)
@@ -87,7 +101,7 @@ def _groups(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
 
 
 def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
-    """The values of a group on both sides, in the order of computation."""
+    """Return the values of a group on both sides, in execution order."""
     ones, others = {c.a.name: c.a for c in group}, {c.b.name: c.b for c in group}
     return (
         sorted(ones.values(), key=lambda fact: fact.rank),
@@ -96,7 +110,7 @@ def _sides(group: Sequence[Candidate]) -> tuple[list[Fact], list[Fact]]:
 
 
 def _passes_on(side: Side, facts: Sequence[Fact]) -> bool:
-    """Whether each of some values is computed from one before it; modules return what those inside them returned."""
+    """Return whether each value is computed from an earlier one; module outputs always are."""
     before: set[str] = set()
     for fact in facts:
         if side.structured and before and before.isdisjoint(fact.inputs):

@@ -1,4 +1,4 @@
-"""Pairs of values that hold the same numbers, in one order or transposed."""
+"""Find pairs of values with equal numbers, also transposed."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from onnxsurgeon_lite.matching.values.facts import Fact, Side
 from onnxsurgeon_lite.matching.values.signatures import Pairs, SignatureStack, transposition
 from onnxsurgeon_lite.tensors.signature import Signature
 
-_MUCH_FARTHER = 20.0  # a candidate this many times as far as the nearest is another value
-_ROUNDING = 2e-6  # nearer than this, candidates are equally near
+_MUCH_FARTHER = 20.0  # times the nearest distance; farther candidates are rejected
+_ROUNDING = 2e-6  # distances below this are equal
 _AT_ONCE = 1 << 11  # pairs
-_SLACK = 1.1  # tolerances are of the larger norm, which may be the other one
+_SLACK = 1.1  # a tolerance is relative to the larger norm of a pair
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible pair whose contents agree. axes: the order of a's axes in which it is b, where that is another."""
+    """A possible pair with equal contents. axes: the permutation of a's axes that gives b, None if none is needed."""
 
     a: Fact
     b: Fact
@@ -26,7 +26,7 @@ class Candidate:
 
 
 def candidates(a: Side, b: Side) -> list[Candidate]:
-    """Pairs whose contents agree, and where neither has a partner that agrees much better."""
+    """Return pairs whose contents agree, without those that have a much nearer partner."""
     found: list[tuple[float, Candidate]] = []
     others = _by_size(b)
     for size, ones in _by_size(a).items():
@@ -44,7 +44,7 @@ def candidates(a: Side, b: Side) -> list[Candidate]:
 
 
 def agreeing(a: Fact, b: Fact) -> bool | None:
-    """Whether two values hold the same numbers; None where they say too little."""
+    """Return whether two values hold equal numbers, None when they carry too little information."""
     if a.signature is not None and b.signature is not None:
         if a.signature.elements != b.signature.elements:
             return False
@@ -60,11 +60,11 @@ def agreeing(a: Fact, b: Fact) -> bool | None:
 
 
 _Signed = list[tuple[Fact, Signature]]
-"""Values of one size, with their signatures."""
+"""Values with one number of elements, and their signatures."""
 
 
 def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate]]:
-    """(distance, candidate) of those that hold the same numbers."""
+    """Yield (distance, candidate) of pairs with equal numbers."""
     if not others:
         return
     others = sorted(others, key=lambda pair: (pair[1].norm, pair[0].rank))
@@ -88,7 +88,7 @@ def _agreeing(ones: _Signed, others: _Signed) -> Iterator[tuple[float, Candidate
 
 
 def _near(ones: SignatureStack, others: SignatureStack) -> Iterator[Pairs]:
-    """Those whose norms are near, some at a time; the others are in the order of their norms."""
+    """Yield blocks of pairs with near norms; `others` is sorted by norm."""
     slack = _SLACK * np.maximum(ones.tolerances, others.tolerances.max()) * ones.norms + 1e-30
     starts = np.searchsorted(others.norms, ones.norms - slack, "left")
     counts = np.searchsorted(others.norms, ones.norms + slack, "right") - starts

@@ -1,4 +1,4 @@
-"""What is known of the values on one side: of a model, or of stored references."""
+"""Collect the facts that matching uses about each value of a model or a reference set."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -23,25 +23,25 @@ INPUT = "(input)"
 _SMALL = 1 << 12
 _MEASURES = ("Shape", "Size")
 _KEEP = ("Identity", "Transpose")
-"""A weight behind them has the numbers it had."""
+"""They keep the numbers of a weight."""
 
 
 @dataclass
 class Fact:
-    """One value.
+    """Facts about one value.
 
     Attributes:
-        rank: its place in the order of computation.
+        rank: its position in execution order.
         scope, class_name: the module that it comes from.
-        known, stated: whether that is certain, and whether the exporter says so.
-        op: the operator that makes it, `(input)` for what is given, '' where it is not known.
-        slot: which of the operator's outputs it is.
-        inputs: the values that it is computed from; constants are left out, and sizes beside others.
+        known, stated: True when the module is certain, and when the exporter recorded it.
+        op: the operator that produces it, `(input)` for inputs, '' when unknown.
+        slot: its output slot.
+        inputs: the values that it is computed from, without constants, and without sizes if there are others.
         users: the values that are computed from it.
         weights: digests of the constants that it is computed from, the largest first.
-        small: a value that is too small for a signature.
-        blocked: whether the runtime keeps it in blocks of channels.
-        leaves: the paths of the modules that the value leaves. is_output: whether it leaves the whole.
+        small: the value itself when it is too small for a signature.
+        blocked: True when the runtime stores it in blocked layout.
+        leaves: paths of the modules that output the value. is_output: True for an output of the whole model.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Fact:
     users: set[str] = field(default_factory=set)
 
     def see(self, value: Stored | None) -> None:
-        """Keep what a value is recognised by."""
+        """Store shape and signature, or a small value itself."""
         if isinstance(value, np.ndarray):
             self.shape, self.signature = value.shape, signature_of(value)
             if self.signature is None and value.nbytes <= _SMALL:
@@ -72,7 +72,7 @@ class Fact:
 
 @dataclass
 class Side:
-    """Every value of a model or a reference set, in the order of computation."""
+    """All values of a model or a reference set, in execution order."""
 
     place: str
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Side:
 
 
 def side_of_references(references: ReferenceSet) -> Side:
-    """The facts of a reference set; tensors are read one at a time."""
+    """Collect the facts of a reference set, reading one tensor at a time."""
     side = Side(references.place)
     for rank, (name, entry) in enumerate(references.entries.items()):
         fact = Fact(name, rank, entry.scope, entry.class_name.rpartition(".")[2])
@@ -100,7 +100,7 @@ def side_of_model(
     *,
     with_weights: bool = True,
 ) -> Side:
-    """The facts of a model, its values computed part by part and dropped; its weights are read only where asked for."""
+    """Collect the facts of a model; values are computed part by part and dropped, weights are read on request."""
     side = Side(str(index.model.path or index.graph.name), structured=True)
     weights = _digests(index) if with_weights else {}
     for rank, name in enumerate(feeds):
@@ -139,7 +139,7 @@ def side_of_model(
 def _see_values(
     side: Side, index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress
 ) -> None:
-    """Compute the values part by part; large ones are summed up where they are."""
+    """Compute the values part by part; the runtime's process reduces large ones to signatures."""
     facts = side.facts
     blocked = blocked_values(index)
     block = block_size(index, runtime) if blocked else 1
@@ -166,9 +166,9 @@ def _is_large_float(observer: Observer, name: str) -> bool:
 
 
 def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
-    """What each node is computed from: no constants, and no sizes beside other values.
+    """Map each node to its inputs without constants, and without sizes if it has others.
 
-    Where one exporter computes sizes, another has constants.
+    Sizes that one exporter computes are constants of another.
     """
     found = {}
     depends, sizes = {*feeds}, set[str]()
@@ -185,14 +185,14 @@ def _sources(index: GraphIndex, feeds: Feeds) -> dict[int, tuple[str, ...]]:
 
 
 def _left(index: GraphIndex, name: str, modules: Iterable[str]) -> tuple[str, ...]:
-    """Those of the modules around a value's node that one of its users, or no node at all, lies outside of."""
+    """Return the modules around a value's node that the value leaves: some user or graph output is outside."""
     users = [{*index.origins[user].around()} for user in index.consumers.get(name, ())]
     is_output = name in index.outputs
     return tuple(m for m in modules if is_output or any(m not in around for around in users))
 
 
 def _digests(index: GraphIndex) -> dict[str, tuple[int, str]]:
-    """(elements, digest) of every constant of more than one, whatever their order; read one at a time."""
+    """Map constants with several elements to (elements, order-independent digest), reading one at a time."""
     digests = {}
     for name, tensor in index.initializers.items():
         size = math.prod(tensor.dims)

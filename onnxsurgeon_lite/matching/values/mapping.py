@@ -1,4 +1,4 @@
-"""A matching as a file that people edit, and reference tensors under another model's names."""
+"""Save and load matchings as editable files, and rename references with them."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Drop
 
 
 def save_map(matching: Matching, path: Path) -> None:
-    """Write the pairs: `{"format": "onnxsurgeon-map", "pairs": [{"a": ..., "b": ...}, ...]}`; the rest is optional."""
+    """Write the pairs: `{"format": "onnxsurgeon-map", "pairs": [{"a": ..., "b": ...}, ...]}`; other keys optional."""
     pairs = ",\n  ".join(json.dumps(vars(pair)) for pair in matching.pairs)
     text = f'{{"format": "{FORMAT}", "version": 1, "pairs": [\n  {pairs}\n]}}\n'
     with Staging() as staging:
@@ -31,17 +31,18 @@ def save_map(matching: Matching, path: Path) -> None:
 
 
 def load_map(path: Path) -> list[Pair]:
-    """The pairs of a map file.
+    """Load the pairs of a map file.
 
     Raises:
-        ReferenceSetError: it cannot be read, is no map, or names a value twice.
+        ReferenceSetError: the file cannot be read, is not a map, or names a value twice.
     """
     try:
         found = json.loads(path.read_bytes())
         pairs = [_pair(item) for item in found["pairs"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ReferenceSetError(
-            f"{str(path)!r} is no map: {error}", "write one with: onnxdbg match A B --save map.json"
+            f"{str(path)!r} is not a map: {error}",
+            "write one with: onnxdbg match A B --save map.json",
         ) from error
     for side in ("a", "b"):
         names = [getattr(pair, side) for pair in pairs]
@@ -82,17 +83,17 @@ def renamed(
     index: GraphIndex,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> ReferenceSet:
-    """The references under a model's names and in its shapes, also for what only reshapes them.
+    """Rename references to a model's names and reshape them, also for values that only reshape them.
 
     Args:
-        shapes: of the model's values, where they are known.
+        shapes: known shapes of the model's values.
 
     Raises:
-        UnknownNameError: a pair names what is not there.
+        UnknownNameError: a pair names a missing value.
     """
     entries: dict[str, Entry] = {}
     for pair in pairs:
-        if pair.blocked:  # the model cannot take a's numbers there
+        if pair.blocked:  # the model stores this value in another layout
             continue
         if pair.a not in references:
             raise UnknownNameError(pair.a, repr(references.place), references)
@@ -107,7 +108,7 @@ def renamed(
 
 
 def _reshaped(index: GraphIndex, name: str) -> list[str]:
-    """The values that hold the same numbers: what a value is reshaped from, and to."""
+    """Return the values connected by reshapes, which hold the same numbers."""
     found = []
     pending = [name]
     while pending:
@@ -127,25 +128,25 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
 
 
 def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
-    """Feeds from a set whose inputs may have other names: by name, else in order where the set says what was given.
+    """Read feeds from a set by name, else in order of its recorded inputs.
 
     Raises:
-        FeedsError: an input has no tensor, or one that does not fit.
+        FeedsError: an input has no tensor, or its tensor does not fit.
     """
-    wanted = required_inputs(index)
+    required = required_inputs(index)
     given = [name for name, entry in references.entries.items() if entry.is_input]
-    left = [name for name in given if name not in wanted]
-    unnamed = [name for name in wanted if name not in references]
+    left = [name for name in given if name not in required]
+    unnamed = [name for name in required if name not in references]
     if not unnamed or len(left) != len(unnamed):
         return feeds_from(index, references)
-    names = {name: name for name in wanted} | dict(zip(unnamed, left, strict=True))
-    feeds = {name: references.read(names[name]) for name in wanted}
+    names = {name: name for name in required} | dict(zip(unnamed, left, strict=True))
+    feeds = {name: references.read(names[name]) for name in required}
     check_feeds(index, feeds)
     return feeds
 
 
 def static_shapes(index: GraphIndex) -> dict[str, tuple[int, ...]]:
-    """The shapes that the model declares, or that follow from what it declares, where they are fixed."""
+    """Return the fixed shapes of values, declared or inferred."""
     index.learn_types(index.producer)
     shapes = {}
     for name in index.producer:

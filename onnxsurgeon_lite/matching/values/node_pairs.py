@@ -1,4 +1,4 @@
-"""Nodes of two models that are the same: of one operator, and making values that are the same."""
+"""Pair nodes of two models with equal operators and paired outputs."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,10 @@ from onnxsurgeon_lite.matching.values.board import Pair
 
 
 def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
-    """Positions of the nodes of one operator that make paired values, each in one pair at most.
+    """Pair positions of nodes with equal operators and paired outputs, each at most once.
 
     Raises:
-        UnknownNameError: a pair names what a model has not.
+        UnknownNameError: a pair names a value that a model does not have.
     """
     found: dict[int, int] = {}
     taken: set[int] = set()

@@ -1,6 +1,6 @@
-"""Which value of one side is which of the other: by content first, then by place, weights and structure.
+"""Match the values of two sides by contents first, then by module, weights and structure.
 
-A pair is made on evidence alone, and each value is in one pair at most.
+Every pair has evidence, and each value is in at most one pair.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ _SHOWN = 3
 
 @dataclass
 class Matching:
-    """Two sides aligned.
+    """The matched values of two sides.
 
     Attributes:
-        pairs: in the order of side a. only_a, only_b: values that are in no pair.
-        aliases: values of side a that hold the same tensor as one that is in a pair, by its name.
-        lost: modules of unmatched references that the model has not, and the closest that it has.
+        pairs: in the order of side a. only_a, only_b: unpaired values.
+        aliases: unpaired value of side a -> paired value with the same tensor.
+        lost: modules of unmatched references that the model lacks -> the closest module names.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Matching:
 
 
 def match(a: Side, b: Side) -> Matching:
-    """Align the values of two sides that were computed from the same feeds."""
+    """Match the values of two sides that were computed from the same feeds."""
     board, found = Board(a, b), candidates(a, b)
     _in_order(board, lambda fact: fact.op == INPUT, 0.9)
     for _ in range(_ROUNDS):
@@ -54,7 +54,7 @@ def match(a: Side, b: Side) -> Matching:
 
 
 def lost_note(matching: Matching) -> str:
-    """The modules that references are of and the model has not, the first ones by name; '' where there are none."""
+    """Describe the modules of unmatched references that the model lacks; '' if there are none."""
     if not matching.lost:
         return ""
     named = [
@@ -63,11 +63,11 @@ def lost_note(matching: Matching) -> str:
     ]
     more = len(matching.lost) - len(named)
     rest = f" and {more} more" if more else ""
-    return f"references that were not matched are of modules that the model has not: {', '.join(named)}{rest}"
+    return f"unmatched references belong to modules that the model does not have: {', '.join(named)}{rest}"
 
 
 def _in_order(board: Board, counts: Callable[[Fact], bool], confidence: float) -> None:
-    """What is given to both, or returned by both: by name, else in order where the shapes fit."""
+    """Pair inputs, or outputs, by name, else in order if the shapes fit."""
     ones = {f.name: f for f in board.a.facts.values() if counts(f)}
     others = {f.name: f for f in board.b.facts.values() if counts(f)}
     for name, one in ones.items():
@@ -101,7 +101,7 @@ def _result(board: Board, found: Iterable[Candidate]) -> Matching:
 
 
 def _content(fact: Fact) -> object:
-    """Equal for what passes a tensor on as it is."""
+    """Return a key that is equal for unchanged copies of a tensor."""
     if fact.signature is not None:
         return fact.shape, fact.signature.packed().tobytes()
     return (fact.shape, fact.small.dtype, fact.small.tobytes()) if fact.small is not None else None

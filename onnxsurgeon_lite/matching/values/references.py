@@ -1,4 +1,4 @@
-"""References made to fit a model: by the names they share, by a map, or by matching them."""
+"""Align references with a model: by equal names, by a map, or by matching."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +24,15 @@ def aligned(
     how: str | None = None,
     progress: Progress = lambda _: None,
 ) -> ReferenceSet:
-    """The references under the model's names.
+    """Return the references under the model's names.
 
     Args:
-        how: `names` takes them as they are, `auto` matches them, else a map file; None matches them where the names
-            are another model's.
+        how: `names` keeps them, `auto` matches them, else a map file; None matches them if the names belong to
+            another model.
 
     Raises:
-        ReferenceSetError: nothing can be matched, or the map cannot be read.
-        UnknownNameError: the map names what is not there.
+        ReferenceSetError: no value matches, or the map cannot be read.
+        UnknownNameError: the map names a missing value.
     """
     if not needs_alignment(references, index, how):
         return references
@@ -43,42 +43,39 @@ def aligned(
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
     if not pairs:
         raise ReferenceSetError(
-            f"{references.place!r} has nothing that can be matched with the model",
+            f"no reference in {references.place!r} matches a value of the model",
             lost_note(matching)
-            or "was it recorded with the feeds it holds, from the module that was exported?",
+            or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
     fitted = renamed(references, pairs, index, shapes)
-    notes = filter(None, (_told(matching, references, len(pairs)), lost_note(matching)))
+    notes = filter(None, (_summary(matching, references, len(pairs)), lost_note(matching)))
     return ReferenceSet(fitted.place, fitted.entries, (*references.notes, *notes))
 
 
 def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:
-    """Whether `aligned` has something to do."""
     return how != "names" and (how is not None or has_other_names(references, index))
 
 
 def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
-    """Whether a set is called after something else than this model's values.
+    """Return whether the names of a set belong to another model.
 
-    What PyTorch's modules returned has their paths for names, of which a model may have some by chance.
+    Outputs of PyTorch modules have module paths as names; a model may have some of these by chance.
     """
     names = [name for name, entry in references.entries.items() if not entry.is_input]
     computed = [name for name in names if not BodyName.of(name)]
     if len(computed) < len(names) and index.inputs.keys() >= set(computed):
-        return False  # inner values alone: their names are ids, of no use in another model
+        return False  # only values in bodies: their names are ids of this model
     common = [name for name in computed if name in index.producer]
     from_torch = any(references.entries[name].class_name for name in computed)
     return not common or (from_torch and 2 * len(common) < len(computed))
 
 
-def _told(matching: Matching, references: ReferenceSet, pairs: int) -> str:
+def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     computed = sum(not entry.is_input for entry in references.entries.values())
     doubtful = sum(pair.agrees is False for pair in matching.pairs)
-    text = f"{pairs} of {computed} references were matched with values of the model"
-    passed_on = f", {len(matching.aliases)} only pass another on" if matching.aliases else ""
+    text = f"{pairs} of {computed} references match values of the model"
+    passed_on = f", {len(matching.aliases)} are copies of others" if matching.aliases else ""
     return (
-        f"{text}{passed_on}; {doubtful} of them by their place alone"
-        if doubtful
-        else text + passed_on
+        f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
     )

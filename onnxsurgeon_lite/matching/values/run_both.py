@@ -1,16 +1,20 @@
-"""Two models, or a reference set and a model, brought side by side on the same feeds."""
+"""Match two models, or a reference set and a model, on the same feeds."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
+from onnxsurgeon_lite.matching.values.mapping import save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Progress = Callable[[str], None]
@@ -18,20 +22,20 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A value that is in no pair: what makes it, and where that comes from."""
+    """An unpaired value, its operator and its origin."""
 
     name: str
     op_type: str
     place: str
 
 
-@dataclass
-class MatchResult:
-    """What `onnxdbg match` shows.
+@dataclass(repr=False)
+class MatchResult(Shown):
+    """The result of `onnxdbg match`.
 
     Attributes:
-        a, b: the two sides. values_a, values_b: how many computed values they have.
-        only_a, only_b: the unmatched ones; constants and what is computed from them alone are left out.
+        a, b: the two sides. values_a, values_b: their numbers of computed values.
+        only_a, only_b: the unmatched values, without constants and values computed only from constants.
     """
 
     a: str
@@ -42,6 +46,10 @@ class MatchResult:
     only_a: list[Unmatched]
     only_b: list[Unmatched]
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the pairs to a file that `map=` takes."""
+        save_map(self.matching, Path(path))
+
 
 def match_models(
     a: GraphIndex,
@@ -50,14 +58,14 @@ def match_models(
     runtime: Runtime,
     progress: Progress = lambda _: None,
 ) -> MatchResult:
-    """Align the values of two models, which are run side by side: b in a process of its own.
+    """Match the values of two models; b runs in a process of its own at the same time.
 
     Args:
-        feeds: a's; b is given the same, by name or in order.
+        feeds: feeds for a; b gets the same, by name or in order.
 
     Raises:
-        FeedsError: b does not take them.
-        RuntimeFailure: one of them does not run.
+        FeedsError: the feeds do not fit b.
+        RuntimeFailure: the runtime cannot run one of them.
     """
     given = feeds_of_other(b, feeds)
     with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:
@@ -72,22 +80,24 @@ def match_references(
     runtime: Runtime,
     progress: Progress = lambda _: None,
 ) -> MatchResult:
-    """Align stored references with the values of a model that is given their feeds."""
+    """Match stored references with the values of a model on the same feeds."""
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
     return _result(side_of_references(references), side)
 
 
 def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
-    """One model's feeds for another: by name where all names fit, else in order."""
-    wanted = required_inputs(index)
-    if len(wanted) != len(feeds):
+    """Map feeds to another model: by name if all names fit, else in order."""
+    required = required_inputs(index)
+    if len(required) != len(feeds):
         raise FeedsError(
-            f"the models take {len(feeds)} and {len(wanted)} inputs",
+            f"the models take {len(feeds)} and {len(required)} inputs",
             "cut them to the same inputs with onnxdbg extract",
         )
-    named = all(name in feeds for name in wanted)
+    named = all(name in feeds for name in required)
     given = (
-        {n: feeds[n] for n in wanted} if named else dict(zip(wanted, feeds.values(), strict=True))
+        {n: feeds[n] for n in required}
+        if named
+        else dict(zip(required, feeds.values(), strict=True))
     )
     check_feeds(index, given)
     return given
@@ -107,7 +117,7 @@ def _result(a: Side, b: Side) -> MatchResult:
 
 
 def _computed(side: Side) -> dict[str, None]:
-    """The values that depend on what is given."""
+    """Return the values that depend on inputs."""
     facts = side.facts.values()
     return dict.fromkeys(
         f.name for f in facts if f.op != INPUT and (f.inputs or not side.structured)

@@ -1,4 +1,4 @@
-"""Whether two tensors hold the same numbers, in one order or transposed, as their signatures tell."""
+"""Compare tensors by their signatures, also transposed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Places = NDArray[np.intp]
 
 
 class SignatureStack:
-    """Signatures of tensors of one size, to be held against others all at once."""
+    """Stacked signatures of tensors with one number of elements, for vectorized comparison."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.sums = np.array([each.sums for each in signatures])
@@ -27,13 +27,13 @@ class SignatureStack:
 
     @property
     def norms(self) -> Floats:
-        """The roots of the sums of squares."""
+        """The L2 norms of the tensors."""
         return np.asarray(self.sums[:, 1])
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Places in two stacks whose signatures are held against each other, one by one."""
+    """Pairs of rows of two stacks."""
 
     ones: SignatureStack
     others: SignatureStack
@@ -41,16 +41,15 @@ class Pairs:
     columns: Places
 
     def among(self, chosen: NDArray[np.bool_]) -> "Pairs":
-        """Those that are chosen."""
         return Pairs(self.ones, self.others, self.rows[chosen], self.columns[chosen])
 
     def tolerances(self) -> Floats:
-        """Up to which distance two tensors are the same."""
+        """Return the distances up to which tensors are equal."""
         wider = np.maximum(self.ones.tolerances[self.rows], self.others.tolerances[self.columns])
         return np.asarray(wider)
 
     def sums_distances(self) -> Floats:
-        """Of the sums, in units of what their rounding may be: the norm times the root of the number of elements."""
+        """Return distances of the sums, relative to their rounding error: norm times root of the element count."""
         one, other = self.ones.sums[self.rows], self.others.sums[self.columns]
         apart, scale = np.abs(one - other), np.maximum(np.abs(one), 1e-30)
         norm = np.maximum(scale[:, 1], other[:, 1])
@@ -59,16 +58,16 @@ class Pairs:
         return np.asarray(np.maximum(np.maximum(total, apart[:, 1] / norm), ends))
 
     def sample_distances(self) -> Floats:
-        """Of the elements at fixed places."""
+        """Return relative distances of the elements at fixed positions."""
         apart = self.ones.samples[self.rows] - self.others.samples[self.columns]
         sizes = np.maximum(self.ones.sizes[self.rows], self.others.sizes[self.columns])
         return np.asarray(np.linalg.norm(apart, axis=1) / np.maximum(sizes, 1e-30))
 
 
 def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
-    """The order of one's axes in which it is the other, None where there is no single one.
+    """Return the permutation of one's axes that gives the other, None unless exactly one fits.
 
-    Their sums are the same.
+    The caller has compared their sums.
     """
     if not one.means or not other.means:
         return None
@@ -88,7 +87,7 @@ def transposition(one: Signature, other: Signature) -> tuple[int, ...] | None:
 
 @lru_cache(maxsize=256)
 def _orders(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The orders of axes that make one shape of another; none where only that in place does."""
+    """Return the permutations of axes that give the other shape; none if only the identity does."""
     if sorted(one) != sorted(other):
         return []
     orders = permutations(range(len(one)))
@@ -102,5 +101,4 @@ def _relative(one: Floats, other: Floats) -> float:
 
 
 def _tolerance(half: bool) -> float:
-    """Up to which distance two tensors are the same."""
     return _HALF_TOLERANCE if half else _TOLERANCE

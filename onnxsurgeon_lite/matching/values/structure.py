@@ -1,4 +1,4 @@
-"""Pairs that other pairs, weights, modules and names speak for where the contents do not decide."""
+"""Pair values by weights, inputs, modules and names when contents do not decide."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from onnxsurgeon_lite.matching.values.facts import INPUT, Fact
 
 
 def by_weights(board: Board) -> None:
-    """Nodes of one operator that use the same constants, which no other node of that operator does."""
+    """Pair nodes of one operator whose constants are equal and unique for that operator."""
 
     def key(fact: Fact) -> object:
         uses = fact.weights and fact.inputs
@@ -28,7 +28,7 @@ def by_weights(board: Board) -> None:
 
 
 def by_inputs(board: Board) -> None:
-    """The same operator on inputs that are paired, where there is only one on each side."""
+    """Pair nodes of one operator on paired inputs, if each side has only one."""
     makes, siblings = defaultdict[str, list[Fact]](list), defaultdict[object, list[Fact]](list)
     for fact in board.b.facts.values():
         if fact.inputs and fact.name not in board.taken:
@@ -46,7 +46,7 @@ def by_inputs(board: Board) -> None:
 
 
 def _alike(board: Board, a: Fact, b: Fact) -> bool:
-    """Whether b may be a: the operator, what it is computed from, the module and the shape fit."""
+    """Return whether operator, inputs, module and shape permit a pair."""
     if a.op != b.op or a.slot != b.slot or not _may_be(board, a, b, BESIDE):
         return False
     relation = board.relation(a, b)
@@ -58,9 +58,9 @@ def _alike(board: Board, a: Fact, b: Fact) -> bool:
 
 
 def by_scope(board: Board) -> None:
-    """The only node of an operator in a module; or the one value that leaves it, for what a module returned."""
+    """Pair the only node of an operator in a module; for module outputs, the only value that leaves it."""
     if not board.a.structured:
-        _by_what_leaves(board)
+        _by_outputs(board)
         return
 
     def key(scope: str, fact: Fact) -> object:
@@ -72,14 +72,14 @@ def by_scope(board: Board) -> None:
 
 
 def by_name(board: Board) -> None:
-    """Values of one name whose contents agree as far as they say something."""
+    """Pair values with equal names whose contents agree."""
     for name, a in board.a.facts.items():
         b = board.b.facts.get(name)
         if b is not None and _may_be(board, a, b, AROUND) and agreeing(a, b):
             board.add(a, b, "name", 0.9)
 
 
-def _by_what_leaves(board: Board) -> None:
+def _by_outputs(board: Board) -> None:
     leaving: dict[str, list[Fact]] = defaultdict(list)
     for fact in board.b.facts.values():
         for module in fact.leaves:
@@ -99,7 +99,7 @@ def _by_what_leaves(board: Board) -> None:
 
 
 def _folded(board: Board, leaving: Mapping[str, object]) -> dict[str, str]:
-    """BatchNorm module -> the module before it, where no node is left of the BatchNorm: that one computes both."""
+    """Map each folded BatchNorm module, without nodes left, to the module before it, which computes both."""
     folded = {}
     facts = list(board.a.facts.values())
     for before, fact in zip(facts, facts[1:], strict=False):

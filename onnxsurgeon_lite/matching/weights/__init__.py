@@ -1,4 +1,4 @@
-"""A model's weights against the checkpoint it was exported from, whatever the exporter did to them."""
+"""Compare a model's weights with their checkpoint: renamed, transposed, reshaped or folded."""
 
 from onnxsurgeon_lite.matching.weights.compare import Weight, WeightsResult, compare_weights
 

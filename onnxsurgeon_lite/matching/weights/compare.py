@@ -1,4 +1,4 @@
-"""Each initializer's parameter, found by content or by place, and what the two differ in."""
+"""Find each initializer's parameter by contents or place, and compare them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,24 +12,25 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
 from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _FOLDED = Tolerance(1e-5, 1e-4, scaled=True)
-_COUNTER = "num_batches_tracked"  # of training; no model needs it
-_CHANNELS = {"Conv": 0, "ConvTranspose": 1}  # the axis of a weight's output channels
+_COUNTER = "num_batches_tracked"  # only training uses it
+_CHANNELS = {"Conv": 0, "ConvTranspose": 1}  # axis of the output channels
 _MOVERS = {"Concat", "Expand", "Pad", "Reshape", "Slice", "Tile", "Transpose", "Where"}
 _MAX_AXES = 4
 
 
 @dataclass
 class Weight:
-    """An initializer and the parameter that it was.
+    """An initializer and its parameter.
 
     Attributes:
-        how: `same`, `transposed`, `reshaped`, or `folded with X` for what a BatchNorm X was folded into.
+        how: `same`, `transposed`, `reshaped`, or `folded with X` for a folded BatchNorm X.
     """
 
     name: str
@@ -38,13 +39,13 @@ class Weight:
     comparison: Comparison
 
 
-@dataclass
-class WeightsResult:
-    """What holding a model's weights against a checkpoint gave.
+@dataclass(repr=False)
+class WeightsResult(Shown):
+    """The comparison of a model's weights with a checkpoint.
 
     Attributes:
-        weights: the initializers that were found. only_model: floats of more than one element that were not.
-        only_checkpoint: parameters whose content no initializer has.
+        weights: initializers with their parameter. only_model: float initializers with several elements without one.
+        only_checkpoint: parameters whose contents no initializer has.
     """
 
     weights: list[Weight] = field(default_factory=list)
@@ -53,7 +54,7 @@ class WeightsResult:
 
     @property
     def match(self) -> bool:
-        """Whether every weight that was found is what it was."""
+        """True when every found weight matches its parameter."""
         return all(weight.comparison.match for weight in self.weights)
 
 
@@ -63,16 +64,16 @@ def compare_weights(
     tolerance: Tolerance | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WeightsResult:
-    """Find each initializer's parameter and compare; one tensor of each side is in memory at a time.
+    """Find each initializer's parameter and compare them, with one tensor per side in memory.
 
-    What has a parameter's content is that parameter, unless the module that it stands in has another of that shape.
-    What has no parameter's content is compared with those of its name and module.
+    An initializer with a parameter's contents is that parameter, unless its module has another parameter of that
+    shape. Other initializers are compared with parameters of their name or module.
 
     Args:
-        tolerance: None wants copies to be equal, and what was folded or cast within the dtype's own.
+        tolerance: None requires copies to be equal, and folded or cast weights to be within the dtype's tolerance.
 
     Raises:
-        ReferenceSetError: the checkpoint has nothing of the model.
+        ReferenceSetError: the checkpoint has no weight of the model.
     """
     return _WeightSearch(index, checkpoint, tolerance, progress).run()
 
@@ -103,12 +104,13 @@ class _WeightSearch:
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
         for name in sorted(rest, key=lambda n: len(self.floats[n].dims) < 2):  # biases last
-            self._by_fold(name) or self._by_place(name) or self._take(name, equal[name])
+            if not self._by_fold(name) and not self._by_place(name):
+                self._take(name, equal[name])
         self.used.update(p for same in equal.values() for p in same)
         if not self.found:
             raise ReferenceSetError(
                 f"{self.checkpoint.place!r} has no weight of the model",
-                "is it the checkpoint that was exported?",
+                "give the checkpoint that the model was exported from",
             )
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(_COUNTER)]
         return WeightsResult(
@@ -118,7 +120,7 @@ class _WeightSearch:
         )
 
     def _contents(self) -> dict[str, list[str]]:
-        """Digest -> the parameters of that content, in any order of elements, in each dtype that the model has."""
+        """Map order-independent digests to parameters, cast to each dtype of the model."""
         found = defaultdict(list)
         dtypes = {tensors.numpy_dtype(tensor.data_type) for tensor in self.floats.values()}
         for number, name in enumerate(self.checkpoint):
@@ -134,10 +136,10 @@ class _WeightSearch:
         stored = self.checkpoint.read(parameter)
         return stored if isinstance(stored, np.ndarray) else np.empty(0)
 
-    # --- ways to find it ---
+    # --- finding ---
 
     def _by_content(self, name: str, equal: list[str]) -> None:
-        """Of the parameters of equal content the one that its place means; none where its place means another."""
+        """Take the parameter with equal contents that fits the place; none if the place has another one."""
         same = set(equal)
         fitting = [p for p in self.places.own(name) if p in same or self._fits(name, p)]
         here = [p for p in fitting if p in same]
@@ -147,7 +149,7 @@ class _WeightSearch:
             self._take(name, [*here, *near, *free, *equal])
 
     def _by_fold(self, name: str) -> bool:
-        """With a BatchNorm folded in: a convolution's weight, or the bias beside one that was found so."""
+        """Find a convolution's weight with a folded BatchNorm, or the bias beside such a weight."""
         for position in self.index.consumers.get(name, ()):
             node = self.index.nodes[position]
             if node.op_type in _CHANNELS and name == node.input[1]:
@@ -174,9 +176,9 @@ class _WeightSearch:
         return self._add_folded(name, own, fold, fold.bias(bias))
 
     def _by_place(self, name: str) -> bool:
-        """The parameter that it is called after, else a free one of its module, else of a module beside.
+        """Take the parameter of its name, else an unused one of its module, else of a sibling module.
 
-        What is only moved, under a name of its own, was computed from parameters when the model was exported.
+        Inputs of data movement only, under other names, were computed from parameters during export.
         """
         called = self.places.called(name)
         users = {self.index.nodes[p].op_type for p in self.index.consumers.get(name, ())}
@@ -187,7 +189,7 @@ class _WeightSearch:
     # --- comparing ---
 
     def _take(self, name: str, parameters: Iterable[str]) -> bool:
-        """Compare with the first of the parameters, in the layout that agrees if one does."""
+        """Compare with the first parameter, in the layout that agrees best."""
         parameter = next(iter(parameters), None)
         if parameter is None:
             return False
@@ -217,7 +219,7 @@ class _WeightSearch:
         return True
 
     def _fits(self, name: str, parameter: str) -> bool:
-        """Whether a parameter may be an initializer: the same shape but for the order of axes."""
+        """Return whether the shapes are equal up to the order of axes."""
         return sorted(self._shape(parameter)) == sorted(self.floats[name].dims)
 
     def _shape(self, parameter: str) -> tuple[int, ...]:
@@ -233,7 +235,7 @@ def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
 
 
 def _layouts(stored: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
-    """A stored parameter in every order of axes that has a shape, as it is first; else reshaped."""
+    """Yield a parameter in every order of axes with the given shape, unchanged first, else reshaped."""
     if stored.shape == shape:
         yield "same", stored
     axes = range(stored.ndim)

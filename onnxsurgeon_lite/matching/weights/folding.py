@@ -1,8 +1,8 @@
-"""A BatchNorm that was folded into the convolution before it: which one, and what comes of the weight and the bias.
+"""Find the BatchNorm that was folded into a convolution, and fold stored weights and biases with it.
 
-With y = scale * (x - mean) / sqrt(variance + epsilon) + shift, a channel's weights are multiplied by
-scale / sqrt(variance + epsilon). That factor shows in the ratio of the folded weight to the stored one; the epsilon,
-which no checkpoint holds, follows from it.
+With y = scale * (x - mean) / sqrt(variance + epsilon) + shift, folding multiplies a channel's weights by
+scale / sqrt(variance + epsilon). The ratio of folded to stored weights gives this factor, and the factor gives
+epsilon, which checkpoints do not contain.
 """
 
 from collections.abc import Iterable
@@ -18,14 +18,12 @@ Floats = NDArray[np.float64]
 
 _VARIANCE = ".running_var"
 _USUAL_EPSILON, _LARGEST_EPSILON = 1e-5, 1e-1
-_RELATED = (
-    0.1  # ratios that are farther from a BatchNorm's factors in the middle channel are another's
-)
+_RELATED = 0.1  # largest relative error of the median channel's factor
 
 
 @dataclass(frozen=True)
 class BatchNorm:
-    """What a checkpoint holds of one; without weight and bias they are ones and zeros."""
+    """A BatchNorm in a checkpoint; missing weights are ones, missing biases zeros."""
 
     name: str
     scale: Floats
@@ -36,7 +34,7 @@ class BatchNorm:
 
 @dataclass(frozen=True)
 class Fold:
-    """A BatchNorm in a convolution. error: of the middle channel's factor, relative."""
+    """A BatchNorm folded into a convolution. error: relative error of the median channel's factor."""
 
     norm: BatchNorm
     epsilon: float
@@ -44,23 +42,23 @@ class Fold:
 
     @property
     def factor(self) -> Floats:
-        """What each channel's weights are multiplied by."""
+        """The factor of each channel's weights."""
         return _factor(self.norm, self.epsilon)
 
     def weight(self, stored: Array, axis: int) -> Floats:
-        """A stored weight, folded; its output channels lie on an axis."""
+        """Fold a stored weight with output channels on `axis`."""
         shape = [1] * stored.ndim
         shape[axis] = -1
         return np.asarray(stored.astype(np.float64) * self.factor.reshape(shape))
 
     def bias(self, stored: Array | None) -> Floats:
-        """The bias beside it, folded; None for a convolution that had none."""
+        """Fold a stored bias; None for a convolution without one."""
         bias = np.zeros_like(self.norm.mean) if stored is None else stored.astype(np.float64)
         return (bias - self.norm.mean) * self.factor + self.norm.shift
 
 
 def batch_norms(checkpoint: ReferenceSet) -> list[BatchNorm]:
-    """Every BatchNorm of a checkpoint: what has a running variance and mean."""
+    """Return every BatchNorm of a checkpoint, recognized by running variance and mean."""
     found = []
     for parameter in checkpoint:
         name = parameter.removesuffix(_VARIANCE)
@@ -78,7 +76,7 @@ def batch_norms(checkpoint: ReferenceSet) -> list[BatchNorm]:
 
 
 def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]) -> Fold | None:
-    """The BatchNorm that makes one weight of the other, if one does about."""
+    """Return the BatchNorm that turns the stored weight into the array, None if none fits."""
     mine, theirs = (
         np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1).astype(np.float64)
         for side in (array, stored)

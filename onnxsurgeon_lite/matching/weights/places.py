@@ -1,4 +1,4 @@
-"""Which parameters an initializer may have been, by its name and by the modules whose nodes use it."""
+"""List candidate parameters of an initializer, by its name and by the modules that use it."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
@@ -7,7 +7,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 
 
 class Places:
-    """Names and modules of a model in a checkpoint's words, also where one of the two was wrapped in a module."""
+    """Maps names and modules of a model to a checkpoint, also when one of them has a wrapper module."""
 
     def __init__(self, index: GraphIndex, parameters: Collection[str]) -> None:
         self._index = index
@@ -21,19 +21,18 @@ class Places:
         self._way = self._find_way()
 
     def called(self, name: str) -> list[str]:
-        """The parameter that an initializer is called after, if there is one."""
         called = _moved(name, self._way)
         return [called] if called in self._parameters else []
 
     def own(self, name: str) -> list[str]:
-        """That, then those of the modules that use it."""
+        """Return `called`, then the parameters of modules that use it."""
         found = self.called(name)
         for scope in self._scopes(name, surely=True):
             found += self._owned.get(scope, ())
         return list(dict.fromkeys(found))
 
     def near(self, name: str) -> list[str]:
-        """Those, then the ones of the modules beside."""
+        """Return `own`, then the parameters of sibling modules."""
         found = self.own(name)
         scopes = self._scopes(name, surely=False)
         for scope in scopes:
@@ -49,16 +48,16 @@ class Places:
         return [_moved(scope, self._way).removesuffix(".") for scope in scopes]
 
     def _find_way(self) -> tuple[str, str]:
-        """(what the model's names have in front, what the checkpoint's have) that makes the most of them equal."""
+        """Return (prefix to drop, prefix to add) that makes most names equal to the checkpoint's."""
         scopes = {origin.scope for origin in self._index.origins if origin.known}
         names = {*self._index.initializers, *scopes}
-        wanted = {*self._parameters, *self._owned}
-        ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(wanted))]
-        return max(ways, key=lambda way: len({_moved(name, way) for name in names} & wanted))
+        known = {*self._parameters, *self._owned}
+        ways = [(drop, put) for drop in ("", *_heads(names)) for put in ("", *_heads(known))]
+        return max(ways, key=lambda way: len({_moved(name, way) for name in names} & known))
 
 
 def _heads(names: Iterable[str]) -> list[str]:
-    """`model.` and the like, what most names begin with."""
+    """Return the most common first parts of names, such as `model.`."""
     counts = Counter(name.split(".")[0] for name in names if "." in name)
     return [f"{head}." for head, _ in counts.most_common(3)]
 

@@ -8,6 +8,7 @@ from onnx import AttributeProto, ModelProto, TensorProto
 
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 
@@ -27,6 +28,10 @@ class StoredTensor:
     dtype: str
     shape: tuple[int, ...]
     fingerprint: str = ""
+
+
+class DataListing(Shown, list[StoredTensor]):
+    """The tensors that stay on disk, in the model's order."""
 
 
 def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]:

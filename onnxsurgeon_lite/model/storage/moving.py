@@ -13,24 +13,36 @@ from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
 from onnxsurgeon_lite.model.copying import copy_span
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
 from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish
 from onnxsurgeon_lite.model.sharing import foreign_content, other_users, require_unshared
 from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.shown import Shown
 
 
-@dataclass(frozen=True)
-class Collected:
+@dataclass(frozen=True, repr=False)
+class Collected(Shown):
     """The result of `collect`.
 
     Attributes:
         files: the written files and their bytes: data files with unused bytes, and the model.
         before, after: bytes of these data files.
+        planned: nothing was written, by `dry_run`.
     """
 
     files: Mapping[Path, int]
     before: int
     after: int
+    planned: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class Moved(Shown):
+    """What moving a model's data wrote, and a note for each old file that stays."""
+
+    written: Written
+    notes: tuple[str, ...] = ()
 
 
 def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = False) -> Written:
@@ -109,8 +121,7 @@ def collect(
         SourceChangedError: a file changed after the load.
     """
     path = _source_of(model)
-    proto = ModelProto()
-    proto.CopyFrom(model.proto)
+    proto = copied(model.proto)
     by_file = _by_file(model, proto)
     kept = _used(model)
     loose = {
@@ -131,7 +142,7 @@ def collect(
                 _pack(model, file, found, kept[file], out)
         if loose:
             finish(staging, model, proto, path, [file.path for file in loose])
-    return Collected(staging.sizes, before, after)
+    return Collected(staging.sizes, before, after, dry_run)
 
 
 def _require_own(path: Path, file: DataFile, used: list[tuple[int, int]]) -> None:

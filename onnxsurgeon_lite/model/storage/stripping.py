@@ -16,8 +16,10 @@ from onnx import TensorProto
 from onnxsurgeon_lite.atomic import WRITING, temporary_prefix
 from onnxsurgeon_lite.errors import UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 MARK = "onnxsurgeon_lite.stripped"
@@ -32,13 +34,13 @@ _FLOATS = frozenset(
     + ("FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
 )
 _PAYLOAD = (
-    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
-    *("external_data", "data_location"),
-)
+    "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data",
+    "external_data", "data_location",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Stripped:
+@dataclass(frozen=True, repr=False)
+class Stripped(Shown):
     """The written files, and the number of tensors that changed.
 
     Attributes:
@@ -148,8 +150,7 @@ def _kind(tensor: TensorProto) -> Hashable:
 
 def _fill(tensor: TensorProto, source: TensorProto) -> None:
     """Copy another tensor's payload into a tensor."""
-    payload = TensorProto()
-    payload.CopyFrom(source)
+    payload = copied(source)
     for name in ("name", "doc_string", "metadata_props", "dims", "data_type"):
         payload.ClearField(name)
     for name in _PAYLOAD:

@@ -1,12 +1,11 @@
-"""Inner values as values of the main graph: lifted out of branches, loops and functions by an edit, and read back.
+"""Expose values inside subgraphs and functions: an edit makes them values of the main graph, and a run reads them back.
 
-One construct at a time, from the inside out: what leaves a node is a value of the graph that the node is in. A call
-gets a copy of its function with one output more. A body that runs more or less often than once gives a sequence, with
-a tensor for each time that it ran: a branch one, the other branch none; a Loop appends to a further state; a Scan is
-made a Loop first. Where loops hold loops or branches, a table says at which iterations the tensors were computed.
+One construct at a time, from the inside out: what leaves a node is a value of the graph around it. A call gets a copy
+of its function with one more output. A body that does not run exactly once gives a sequence, with one tensor per run:
+the branch taken gives one, the other none; a Loop appends to an additional state; a Scan becomes a Loop first. Where
+loops contain loops or branches, a table records the iterations of the tensors.
 """
 
-from onnxsurgeon_lite.surgery.exposing.lifted import known, lift, liftable
-from onnxsurgeon_lite.surgery.exposing.reading import Lifted
+from onnxsurgeon_lite.surgery.exposing.edit import exposable, expose_inner, known
 
-__all__ = ["Lifted", "known", "lift", "liftable"]
+__all__ = ["exposable", "expose_inner", "known"]

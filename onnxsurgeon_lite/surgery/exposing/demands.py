@@ -1,4 +1,4 @@
-"""What is wanted of a graph and of the bodies in it, as a tree."""
+"""The inner values that are requested, as a tree of graphs and bodies."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 
 @dataclass
 class Demand:
-    """What is wanted of one graph.
+    """The values that are requested of one graph and of the bodies in it.
 
     Attributes:
         path: `@12/body`; '' for the main graph.
-        kinds: the operators whose bodies lead here, calls left out.
-        values: of the graph itself.
-        inside: position of a node -> name of a body -> what is wanted of it.
+        kinds: the operators whose bodies lead here, calls excluded.
+        values: requested values of the graph itself.
+        inside: position of a node -> name of a body -> its demand.
     """
 
     index: GraphIndex
@@ -24,10 +24,10 @@ class Demand:
     inside: dict[int, dict[str, "Demand"]] = field(default_factory=dict)
 
     def add(self, name: str) -> str:
-        """Want one value more; returns its name without iterations.
+        """Request another value; return its name without iteration indices.
 
         Raises:
-            UnknownNameError: there is no such body, or no such value in it.
+            UnknownNameError: there is no such body, or it has no such value.
         """
         inside = None if name in self.index else BodyName.of(name)
         if inside is None:
@@ -49,16 +49,16 @@ class Demand:
 
     @property
     def opset(self) -> int:
-        """The version of ONNX's own operators here."""
+        """The version of ONNX's own operators in this graph."""
         imported = self.index.model.proto.opset_import
         return max((o.version for o in imported if o.domain in ("", "ai.onnx")), default=1)
 
     @property
     def loops(self) -> int:
-        """How many loops this is in."""
+        """The number of loops around this graph."""
         return sum(kind != "If" for kind in self.kinds)
 
     @property
     def needs_table(self) -> bool:
-        """Whether the order of the tensors does not say at which iterations they were computed."""
+        """True if the order of the tensors does not tell their iterations."""
         return any(kind != "If" for kind in self.kinds[:-1])

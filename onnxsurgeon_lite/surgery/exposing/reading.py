@@ -1,4 +1,4 @@
-"""What the edit gives, and what a run of it gave under the names that were asked for."""
+"""Read the exposed values of a run under the names that were requested."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
 
 @dataclass(frozen=True)
-class Lifted:
-    """A model whose main graph computes inner values as well; they are no outputs of it yet.
+class Exposed:
+    """A model whose main graph also computes inner values; they are not outputs of it yet.
 
     Attributes:
-        asked: what was asked for -> the wire that has it.
-        wires: all that is new in the main graph, tables first.
+        asked: requested name -> its wire.
+        wires: all new values of the main graph, tables first.
     """
 
     model: Model
@@ -25,7 +25,7 @@ class Lifted:
     wires: Sequence[Wire] = ()
 
     def sources(self, names: Iterable[str]) -> list[str]:
-        """The values of the main graph that hold some values: themselves, or what `read` makes them from."""
+        """Return the values of the main graph that hold these values or that `read` makes them from."""
         found: list[str] = []
         for name in names:
             wire = self.asked.get(name)
@@ -34,9 +34,9 @@ class Lifted:
         return list(dict.fromkeys(found))
 
     def read(self, sources: Iterable[tuple[str, RunValue]]) -> Iterator[tuple[str, RunValue]]:
-        """What a run gave for `sources`, under the names that were asked for.
+        """Yield the results of a run for `sources` under the requested names.
 
-        An inner value comes once for each time that it was computed: `q[0]`, `q[1]`; None where it was not.
+        An inner value comes once for each time that it was computed: `q[0]`, `q[1]`; None if it was never computed.
         """
         wires = {wire.key: wire for wire in self.wires}
         tables: dict[str, RunValue] = {}
@@ -53,7 +53,7 @@ class Lifted:
 def _records(
     name: str, wire: Wire, value: RunValue, tables: Mapping[str, RunValue]
 ) -> list[tuple[str, RunValue]]:
-    """Each time that a value was computed, or those of the iterations that the name has."""
+    """Return each computed instance of a value, or those at the iterations in the name."""
     if not wire.many or not isinstance(value, list):
         return [(wire.place, value)]
     tensors = list(map(wire.narrowed, value))

@@ -1,9 +1,10 @@
-"""A Scan as the Loop that computes the same: a Loop can carry sequences."""
+"""Convert a Scan to an equivalent Loop, because a Loop can carry sequences."""
 
 from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, helper
 
+from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, condition, loop_inputs
 
@@ -12,7 +13,7 @@ _INT64_MIN = -(2**63)
 
 @dataclass(frozen=True)
 class Stacked:
-    """An output that a Scan stacks: the body's value, the output's name, the dimension, and whether from the end."""
+    """A stacked output of a Scan: the body's value, the output's name, the axis, and 1 for the reverse direction."""
 
     value: str
     name: str
@@ -20,7 +21,7 @@ class Stacked:
     back: int
 
     def add(self, after: NewNodes, collected: str) -> None:
-        """Stack what was collected: a sequence, or a tensor that is stacked along dimension 0."""
+        """Stack the collected values: a sequence, or a tensor that is stacked along dimension 0."""
         if self.axis:
             new = {"axis": self.axis, "new_axis": 1}
             if not self.back:
@@ -34,18 +35,18 @@ class Stacked:
 def to_loop(
     node: NodeProto, graph: GraphProto, before: NewNodes, after: NewNodes
 ) -> tuple[dict[str, str], list[Stacked]]:
-    """Make a Scan a Loop, in place, with new nodes before and after it.
+    """Convert a Scan to a Loop, in place, with new nodes before and after it.
 
     Returns:
-        The new names of the elements that the body goes over, since a node's output must not have an outer value's
-        name; and the outputs that a Loop cannot stack, which the Loop does not have yet.
+        The new names of the elements that the body iterates over, because a node's output must not shadow an outer
+        value; and the outputs that a Loop cannot stack, which the Loop still lacks.
     """
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     scanned = given["num_scan_inputs"]
     states = len(node.input) - scanned
     taken, inner = before.taken, NewNodes(before.taken)
 
-    # the body may have a value of a source's name: it reads the source under another one
+    # the body can define a value with a source's name: it then reads the source under another name
     sources = [before.add("Identity", [name], f"{name}.scanned") for name in node.input[states:]]
     axes = given.get("scan_input_axes", [0] * scanned)
     shape = before.add("Shape", sources[:1], "shape")
@@ -73,16 +74,14 @@ def to_loop(
     left = _take_stacked(node, graph, states, given, after)
     node.op_type = "Loop"
     node.input[:] = [trips, "", *node.input[:states]]
-    for slot in range(len(node.attribute) - 1, -1, -1):
-        if node.attribute[slot].name != "body":
-            del node.attribute[slot]
+    drop(node.attribute, lambda attribute: attribute.name != "body")
     return elements, left
 
 
 def _take_stacked(
     node: NodeProto, graph: GraphProto, states: int, given: dict[str, list[int]], after: NewNodes
 ) -> list[Stacked]:
-    """Have outputs stacked as a Loop does, and turned round after it; those along another dimension are taken away."""
+    """Stack outputs as a Loop does, and transpose them afterwards; remove and return those that it cannot stack."""
     left: list[Stacked] = []
     count = len(graph.output) - 1 - states
     axes = given.get("scan_output_axes", [0] * count)

@@ -1,4 +1,4 @@
-"""A value on its way out of the bodies it is in, and the nodes that carry it."""
+"""A value on its way out of its bodies, and the nodes that carry it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,22 +20,22 @@ _WIDER: dict[int, int] = {
     TensorProto.INT4: TensorProto.INT8,
     TensorProto.UINT4: TensorProto.UINT8,
 }
-"""Of dtypes that the runtime has no sequences of, the one that holds their numbers."""
+"""The dtype that holds the numbers of a dtype that runtime sequences do not support."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A value on its way out.
+    """A value on its way out of its bodies.
 
     Attributes:
-        key: what it will be called in the main graph.
-        name: what it is called in the graph that it has come to.
-        place: what people call it: `@12/body/q`, or `@12/body` for the table of a body.
-        type: of the value where it was; None where that is unknown.
-        many: whether it is a sequence by now, with a tensor for each time that the body ran.
-        columns: of a table, which has a row for each time that the body ran, its numbers: one for each loop so far.
-        loops: how many loops the value is in. table: the key of the table that its body has, '' where it needs none.
-        elements: of a value that is a sequence itself, the key of a table that has a row for each tensor.
+        key: its final name in the main graph.
+        name: its name in the graph that it has reached.
+        place: its name for users: `@12/body/q`, or `@12/body` for the table of a body.
+        type: of the original value; None if unknown.
+        many: it is a sequence, with one tensor per run of the body.
+        columns: of a table, which has one row per run of the body: one number per loop so far.
+        loops: the number of loops around the value. table: the key of its body's table; '' if it needs none.
+        elements: of a value that is a sequence itself: the key of a table with a row for each tensor.
     """
 
     key: str
@@ -50,29 +50,29 @@ class Wire:
 
     @property
     def dtype(self) -> int:
-        """The element type of a sequence of it."""
+        """The element type of a sequence of such values."""
         elem_type: int = element_type(self.type).elem_type
         return _WIDER.get(elem_type, elem_type)
 
     def narrowed(self, value: dtypes.Array) -> dtypes.Array:
-        """A tensor of the sequence as it was in the body."""
+        """Convert a tensor of the sequence back to the dtype that it has in the body."""
         return value.astype(dtypes.numpy_dtype(element_type(self.type).elem_type), copy=False)
 
     def of_elements(self, name: str, elements: str) -> "Wire":
-        """What a value that is a sequence is, as its tensors."""
+        """Return the wire of the tensors of a value that is a sequence."""
         return replace(self, name=name, many=True, elements=elements)
 
     def carried(self, name: str) -> "Wire":
-        """What it is outside of a body that runs more or less often than once."""
+        """Return the wire outside of a body that does not run exactly once."""
         return replace(self, name=name, many=self.columns is None)
 
     def numbered(self, name: str) -> "Wire":
-        """What it is outside of a loop."""
+        """Return the wire outside of a loop."""
         columns = None if self.columns is None else self.columns + 1
         return replace(self.carried(name), columns=columns)
 
     def declared(self, name: str) -> ValueInfoProto:
-        """It, declared under a name."""
+        """Return a declaration of the value under this name."""
         info = ValueInfoProto(name=name)
         if self.columns is not None:
             kind = helper.make_tensor_type_proto(TensorProto.INT64, [None, self.columns])
@@ -86,52 +86,52 @@ class Wire:
 
 
 class NewNodes:
-    """New nodes of one graph, in the order they were made; their values have names that nothing else has."""
+    """New nodes of one graph, in order of creation, with unique value names."""
 
     def __init__(self, taken: set[str]) -> None:
         self.taken = taken
         self.made: list[NodeProto] = []
 
     def add(self, op_type: str, inputs: Sequence[str], base: str, **attributes: _Attribute) -> str:
-        """A node with one output, called like `base`; returns its name."""
+        """Add a node with one output, named after `base`; return the output's name."""
         return self.named(op_type, inputs, fresh(base, self.taken), **attributes)
 
     def named(
         self, op_type: str, inputs: Sequence[str], output: str, **attributes: _Attribute
     ) -> str:
-        """A node with one output of this name."""
+        """Add a node with one output of this name."""
         self.made.append(helper.make_node(op_type, inputs, [output], output))
         for key, value in attributes.items():
             self.made[-1].attribute.append(helper.make_attribute(key, value))
         return output
 
     def constant(self, numbers: object, base: str = "integers") -> str:
-        """A constant of integers, of any shape."""
+        """Add an integer constant of any shape."""
         value = dtypes.from_array(np.array(numbers, np.int64))
         return self.add("Constant", [], base, value=value)
 
     def places(self, sequence: str, base: str) -> str:
-        """A table with a row for each tensor of a sequence: its place."""
+        """Return a table with a row for each tensor of a sequence: its index."""
         count = self.add("SequenceLength", [sequence], f"{base}.count")
         places = [self.constant(0), count, self.constant(1)]
         numbers = self.add("Range", places, f"{base}.numbers")
         return self.add("Reshape", [numbers, self.constant([-1, 1])], f"{base}.rows")
 
     def nothing(self, wire: Wire) -> str:
-        """What the wire is outside where the body never runs."""
+        """Return the wire's value outside of a body that never runs."""
         base = f"{wire.key}.none"
         if wire.columns is None:
             return self.add("SequenceEmpty", [], base, dtype=wire.dtype)
         return self.constant(np.zeros((0, wire.columns)), base)
 
     def once(self, wire: Wire) -> str:
-        """What the wire is outside where the body runs, once."""
+        """Return the wire's value outside of a body that runs once."""
         if wire.many or wire.columns is not None:
             return wire.name
         return self.add("SequenceConstruct", [self._widened(wire)], f"{wire.key}.one")
 
     def appended(self, wire: Wire, before: str, iteration: str) -> str:
-        """What the wire is outside after this iteration, from what it was before."""
+        """Return the wire's value after this iteration, from its value before."""
         base = f"{wire.key}.now"
         if wire.columns is not None:
             return self.add("Concat", [before, self._numbered(wire, iteration)], base, axis=0)
@@ -141,13 +141,13 @@ class NewNodes:
         return self.add("Loop", [count, "", before], base, body=self._append_all(wire))
 
     def _widened(self, wire: Wire) -> str:
-        """The tensor, in a dtype that sequences have."""
+        """Cast the tensor to a dtype that sequences support."""
         if wire.dtype == element_type(wire.type).elem_type:
             return wire.name
         return self.add("Cast", [wire.name], f"{wire.key}.wide", to=wire.dtype)
 
     def _numbered(self, wire: Wire, iteration: str) -> str:
-        """A table with the number of this iteration before each of its rows."""
+        """Return a table with this iteration's number before each of its rows."""
         shape = self.add("Shape", [wire.name], f"{wire.key}.shape")
         bounds = [self.constant([0]), self.constant([1])]
         rows = self.add("Slice", [shape, *bounds], f"{wire.key}.rows")
@@ -157,7 +157,7 @@ class NewNodes:
         return self.add("Concat", [column, wire.name], f"{wire.key}.numbered", axis=1)
 
     def _append_all(self, wire: Wire) -> GraphProto:
-        """The body of a Loop over a sequence, which appends its tensors to a state."""
+        """Return the body of a Loop over a sequence that appends its tensors to a state."""
         inner = NewNodes(self.taken)
         names = (fresh(f"{wire.key}.{what}", self.taken) for what in ("place", "going", "state"))
         place, going, state = names
@@ -170,22 +170,22 @@ class NewNodes:
 
 
 def is_sequence(kind: TypeProto | None) -> bool:
-    """Whether a value of the type is a sequence."""
+    """Return whether a value of the type is a sequence."""
     return kind is not None and kind.HasField("sequence_type")
 
 
 def element_type(kind: TypeProto | None) -> TypeProto.Tensor:
-    """The type of a tensor, or of those of a sequence; an empty one where that is unknown."""
+    """Return the type of a tensor, or of the tensors of a sequence; empty if unknown."""
     if kind is None:
         return TypeProto.Tensor()
     return (kind.sequence_type.elem_type if is_sequence(kind) else kind).tensor_type
 
 
 def loop_inputs(iteration: str, going: str) -> list[ValueInfoProto]:
-    """The inputs that every Loop's body has."""
+    """Return the inputs that every Loop body has."""
     return [helper.make_tensor_value_info(iteration, TensorProto.INT64, []), condition(going)]
 
 
 def condition(name: str) -> ValueInfoProto:
-    """A Loop's condition."""
+    """Declare a Loop's condition."""
     return helper.make_tensor_value_info(name, TensorProto.BOOL, [])

@@ -1,16 +1,16 @@
-"""The sizes of what goes into a body, and of what comes out."""
+"""The sizes of the inputs and outputs of a body."""
 
 from collections.abc import Sequence
 
 from onnx import TensorShapeProto, TypeProto
 
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, product, varies
-from onnxsurgeon_lite.tensors.dtypes import copied
 
 
 def either(states: Sequence[State]) -> State:
-    """What holds whichever branch is taken, and however often a body runs that leaves a size as it was."""
+    """Return the state that holds for any branch, and for any number of iterations of a body that keeps its sizes."""
     first = states[0]
     follows = any(state.follows for state in states)
     if all(state.types == first.types for state in states):
@@ -20,7 +20,7 @@ def either(states: Sequence[State]) -> State:
 
 
 def grown(before: State, after: State) -> list[Size | None]:
-    """For each axis of a state what a body makes of it that is fixed before, and follows behind."""
+    """Return the new size of each axis whose fixed size becomes one that depends on a changed dimension, else None."""
     sizes, results = before.sizes(), after.sizes()
     if sizes is None or results is None or len(sizes) != len(results):
         return []
@@ -31,7 +31,7 @@ def grown(before: State, after: State) -> list[Size | None]:
 
 
 def sliced(state: State, axis: int) -> State:
-    """One element of what a Scan goes over along an axis."""
+    """Return the state of one element that a Scan reads along an axis."""
     if state.axes is None:
         return State(tuple(map(_without_shape, state.types)), None, None, state.follows)
     axes = list(state.axes)
@@ -46,10 +46,10 @@ def sliced(state: State, axis: int) -> State:
 
 
 def stacked(state: State, axis: int, count: Axis | None) -> State:
-    """What a body's result of each iteration is stacked to, along a new axis.
+    """Return the state of a body's results stacked along a new axis.
 
     Args:
-        count: the number of iterations at each trial, if it is known.
+        count: the number of iterations at each trial, if known.
     """
     if state.axes is None:
         return State(tuple(map(_without_shape, state.types)), None, None, state.follows)

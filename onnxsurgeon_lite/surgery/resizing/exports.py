@@ -1,4 +1,4 @@
-"""Two exports of one network at different sizes: the constants that differ follow."""
+"""Compare two exports of a network at different sizes: the constants that differ depend on the sizes."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -19,10 +19,10 @@ from onnxsurgeon_lite.tensors import dtypes
 
 
 def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints:
-    """What the small integer operands of the first model are at each trial, where the second has others.
+    """Return the value at each trial of those small integer operands in which the second model differs.
 
     Raises:
-        ShapeError: the models differ in more than sizes, or in none that is to change.
+        ShapeError: the models differ in more than sizes, or in no size that is to change.
     """
     one, two = GraphIndex.of(first), GraphIndex.of(second)
     names = [[node.op_type for node in index.nodes] for index in (one, two)]
@@ -35,24 +35,24 @@ def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints
     differing = {s: size for s, size in sizes.items() if size is not None and size != s.own}
     if not differing:
         raise ShapeError(
-            "the exports have the same sizes where they are to change",
+            "both exports have the same sizes in the dimensions to change",
             "export the second at another size",
         )
-    told: Hints = {}
+    hints: Hints = {}
     for position, (node, other) in enumerate(zip(one.nodes, two.nodes, strict=True)):
         for slot in range(min(len(node.input), len(other.input))):
             numbers, others = _numbers(one, node.input[slot]), _numbers(two, other.input[slot])
             if numbers is None or others is None or len(numbers) != len(others):
                 continue
             if numbers != others and -1 not in (*numbers, *others):
-                told[position, slot] = _all_following(
+                hints[position, slot] = _all_following(
                     numbers, others, differing, one.describe(position)
                 )
-    return told
+    return hints
 
 
 def _size_in(index: GraphIndex, symbol: Symbol) -> int | None:
-    """The size of a dimension in another export; inputs are told apart by their place, names may differ."""
+    """Return a dimension's size in another export; inputs are matched by position, because names can differ."""
     name, axis = symbol.places[0]
     info = index.inputs.get(name)
     dims = info.type.tensor_type.shape.dim if info is not None else ()
@@ -60,7 +60,7 @@ def _size_in(index: GraphIndex, symbol: Symbol) -> int | None:
 
 
 def _numbers(index: GraphIndex, name: str) -> list[int] | None:
-    """The elements of a small integer constant."""
+    """Return the elements of a small integer constant."""
     tensor = index.initializers.get(name)
     if tensor is None and name in index.producer:
         tensor = _value_of(index.nodes[index.producer[name]])
@@ -80,22 +80,22 @@ def _value_of(node: NodeProto) -> TensorProto | None:
 def _all_following(
     numbers: list[int], others: list[int], differing: dict[Symbol, int], where: str
 ) -> list[Size] | ShapeError:
-    """The sizes of an operand's elements, or the reason for a refusal if nothing else tells them."""
+    """Return the sizes of an operand's elements, or the error to raise if nothing else determines them."""
     sizes: list[Size] = []
     for own, other in zip(numbers, others, strict=True):
         found = _following(own, other, differing)
         if len(found) != 1:
-            what = "follow more than one dimension" if found else "be no multiple of a dimension"
+            what = "depend on several dimensions" if found else "not be a multiple of a dimension"
             return ShapeError(
                 f"{where} has {own} in one export and {other} in the other, which may {what}",
-                "export the second with every dimension changed by another factor",
+                "export the second model with every dimension changed by a different factor",
             )
         sizes += found
     return sizes
 
 
 def _following(own: int, other: int, differing: dict[Symbol, int]) -> set[Size]:
-    """What is `own` in one export and `other` in the other: a multiple of dimensions, or else one and an offset."""
+    """Return the sizes that are `own` in one export and `other` in the other: multiples first, else with an offset."""
     if own == other:
         return {constant(own, len(next(iter(differing)).sizes))}
     multiples: set[Size] = set()

@@ -1,4 +1,4 @@
-"""What follows in a model whose functions may hold some of it: those that do are inlined."""
+"""Trace a model, and inline the functions in which something must change."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
 
 @dataclass(frozen=True)
 class Followed:
-    """A plan, and the model that it is for.
+    """A plan, and its model.
 
     Attributes:
-        inlined: the functions that had to be.
+        inlined: the functions that had to be inlined.
     """
 
     model: Model
@@ -27,32 +27,34 @@ class Followed:
 
 
 def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None) -> Followed:
-    """Trace a model, and inline the functions in which something must change: their calls share what they hold.
+    """Trace a model; inline a function in which something must change, because all its calls share its nodes.
 
     Args:
-        second: an export of the same network at another size; its constants show what follows, too.
+        second: an export of the same network at another size: its constants show what depends on the size.
 
     Raises:
-        ShapeError: a node is in the way.
+        ShapeError: a node blocks the change.
         GraphError: the graph has a cycle, or a function calls itself.
     """
     inlined: list[str] = []
     while True:
         try:
-            told = {} if second is None else differences(model, second, symbols)
-            return Followed(model, trace(model, symbols, told), tuple(inlined))
+            hints = {} if second is None else differences(model, second, symbols)
+            return Followed(model, trace(model, symbols, hints), tuple(inlined))
         except Called as called:
             name = "::".join(filter(None, function_key(called.function)[:2]))
-            if name in inlined:  # the inliner left a call of it
+            if name in inlined:  # the inliner left a call to it
                 raise ShapeError(
-                    f"what must follow is in function {name!r}, which cannot be inlined"
+                    f"a constant in function {name!r} must change, but the function cannot be inlined"
                 ) from called
             inlined.append(name)
             model = _inlined(model, called.function)
             second = None if second is None else _inlined(second, called.function)
         except ShapeError as error:
             if inlined:
-                error.add_note(f"ids are those after onnxdbg edit inline, of {', '.join(inlined)}")
+                error.add_note(
+                    f"the ids are those after onnxdbg edit inline of {', '.join(inlined)}"
+                )
             raise
 
 

@@ -1,7 +1,7 @@
-"""What one node makes of sizes that differ between trials: ONNX's shape inference, once for each trial.
+"""Infer the sizes of one node's outputs: ONNX's shape inference, once for each trial.
 
-Small tensors that are known at every trial (constants, and what is computed from shapes) are evaluated as well, so
-that a shape that a model computes for itself is as good as one that it holds.
+Small tensors that are known at every trial (constants, and results computed from shapes) are evaluated too, so that a
+shape that the model computes is as good as a constant one.
 """
 
 import warnings
@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
 
 from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, varies
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -23,13 +24,13 @@ MOST_ELEMENTS = 1024
 
 @dataclass(frozen=True)
 class State:
-    """What is known of a value.
+    """The knowledge about a value.
 
     Attributes:
-        types: its type at each trial.
-        axes: its axes' factors; None for an axis of unknown size, and for unknown rank.
-        data: its numbers at each trial, where they are few and known.
-        follows: whether it depends on what differs between trials.
+        types: the type at each trial.
+        axes: the factors of each axis; None for an axis of unknown size, and for unknown rank.
+        data: the numbers at each trial, if they are few and known.
+        follows: it depends on something that differs between trials.
     """
 
     types: tuple[TypeProto, ...]
@@ -38,17 +39,17 @@ class State:
     follows: bool = False
 
     def sizes(self) -> list[Size | None] | None:
-        """The sizes of the axes."""
+        """Return the sizes of the axes."""
         return None if self.axes is None else list(self.shape or ())
 
     @cached_property
     def shape(self) -> list[Size | None] | None:
-        """The sizes that the types say, whether or not the axes' factors are known; to be read, not changed."""
+        """The sizes in the types, even if the factors of the axes are unknown; do not change it."""
         return sizes_of(self.types)
 
     @cached_property
     def key(self) -> Hashable:
-        """What tells the state from others: equal for equal states."""
+        """A key that is equal for equal states."""
         types = tuple(kind.SerializeToString(deterministic=True) for kind in self.types)
         arrays = () if self.data is None else self.data
         data = tuple((array.dtype.str, array.shape, array.tobytes()) for array in arrays)
@@ -56,7 +57,7 @@ class State:
 
 
 class InferenceFailed(Exception):
-    """The node does not accept its inputs at the trial with this number."""
+    """The node rejects its inputs at the trial with this number."""
 
     def __init__(self, trial: int, message: str) -> None:
         super().__init__(message)
@@ -64,7 +65,7 @@ class InferenceFailed(Exception):
 
 
 def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
-    """The sizes of a tensor's axes over the trials, None where one is unknown; None for unknown rank."""
+    """Return the sizes of a tensor's axes over the trials: None for an unknown size, and for unknown rank."""
     shapes = []
     for kind in types:
         if not kind.tensor_type.HasField("shape"):
@@ -80,7 +81,7 @@ def sizes_of(types: Sequence[TypeProto]) -> list[Size | None] | None:
 def tensor_state(
     data_type: int, sizes: Sequence[Size], trials: int, data: tuple[Array, ...] | None = None
 ) -> State:
-    """The state of a tensor of known sizes."""
+    """Return the state of a tensor of known sizes."""
     types = tuple(
         helper.make_tensor_type_proto(data_type, [size[trial] for size in sizes])
         for trial in range(trials)
@@ -89,7 +90,7 @@ def tensor_state(
 
 
 class Inference:
-    """Inference on single nodes of one model."""
+    """Shape inference on single nodes of one model."""
 
     def __init__(self, model: ModelProto, trials: int) -> None:
         self.trials = trials
@@ -98,7 +99,7 @@ class Inference:
         self.known: dict[Hashable, list[State]] = {}
 
     def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
-        """The states of the node's outputs; those of equal nodes that read equal states are found once.
+        """Return the states of the node's outputs; equal nodes with equal inputs are inferred once.
 
         Raises:
             InferenceFailed: the inputs do not fit together.
@@ -107,7 +108,9 @@ class Inference:
         if attributes and walk.bodies(node):
             return self._states(node, reads)
         key = (
-            *(node.op_type, node.domain, node.overload),
+            node.op_type,
+            node.domain,
+            node.overload,
             tuple(attributes),
             tuple(reads[name].key if name in reads else name == "" for name in node.input[:]),
             tuple(map(bool, node.output[:])),
@@ -136,8 +139,7 @@ class Inference:
         return [State(state.types, state.axes, state.data, True) for state in states]
 
     def _part(self, node: NodeProto, reads: Mapping[str, State], trial: int) -> ModelProto:
-        part = ModelProto()
-        part.CopyFrom(self.header)
+        part = copied(self.header)
         part.graph.name = "node"
         part.graph.node.append(node)
         for name, state in reads.items():
@@ -160,7 +162,7 @@ class Inference:
     def _evaluate(
         self, node: NodeProto, reads: Mapping[str, State], trial: int
     ) -> Sequence[Array] | None:
-        """The numbers of the outputs, None where they are unknown or many."""
+        """Return the numbers of the outputs; None if they are unknown or many."""
         if node.op_type in ("Shape", "Size") and node.domain in ("", "ai.onnx"):
             return _shape_data(node, reads[node.input[0]].types[trial])
         computable = node.input and all(state.data is not None for state in reads.values())
@@ -175,7 +177,7 @@ class Inference:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 results = ReferenceEvaluator(part).run(None, {})
-        except Exception:  # the evaluator raises whatever numpy does; unknown numbers do no harm
+        except Exception:  # whatever numpy raises; unknown numbers are acceptable
             return None
         arrays = [np.asarray(result) for result in results]
         few = all(a.size <= MOST_ELEMENTS and a.dtype.kind in "iufb" for a in arrays)
@@ -201,7 +203,7 @@ def _type_of(array: Array) -> TypeProto:
 def _with_axes(
     types: tuple[TypeProto, ...], data: tuple[Array, ...] | None, reads: Mapping[str, State]
 ) -> State:
-    """A state whose axes have the factors that axes of the same size have in the inputs."""
+    """Return a state whose axes take the factors of input axes with the same size."""
     sizes = sizes_of(types)
     if sizes is None:
         return State(types, None, data)

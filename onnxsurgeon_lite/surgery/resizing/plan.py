@@ -1,34 +1,37 @@
-"""What giving dimensions other sizes means for a model: what must change, and every size that results."""
+"""The plan of a resize: what must change, and every size that results."""
 
 from dataclasses import dataclass, field
 
 from onnx import GraphProto
 
+from onnxsurgeon_lite.graph.index import described
 from onnxsurgeon_lite.surgery.resizing.inference import State
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, ratio, varies
 
 Entry = int | Size
-"""An element of a shape: a number (0 and -1 as Reshape reads them), or a size that the model must compute."""
+"""An element of a shape: a number (0 and -1 as in Reshape), or a size that the model must compute."""
 
 
-_BEFORE = 2  # trials with other sizes than those asked for: the model's own, and one that shows what follows
+_BEFORE = (
+    2  # trials with other sizes than requested: the model's own, and one that shows dependencies
+)
 
 
 def after(size: Size) -> Size:
-    """A size at the trials in which every dimension that gets a fixed size has it."""
+    """Return a size over the trials in which every fixed dimension has its requested size."""
     return size[_BEFORE:]
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A dimension of inputs.
+    """A dimension of the inputs.
 
     Attributes:
-        name: what it is called after the change; '' for a fixed size, and where the model has no name for it.
-        own: the model's own size, None where the dimension is symbolic already.
-        sizes: at each trial.
-        places: (input, axis) of each dimension that is this one.
-        changes: whether it is to be changed.
+        name: after the change; '' for a fixed size, or for a dimension without a name.
+        own: the model's own size; None if the dimension is already symbolic.
+        sizes: the size at each trial.
+        places: (input, axis) of each dimension that this symbol stands for.
+        changes: the user requested a change.
     """
 
     name: str
@@ -40,10 +43,10 @@ class Symbol:
 
 @dataclass
 class Scope:
-    """A graph, and what is known of its values.
+    """A graph, and the states of its values.
 
     Attributes:
-        carried: inputs of a body that begin with an operand of its node.
+        carried: inputs of a body that start as an operand of its node.
     """
 
     graph: GraphProto
@@ -54,7 +57,7 @@ class Scope:
     producers: dict[str, int] = field(default_factory=dict)
 
     def find(self, name: str) -> State | None:
-        """The state of a value of this graph or of one around it."""
+        """Return the state of a value of this graph or of an enclosing one."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.states:
@@ -63,13 +66,12 @@ class Scope:
         return None
 
     def place(self, position: int) -> str:
-        """A node's id."""
+        """Return a node's id."""
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
     def describe(self, position: int) -> str:
-        """A node as a message shows it."""
-        node, place = self.graph.node[position], self.place(position)
-        return f"{node.op_type} {node.name!r} ({place})" if node.name else f"{node.op_type} {place}"
+        """Return a node's text for messages."""
+        return described(self.graph.node[position], self.place(position))
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,10 @@ class Refill:
 
 @dataclass(frozen=True)
 class Stretch:
-    """An operand that does not follow, expanded along one axis where a node needs it.
+    """An operand with a fixed size that is expanded along one axis, because the node needs it.
 
     Attributes:
-        thin: whether it repeats one slice along the axis, of which the first is taken.
+        thin: it repeats one slice along the axis; the first slice is used.
     """
 
     scope: Scope
@@ -104,10 +106,10 @@ class Stretch:
 
 @dataclass
 class Plan:
-    """What must change, in the graphs that were traced.
+    """All changes to the traced graphs.
 
     Attributes:
-        kept: constants that equal a size that changes and do not follow it, a line each.
+        kept: a line for each constant that equals a changing size but does not depend on it.
     """
 
     symbols: list[Symbol]
@@ -116,19 +118,19 @@ class Plan:
     stretches: list[Stretch] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def settled(self, size: Size) -> Entry:
-        """The number that a size is after the change; the size itself where it stays open."""
+    def fixed(self, size: Size) -> Entry:
+        """Return a size as a number after the change, or the size itself if it stays symbolic."""
         return size if varies(after(size)) else size[-1]
 
     def symbol_of(self, size: Size) -> Symbol | None:
-        """The open dimension that has just this size."""
+        """Return the symbolic dimension with exactly this size."""
         return next((s for s in self.symbols if s.sizes == size and varies(after(size))), None)
 
     def text(self, size: Size) -> str:
-        """A size as a message shows it: `17`, `N`, `4*N`, `?`."""
-        settled = self.settled(size)
-        if isinstance(settled, int):
-            return str(settled)
+        """Return a size's text for messages: `17`, `N`, `4*N`, `?`."""
+        fixed = self.fixed(size)
+        if isinstance(fixed, int):
+            return str(fixed)
         for symbol in self.symbols:
             times = ratio(size, symbol.sizes) if varies(symbol.sizes) else None
             if times is not None:

@@ -1,4 +1,4 @@
-"""A plan, carried out: constants changed in place or copied, sizes computed where they stay open, types declared."""
+"""Carry out a plan: change or copy constants, compute symbolic sizes, declare types."""
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
@@ -9,20 +9,21 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
 
 _HEAD = -1  # before the first node
-_INLINE_INITIALIZERS = 4  # the IR version from which an initializer need not be an input too
-_EXPAND, _SLICE_INPUTS = 8, 10  # opsets that brought Expand, and Slice with inputs
+_INLINE_INITIALIZERS = 4  # the first IR version in which an initializer need not be an input too
+_EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice with inputs
 
 
 def carry_out(model: Model, plan: Plan) -> list[str]:
-    """Change the model, which must be the one that was traced; a line for each constant that changed.
+    """Change the model that was traced; return a line for each constant that changed.
 
     Raises:
-        ShapeError: a size cannot be computed from what the model has, or needs an operator that its opset lacks.
+        ShapeError: the model has no value to compute a size from, or its opset lacks an operator.
     """
     return _Rewriting(model, plan).run()
 
@@ -42,10 +43,10 @@ class _Rewriting:
         self.opset = max((o.version for o in model.proto.opset_import if o.domain == ""), default=1)
 
     def run(self) -> list[str]:
-        """Carry out the plan."""
+        """Apply all changes."""
         notes = self._refill_all()
         notes += [self._stretch(stretch) for stretch in self.plan.stretches]
-        for scope in reversed(self.plan.scopes):  # bodies first: a graph's nodes are copied
+        for scope in reversed(self.plan.scopes):  # bodies first: writing a graph copies its nodes
             self._declare(scope)
             self._place_nodes(scope)
         return notes
@@ -66,7 +67,7 @@ class _Rewriting:
             if self.uses[name] == len(refills):
                 _set_numbers(tensor, fixed)
             else:
-                shared = f", a copy: {self.uses[name] - len(refills)} more read the original"
+                shared = f", in a copy: {self.uses[name] - len(refills)} more read the original"
                 self._replace_all(refills)
         else:
             self._replace_all(refills)
@@ -114,12 +115,12 @@ class _Rewriting:
     def _require_opset(self, version: int, what: str) -> None:
         if self.opset < version:
             raise ShapeError(
-                f"this needs {what}, which opset {self.opset} has not",
+                f"this needs {what}, which opset {self.opset} does not have",
                 f"convert the model to opset {version} or later first",
             )
 
     def _shape(self, scope: Scope, position: int, entries: Sequence[Entry], base: str) -> str:
-        """The name of a tensor with these elements, computed where some are open."""
+        """Return the name of a tensor with these elements, computed if some are symbolic."""
         key = (id(scope), base, tuple(entries))
         if key in self.computed:
             return self.computed[key]
@@ -139,14 +140,14 @@ class _Rewriting:
         return self.computed.setdefault(key, name)
 
     def _first_position(self, scope: Scope, position: int, key: tuple[object, ...]) -> int:
-        """Where several nodes read the same shape, it must stand before the first in the file."""
+        """Return the first of the nodes that read the same shape: the shape must stand before it in the file."""
         same = [
             r.position for r in self.plan.refills if (id(r.scope), _operand(r), r.entries) == key
         ]
         return min([position, *same])
 
     def _size(self, scope: Scope, position: int, size: Size) -> str:
-        """The name of a value of one element that is this size at run time."""
+        """Return the name of a one-element value that has this size at run time."""
         main = self.plan.scopes[0]
         opened = [symbol for symbol in self.plan.symbols if varies(after(symbol.sizes))]
         for count in (1, 2, 3):
@@ -172,8 +173,8 @@ class _Rewriting:
                 if other is not None and after(other) == after(size):
                     return self._dimension(scope, position, name, axis, f"{name}.size")
         raise ShapeError(
-            f"{scope.describe(position)} needs a size that nothing it reads has",
-            "it is no multiple of the dimensions that change; export the model with them open",
+            f"{scope.describe(position)} needs a size that none of its inputs has",
+            "it is not a multiple of the dimensions that change; export the model with them dynamic",
         )
 
     def _dimension(self, scope: Scope, position: int, name: str, axis: int, base: str) -> str:
@@ -229,7 +230,7 @@ class _Rewriting:
         return name
 
     def _rewire(self, scope: Scope, position: int, slot: int, name: str) -> None:
-        """Have a node read another value; what nothing needs any longer goes."""
+        """Make a node read another value; remove what is no longer used."""
         node = scope.graph.node[position]
         old, node.input[slot] = node.input[slot], name
         self.uses[name] += 1
@@ -254,14 +255,14 @@ class _Rewriting:
                 pending += node.input
 
     def _home(self, scope: Scope, name: str) -> Scope | None:
-        """The scope that a value belongs to."""
+        """Return the scope that defines a value."""
         inside: Scope | None = scope
         while inside is not None and name not in inside.states:
             inside = inside.outer
         return inside
 
     def _tensor(self, scope: Scope, name: str) -> TensorProto | None:
-        """The constant of that name, an initializer or a Constant node's, that can be changed in place."""
+        """Return the constant with that name, initializer or Constant node, if it can be changed in place."""
         home = self._home(scope, name)
         if home is None:
             return None
@@ -287,13 +288,13 @@ class _Rewriting:
 
     def _declare(self, scope: Scope) -> None:
         graph = scope.graph
-        kinds: dict[Hashable, TypeProto] = {}  # most values are of few types
+        kinds: dict[Hashable, TypeProto] = {}  # most values share a few types
         for info in (*graph.input, *graph.value_info, *graph.output):
             state = scope.states.get(info.name)
             if state is not None and info.type.tensor_type.HasField("shape"):
                 key = info.type.SerializeToString(), state.key
                 if key not in kinds:
-                    kinds[key] = dtypes.copied(info.type)
+                    kinds[key] = copied(info.type)
                     self._declare_type(kinds[key], state.sizes(), state.follows)
                 info.type.CopyFrom(kinds[key])
 
@@ -307,9 +308,9 @@ class _Rewriting:
                 if follows and dim.HasField("dim_value"):
                     dim.ClearField("dim_value")
                 continue
-            settled = self.plan.settled(size)
-            if isinstance(settled, int):
-                dim.dim_value = settled
+            fixed = self.plan.fixed(size)
+            if isinstance(fixed, int):
+                dim.dim_value = fixed
                 continue
             symbol = self.plan.symbol_of(size)
             if symbol is not None and symbol.name:
@@ -323,9 +324,9 @@ def _operand(refill: Refill) -> str:
 
 
 def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
-    """Other elements for a small integer tensor; everything else of it stays."""
+    """Replace the elements of a small integer tensor; keep everything else."""
     dtype = dtypes.numpy_dtype(tensor.data_type)
-    limit = 2 ** (8 * dtype.itemsize - 1) - 1  # the end of a Slice is the largest number there is
+    limit = 2 ** (8 * dtype.itemsize - 1) - 1  # the end of a Slice is the largest possible number
     array = np.array([min(n, limit) for n in numbers], dtype).reshape(tensor.dims)
     for name in ("int32_data", "int64_data"):
         tensor.ClearField(name)
@@ -333,16 +334,12 @@ def _set_numbers(tensor: TensorProto, numbers: Sequence[int]) -> None:
 
 
 def _remove_initializer(graph: GraphProto, name: str) -> None:
-    if any(info.name == name for info in graph.input):
-        return
-    kept = [tensor for tensor in graph.initializer if tensor.name != name]
-    if len(kept) < len(graph.initializer):
-        del graph.initializer[:]
-        graph.initializer.extend(kept)
+    if all(info.name != name for info in graph.input):
+        drop(graph.initializer, lambda tensor: tensor.name == name)
 
 
 def _uses(model: ModelProto) -> Counter[str]:
-    """How often each name is read, in any graph."""
+    """Count how often each name is read, in any graph."""
     uses: Counter[str] = Counter()
     for graph in walk.graphs(model):
         uses.update(info.name for info in graph.output)

@@ -1,4 +1,4 @@
-"""Operators that hold sizes: what their constants must be, given what they read."""
+"""Operators that hold sizes: the constants that they need for the sizes of their inputs."""
 
 from collections.abc import Sequence
 
@@ -26,28 +26,28 @@ def _reshape(visit: Visit) -> None:
     free = own.index(-1) if -1 in own else None
     axes = [axis for axis in state.axes or () if axis is not None]
     target = present[0]
-    wanted = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
-    if wanted is None:
+    refolded = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
+    if refolded is None:
         if target and None in present and 0 not in target:
             raise visit.blocked(
-                f"it splits a dimension that follows: {visit.shown(sizes)} to {own}"
+                f"it splits a dimension that changes: {visit.shown(sizes)} to {own}"
             )
         return
-    visit.axes = wanted
-    effect = [product(axis) for axis in wanted]
+    visit.axes = refolded
+    effect = [product(axis) for axis in refolded]
     visit.note_kept(1, own, effect)
     if all(at is not None and at == [s[t] for s in effect] for t, at in enumerate(present)):
         return
-    settled = [visit.plan.settled(size) for size in effect]
+    fixed = [visit.plan.fixed(size) for size in effect]
     zeros = [copies and i < len(sizes) and sizes[i] == size for i, size in enumerate(effect)]
-    entries = _literals(own, settled, zeros)
+    entries = _literals(own, fixed, zeros)
     visit.refill(1, entries, effect, f"its input is {visit.shown(sizes)}")
 
 
 def _resolved(
     sizes: Sequence[Size], literals: Sequence[Size], trial: int, copies: bool
 ) -> list[int] | None:
-    """The shape that a Reshape's operand means at a trial; None when it means none."""
+    """Return the shape that a Reshape's operand means at a trial; None if it is invalid."""
     shape = [
         sizes[i][trial] if literal[trial] == 0 and copies and i < len(sizes) else literal[trial]
         for i, literal in enumerate(literals)
@@ -61,11 +61,11 @@ def _resolved(
     return shape if int(np.prod(shape, dtype=np.int64)) == total else None
 
 
-def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
-    """The settled sizes as a Reshape can hold them: -1 for one that is open, 0 for those that the input has too."""
-    entries: list[Entry] = list(settled)
+def _literals(own: Sequence[int], fixed: Sequence[Entry], zeros: Sequence[bool]) -> list[Entry]:
+    """Return sizes as a Reshape's operand: -1 for a symbolic size, 0 for a size that it copies from the input."""
+    entries: list[Entry] = list(fixed)
     free = own.index(-1) if -1 in own else None
-    for i, entry in enumerate(settled):
+    for i, entry in enumerate(fixed):
         if own[i] == 0 and zeros[i]:
             entries[i] = 0
         elif i == free:
@@ -73,8 +73,8 @@ def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool
         elif not isinstance(entry, int) and zeros[i] and free is not None:
             entries[i] = 0
     still = [i for i, entry in enumerate(entries) if not isinstance(entry, int)]
-    if free is not None and still and isinstance(settled[free], int):
-        entries[free] = settled[free]
+    if free is not None and still and isinstance(fixed[free], int):
+        entries[free] = fixed[free]
         free = None
     for i in still:
         if free is None:
@@ -85,7 +85,7 @@ def _literals(own: Sequence[int], settled: Sequence[Entry], zeros: Sequence[bool
 
 
 def _expand(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
     if sizes is None or literals is None:
         return
     rank = max(len(sizes), len(literals))
@@ -97,7 +97,7 @@ def _expand(visit: Visit) -> None:
     for axis, (size, literal) in enumerate(zip(given, shape, strict=True)):
         if axis in needs and size != needs[axis]:
             effect.append(needs[axis])
-            entries.append(visit.plan.settled(needs[axis]))
+            entries.append(visit.plan.fixed(needs[axis]))
         elif varies(size) and literal not in (size, one) and literal[0] == size[0]:
             effect.append(one)
             entries.append(1)
@@ -105,32 +105,32 @@ def _expand(visit: Visit) -> None:
             if varies(literal) and not varies(size) and literal[0] == size[0] != 1:
                 visit.demand(0, axis - rank + len(sizes), literal, broadcasts=True)
             effect.append(literal)
-            entries.append(visit.plan.settled(literal))
+            entries.append(visit.plan.fixed(literal))
     if effect != shape:
-        why = "a consumer needs it as long as what follows" if needs else "its input follows"
+        why = "a consumer needs the changed size" if needs else "its input depends on the change"
         visit.refill(1, entries, effect, why)
 
 
 def _constant_of_shape(visit: Visit) -> None:
-    literals, needs = visit.elements(0), visit.wanted()
+    literals, needs = visit.elements(0), visit.demanded()
     if literals is None or not needs:
         return
     effect = [needs.get(axis, literal) for axis, literal in enumerate(literals)]
-    entries = [visit.plan.settled(size) for size in effect]
-    visit.refill(0, entries, effect, "a consumer needs it as long as what follows")
+    entries = [visit.plan.fixed(size) for size in effect]
+    visit.refill(0, entries, effect, "a consumer needs the changed size")
 
 
 def _tile(visit: Visit) -> None:
-    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.wanted()
+    sizes, literals, needs = visit.sizes(0), visit.elements(1), visit.demanded()
     if sizes is None or literals is None or not needs:
         return
     effect = list(literals)
     for axis, size in needs.items():
         if any(n % sizes[axis][0] for n in size):
-            raise visit.blocked(f"its input is {sizes[axis][0]} long and must become {size}")
+            raise visit.blocked(f"its input has size {sizes[axis][0]} and must become {size}")
         effect[axis] = tuple(n // sizes[axis][0] for n in size)
-    entries = [visit.plan.settled(size) for size in effect]
-    visit.refill(1, entries, effect, "a consumer needs it as long as what follows")
+    entries = [visit.plan.fixed(size) for size in effect]
+    visit.refill(1, entries, effect, "a consumer needs the changed size")
 
 
 def _slice(visit: Visit) -> None:
@@ -152,14 +152,14 @@ def _slice(visit: Visit) -> None:
             effect[i] = size
     if effect != ends:
         entries = [
-            _END if new != old else visit.plan.settled(old)
+            _END if new != old else visit.plan.fixed(old)
             for new, old in zip(effect, ends, strict=True)
         ]
-        visit.refill(2, entries, effect, "it keeps the whole of what follows")
+        visit.refill(2, entries, effect, "it keeps the whole of an axis that changes")
 
 
 def _holds_an_end(visit: Visit, sizes: Sequence[Size]) -> bool:
-    """Whether a Slice of an older opset takes the whole of what follows, and says so by its end."""
+    """Return whether a Slice of an older opset takes a whole changed axis by its constant end."""
     starts, ends = _integers(visit, "starts"), _integers(visit, "ends")
     axes = _integers(visit, "axes") or range(len(ends))
     return any(
@@ -183,8 +183,8 @@ def _split(visit: Visit) -> None:
     fits = literals[0][0] * count == whole[0] and all(n % count == 0 for n in whole)
     if varies(whole) and even and fits:
         part = tuple(n // count for n in whole)
-        entries = [visit.plan.settled(part)] * count
-        visit.refill(1, entries, [part] * count, "it takes equal parts of what follows")
+        entries = [visit.plan.fixed(part)] * count
+        visit.refill(1, entries, [part] * count, "it splits an axis that changes into equal parts")
 
 
 def _resize(visit: Visit) -> None:
@@ -197,8 +197,8 @@ def _resize(visit: Visit) -> None:
         for axis, literal in zip(axes, literals, strict=True)
     ]
     if effect != literals:
-        entries = [visit.plan.settled(size) for size in effect]
-        visit.refill(3, entries, effect, "it leaves what follows as long as it is")
+        entries = [visit.plan.fixed(size) for size in effect]
+        visit.refill(3, entries, effect, "it keeps the size of an axis that changes")
 
 
 def _recurrent(visit: Visit) -> None:
@@ -227,15 +227,15 @@ def _flatten(visit: Visit) -> None:
 
 
 def _integers(visit: Visit, name: str) -> Sequence[int]:
-    """A list that an attribute holds; empty where there is none."""
+    """Return a list in an attribute; empty if it is absent."""
     return next((a.ints for a in visit.node.attribute if a.name == name), ())
 
 
 def _held(visit: Visit, attribute: str) -> ShapeError:
-    """A size that must follow is in an attribute, as older opsets have it."""
+    """Return the error for a size in an attribute that must change, as in older opsets."""
     return visit.blocked(
-        f"its attribute {attribute!r} holds a size that must follow",
-        hint="onnxdbg edit opset MODEL 13 makes it a constant, which can",
+        f"its attribute {attribute!r} holds a size that must change",
+        hint="turn it into a constant, which can change: onnxdbg edit opset MODEL 13",
     )
 
 

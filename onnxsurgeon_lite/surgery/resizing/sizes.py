@@ -1,8 +1,8 @@
-"""Sizes of a dimension at several trials at once, and the factors that it is made of.
+"""Sizes of a dimension at several trials at once, and their factors.
 
-A trial sets every dimension that is to change to some size; the first is the model's own. A size that is not the same
-at all trials follows what was changed. An axis is a row-major product of factors: reshaping distributes them anew
-without mixing them, so it is known which axis a batch went to, and its place in that axis.
+A trial sets every dimension to change to some size; the first trial has the model's own sizes. A size that differs
+between trials depends on the change. An axis is a row-major product of factors: a reshape regroups the factors without
+mixing them, so we know which axis a batch moved to, and its place in that axis.
 """
 
 import math
@@ -11,28 +11,28 @@ from collections.abc import Container, Sequence
 from fractions import Fraction
 
 Size = tuple[int, ...]
-"""One number for each trial."""
+"""One number per trial."""
 Axis = tuple[Size, ...]
-"""Factors, the outermost first."""
+"""Factors of an axis, the outermost first."""
 
 
 def constant(size: int, trials: int) -> Size:
-    """The size that is the same at every trial."""
+    """Return a size that is the same at every trial."""
     return (size,) * trials
 
 
 def varies(size: Size) -> bool:
-    """Whether a size differs between trials."""
+    """Return whether a size differs between trials."""
     return any(number != size[0] for number in size)
 
 
 def product(sizes: Sequence[Size]) -> Size:
-    """The product at each trial, of one size at least."""
+    """Return the product at each trial, of at least one size."""
     return tuple(map(math.prod, zip(*sizes, strict=True)))
 
 
 def ratio(size: Size, other: Size) -> Fraction | None:
-    """The number that `size` is times `other` at every trial, if there is one."""
+    """Return the factor from `other` to `size`, if it is the same at every trial."""
     ratios = {Fraction(a, b) if b else None for a, b in zip(size, other, strict=True)}
     return ratios.pop() if len(ratios) == 1 else None
 
@@ -40,14 +40,14 @@ def ratio(size: Size, other: Size) -> Fraction | None:
 def refold(
     axes: Sequence[Axis], target: Sequence[int], free: int | None, whole: Container[Size] = ()
 ) -> list[Axis] | None:
-    """The axes that a reshape to `target`, its sizes at the first trial, distributes the factors to.
+    """Return the axes after a reshape to `target`, which lists its sizes at the first trial.
 
     Args:
-        free: the place of -1 in the target, which takes what could go elsewhere too.
+        free: the position of -1 in the target, which takes the rest of the factors.
         whole: sizes that must not be split.
 
     Returns:
-        None where the target's borders cut through a factor that cannot be split.
+        None if the borders of the target cut through a factor that cannot be split.
     """
     return _Refolding(axes, target, free, whole).axes()
 
@@ -64,7 +64,7 @@ class _Refolding:
         self.found: list[list[Size]] = [[] for _ in target]
 
     def axes(self) -> list[Axis] | None:
-        """The new axes; None where they do not fit."""
+        """Return the new axes; None if they do not fit."""
         if 0 in self.target or any(0 in factor for factor in self.queue):
             return None
         place = 0
@@ -90,7 +90,7 @@ class _Refolding:
         return [tuple(axis) or (constant(1, self.trials),) for axis in self.found]
 
     def _place_ones(self, places: list[int]) -> list[Size]:
-        """Give the factors of size 1 that come next to the entries of size 1 that come next; what is left over."""
+        """Assign the next factors of size 1 to the next entries of size 1; return the factors left over."""
         ones = []
         while self.queue and self.queue[0][0] == 1:
             ones.append(self.queue.popleft())
@@ -118,7 +118,7 @@ class _Refolding:
         return left == 1
 
     def _split(self, factor: Size, outer: int) -> bool:
-        """Put a factor back in two parts, the first of size `outer` if it can be, or merged with the next."""
+        """Put a factor back in two parts, the first of size `outer` if possible, otherwise merged with the next."""
         if varies(factor):
             rest = constant(factor[0], self.trials)
             share = ratio(factor, rest) is None and all(n % factor[0] == 0 for n in factor)

@@ -1,4 +1,4 @@
-"""From the shapes that a user asks for to the sizes that dimensions are tried at."""
+"""Turn the shapes that a user requests into sizes for the trials."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +14,10 @@ from onnxsurgeon_lite.surgery.resizing.plan import Symbol
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
 
 ShapeRequest = Mapping[str, Sequence[int | str]]
-"""Input -> its shape: a number for a fixed size, a name for an open one."""
+"""Input -> its shape: a number for a fixed size, a name for a symbolic one."""
 
-_TRIALS = 5  # the model's own size, one that shows what follows, and three as it will be
-_SYMBOLIC = (
-    64  # what a dimension that is open already is taken to be: what networks halve can be halved
-)
+_TRIALS = 5  # the model's own size, one that shows dependencies, and three with the requested sizes
+_SYMBOLIC = 64  # the assumed own size of a symbolic dimension: networks can halve it often
 
 
 @dataclass
@@ -31,10 +29,10 @@ class _Dimension:
 
 
 def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
-    """The dimensions of the model's inputs that change or are open, each with a size for every trial.
+    """Return the dimensions of the inputs that change or are symbolic, each with a size for every trial.
 
     Raises:
-        ShapeError: a shape has another rank than the input, or one name stands for two sizes.
+        ShapeError: a shape has another rank than the input, or one name means two sizes.
         UnknownNameError: the model has no such input.
     """
     for name in request:
@@ -60,7 +58,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
             dimension = dimensions.setdefault(key, _Dimension(own, target, changes))
             if own is not None and dimension.own is not None and own != dimension.own:
                 raise ShapeError(
-                    f"{target!r} stands for {dimension.own} in {dimension.places[0][0]!r} and for "
+                    f"{target!r} means {dimension.own} in {dimension.places[0][0]!r} and "
                     f"{own} in {name!r}",
                     "give the two dimensions different names",
                 )
@@ -71,7 +69,7 @@ def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
 
 
 def _require_sensible(target: int | str) -> None:
-    """Refuse a size below 1, and a name that may have been meant as one; '' leaves a dimension as it is."""
+    """Refuse a size below 1, and a name that looks like one; '' keeps a dimension."""
     numeric = str(target).lstrip("-+.")[:1].isdigit()
     if numeric and not (isinstance(target, int) and target > 0):
         raise ShapeError(
@@ -87,7 +85,7 @@ def _dims(
     dims: Sequence[TensorShapeProto.Dimension] = kind.tensor_type.shape.dim
     if not kind.tensor_type.HasField("shape") or len(dims) != len(shape):
         raise ShapeError(
-            f"input {name!r} is {shape_text(kind)}, the shape given has {len(shape)} dimensions",
+            f"input {name!r} is {shape_text(kind)}, but the requested shape has {len(shape)} dimensions",
             "give one number or name for each dimension",
         )
     return dims
@@ -100,7 +98,7 @@ def _target(
     axis: int,
     dim: TensorShapeProto.Dimension,
 ) -> int | str:
-    """What a dimension is to be: as asked, as its namesake elsewhere, or as it is ('' where it has no name)."""
+    """Return the new size or name: as requested, as for the same name elsewhere, or unchanged ('' without a name)."""
     if name in request:
         return request[name][axis]
     if dim.HasField("dim_value") and dim.dim_value >= 0:
@@ -122,5 +120,5 @@ def _symbol(number: int, dimension: _Dimension) -> Symbol:
 
 
 def _primes() -> Iterator[int]:
-    """Every dimension grows by factors of its own, so that none is taken for another or for a product of others."""
+    """Yield primes: each dimension grows by its own factors, so that no size equals another or a product of others."""
     return (n for n in count(2) if all(n % divisor for divisor in range(2, isqrt(n) + 1)))

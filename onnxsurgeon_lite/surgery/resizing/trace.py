@@ -1,8 +1,8 @@
-"""From the inputs on, every node asked what it makes of the sizes.
+"""Trace sizes from the inputs through every node.
 
-A dimension is given several sizes, and ONNX's inference says what a node makes of each. Where a node holds a constant
-that was right for the model's own size alone, what it must be is derived from what the node reads (`rules`). A
-constant that merely equals the size is never looked for, so it is never found.
+Each dimension takes several sizes, and ONNX's inference computes each node's result for each. If a node holds a
+constant that is right only for the model's own size, `rules` derives the new constant from the node's inputs. A
+constant that equals the size by chance does not change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,43 +41,41 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Scope, Symbol
 from onnxsurgeon_lite.surgery.resizing.rules import RULES
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
-from onnxsurgeon_lite.surgery.resizing.visit import Again, Demands, Hints, TraceContext, Visit
+from onnxsurgeon_lite.surgery.resizing.visit import Demands, Hints, TraceContext, Visit
 from onnxsurgeon_lite.tensors import dtypes
 
 _MOST_ROUNDS = 1000
-_SCAN = 9  # the opset from which a Scan goes over any axis, and has no batch of its own
+_SCAN = 9  # the first opset in which a Scan reads along any axis and has no batch axis
 
 
 class Called(Exception):
-    """What must change lies in a function; trace the model with it inlined."""
+    """A function contains something that must change; inline it and trace the model again."""
 
     def __init__(self, function: FunctionProto) -> None:
         super().__init__(function.name)
         self.function = function
 
 
-def trace(model: Model, symbols: Sequence[Symbol], told: Hints | None = None) -> Plan:
-    """Follow the symbols through the main graph, the bodies of its nodes, and the functions that they call.
+def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -> Plan:
+    """Trace the symbols through the main graph, the bodies of its nodes, and the functions that they call.
 
     Args:
-        told: what operands of the main graph are known to hold at each trial (see `exports`).
+        hints: known elements of operands of the main graph at each trial (see `exports`).
 
     Raises:
-        ShapeError: a node is in the way.
+        ShapeError: a node blocks the change.
         GraphError: the graph has a cycle, or a function calls itself.
         Called: something in a function must change.
     """
     check_functions(model.proto)
-    wanted: Demands = {}
+    demands: Demands = {}
     inference = Inference(model.proto, len(symbols[0].sizes))
     for _ in range(_MOST_ROUNDS):
-        tracer = _Tracer(model, list(symbols), wanted, told or {}, inference)
-        try:
-            tracer.main()
-        except Again:
-            continue
-        return tracer.context.plan
-    raise ShapeError("the sizes that nodes need of each other do not settle")
+        tracer = _Tracer(model, list(symbols), demands, hints or {}, inference)
+        tracer.main()
+        if not tracer.context.outdated:
+            return tracer.context.plan
+    raise ShapeError("the sizes that nodes need from each other do not converge")
 
 
 class _Tracer:
@@ -85,8 +83,8 @@ class _Tracer:
         self,
         model: Model,
         symbols: list[Symbol],
-        wanted: Demands,
-        told: Hints,
+        demands: Demands,
+        hints: Hints,
         inference: Inference,
     ) -> None:
         self.model = model
@@ -101,10 +99,10 @@ class _Tracer:
         self.with_bodies = {"If": self._if, "Loop": self._loop}
         if all(opset.version >= _SCAN for opset in opsets if opset.domain == ""):
             self.with_bodies["Scan"] = self._scan
-        self.context = TraceContext(model, self.trials, Plan(symbols), wanted, told, inference)
+        self.context = TraceContext(model, self.trials, Plan(symbols), demands, hints, inference)
 
     def main(self) -> None:
-        """Trace the main graph, and the bodies that it holds."""
+        """Trace the main graph and its bodies."""
         index = GraphIndex.of(self.model)
         self.declared = index.declarations
         scope = Scope(index.graph, "")
@@ -137,6 +135,8 @@ class _Tracer:
             for name in nodes[position].output[:]:
                 scope.producers[name] = position
         for position in order:
+            if self.context.outdated:
+                return
             node = nodes[position]
             made = self._node(scope, position, node)
             scope.states.update(zip(node.output[:], made, strict=False))
@@ -171,7 +171,9 @@ class _Tracer:
                 return [self._constant(value.t)]
         if operator in RULES:
             RULES[operator](visit)
-        visit.be_told()
+        if self.context.outdated:
+            return []
+        visit.take_hints()
         states = visit.states()
         return [
             self._declared(scope, name, state, reads)
@@ -179,7 +181,7 @@ class _Tracer:
         ]
 
     def _declared(self, scope: Scope, name: str, state: State, reads: Mapping[str, State]) -> State:
-        """A state that inference does not know, from its declaration: axes keep their place in custom operators."""
+        """Complete an unknown state from its declaration: custom operators are assumed to keep the axes."""
         if state.shape is not None or scope.path:
             return state
         declared = self.declared.get(name)
@@ -226,11 +228,11 @@ class _Tracer:
         ]
 
     def _carried(self, visit: Visit, body: str, slots: Mapping[str, int]) -> dict[str, State]:
-        """What states that go from one iteration to the next begin with, as long as the body needs it."""
+        """Return the initial loop states, expanded to the sizes that the body needs."""
         path = f"{visit.place}/{body}"
         given = {}
         for name, slot in slots.items():
-            for axis, size in self.context.wanted.get((path, name), {}).items():
+            for axis, size in self.context.demands.get((path, name), {}).items():
                 if (visit.sizes(slot) or [])[axis : axis + 1] != [size]:
                     visit.demand(slot, axis, size)
             given[name] = replace(visit.read(slot) or self._unknown(), data=None)
@@ -239,25 +241,21 @@ class _Tracer:
     def _kept(
         self, visit: Visit, body: str, given: Mapping[str, State], results: Sequence[State]
     ) -> list[State]:
-        """States after the last iteration.
-
-        Raises:
-            Again: the body makes one follow that began with a fixed size.
-        """
+        """Return the states after the last iteration; demand initial sizes that fit a size that the body changes."""
         for (name, before), after in zip(given.items(), results, strict=False):
             for axis, size in enumerate(grown(before, after)):
                 if size is not None:
-                    visit.want(f"{visit.place}/{body}", name, axis, size)
+                    visit.demand_next(f"{visit.place}/{body}", name, axis, size)
         return [either(pair) for pair in zip(given.values(), results, strict=False)]
 
     def _unknown(self) -> State:
         return State((TypeProto(),) * self.trials)
 
     def _call(self, visit: Visit) -> list[State]:
-        """What a function's nodes make of the sizes; other calls share them, so that none can be changed.
+        """Trace the nodes of a function; they cannot change, because other calls share them.
 
         Raises:
-            Called: one must be changed, or is in the way.
+            Called: a node must change, or blocks the change.
         """
         function = self.functions[call_key(visit.node)]
         graph = GraphProto(name=function.name, node=bound_nodes(function, visit.node))
@@ -270,7 +268,7 @@ class _Tracer:
             self._visit(body, range(len(graph.node)))
         except ShapeError as error:
             raise Called(function) from error
-        if before != (len(plan.refills), len(plan.stretches)):
+        if not self.context.outdated and before != (len(plan.refills), len(plan.stretches)):
             raise Called(function)
         return [body.find(name) or self._unknown() for name in function.output]
 

@@ -1,4 +1,4 @@
-"""One node on the way: its operands at every trial, their repair, and what the node makes of them."""
+"""Trace one node: read its operands at every trial, repair them, and infer its outputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from onnx import NodeProto, TypeProto
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import (
     Inference,
     InferenceFailed,
@@ -24,31 +25,32 @@ Demands = dict[tuple[str, str], dict[int, Size]]
 """(path of the graph, value) -> axis -> the size that a consumer needs."""
 
 Hints = dict[tuple[int, int], list[Size] | ShapeError]
-"""(node of the main graph, slot) -> the elements of the operand, or why they are not known."""
+"""(node of the main graph, slot) -> the elements of the operand, or the error if they are unknown."""
 
 _CARRIED = ("Identity", "Cast")
 _SOURCES = ("Expand", "ConstantOfShape", "Tile")
 
 
-class Again(Exception):
-    """A node that was passed already must produce another size: start anew, which is now known."""
-
-
 @dataclass
 class TraceContext:
-    """What all nodes of one trace share."""
+    """The state that all nodes of one trace share.
+
+    Attributes:
+        outdated: an earlier node must produce another size, now in `demands`; the rest of this trace is ignored.
+    """
 
     model: Model
     trials: int
     plan: Plan
-    wanted: Demands
-    told: Hints
+    demands: Demands
+    hints: Hints
     inference: Inference
+    outdated: bool = False
 
 
 @dataclass
 class Visit:
-    """One node, with what it reads; rules of operators that hold sizes repair it before its outputs are inferred."""
+    """One node and its inputs; rules for operators that hold sizes repair the inputs before inference."""
 
     context: TraceContext
     scope: Scope
@@ -56,7 +58,7 @@ class Visit:
     node: NodeProto
     reads: dict[str, State]
     overrides: dict[int, State] = field(default_factory=dict)
-    axes: list[Axis] | None = None  # the first output's, where a rule knows more than inference
+    axes: list[Axis] | None = None  # of the first output, if a rule knows more than inference
 
     @property
     def trials(self) -> int:
@@ -65,7 +67,7 @@ class Visit:
 
     @property
     def plan(self) -> Plan:
-        """What was found so far."""
+        """The plan so far."""
         return self.context.plan
 
     @property
@@ -74,14 +76,14 @@ class Visit:
         return self.scope.place(self.position)
 
     def shown(self, sizes: Sequence[Size]) -> str:
-        """Sizes as a message shows them."""
+        """Return the text of sizes for messages."""
         return f"[{', '.join(map(self.plan.text, sizes))}]"
 
     def states(self) -> list[State]:
-        """What the node makes of its operands, those that no longer fit repaired.
+        """Return the states of the node's outputs, after repairing operands that no longer fit.
 
         Raises:
-            ShapeError: the node is in the way.
+            ShapeError: the node blocks the change.
         """
         node = self.node
         patched, reads = self._named_apart()
@@ -89,8 +91,11 @@ class Visit:
             states = self.context.inference.states(patched, reads)
         except InferenceFailed as failure:
             if failure.trial == 0 or not any(state.follows for state in self.reads.values()):
-                return [self._unknown() for _ in node.output]  # nor would it be known without us
+                # inference fails on the original model too
+                return [self._unknown() for _ in node.output]
             self._level()
+            if self.context.outdated:
+                return [self._unknown() for _ in node.output]
             patched, reads = self._named_apart()
             try:
                 states = self.context.inference.states(patched, reads)
@@ -101,11 +106,10 @@ class Visit:
         return states
 
     def _named_apart(self) -> tuple[NodeProto, dict[str, State]]:
-        """The node with repaired operands under names of their own, and what it reads."""
+        """Return the node with distinct names for repaired operands, and the states of its inputs."""
         if not self.overrides:
             return self.node, self.reads
-        node = NodeProto()
-        node.CopyFrom(self.node)
+        node = copied(self.node)
         reads = dict(self.reads)
         for slot, state in self.overrides.items():
             node.input[slot] = f"{node.input[slot]}\x01{slot}"
@@ -118,9 +122,9 @@ class Visit:
         return State((TypeProto(),) * self.trials, None, None, follows)
 
     def blocked(self, what: str, detail: str = "", hint: str = "") -> ShapeError:
-        """The node is in the way."""
+        """Return the error for a node that blocks the change."""
         error = ShapeError(
-            f"{self.scope.describe(self.position)} is in the way: {what}",
+            f"{self.scope.describe(self.position)} blocks the change: {what}",
             hint or "look at it with onnxdbg inspect --node; it may need its size by design",
         )
         if detail:
@@ -128,14 +132,14 @@ class Visit:
         return error
 
     def read(self, slot: int) -> State | None:
-        """The state of an operand."""
+        """Return the state of an operand."""
         if slot in self.overrides:
             return self.overrides[slot]
         name = self.node.input[slot] if slot < len(self.node.input) else ""
         return self.reads.get(name)
 
     def sizes(self, slot: int) -> list[Size] | None:
-        """The sizes of an operand's axes, where all are known."""
+        """Return the sizes of an operand's axes, if all are known."""
         state = self.read(slot)
         sizes = state.sizes() if state is not None else None
         if sizes is None or None in sizes:
@@ -143,7 +147,7 @@ class Visit:
         return [size for size in sizes if size is not None]
 
     def elements(self, slot: int) -> list[Size] | None:
-        """The elements of a small operand at each trial."""
+        """Return the elements of a small operand at each trial."""
         state = self.read(slot)
         if state is None or state.data is None:
             return None
@@ -151,17 +155,17 @@ class Visit:
         return list(zip(*columns, strict=True)) if len({*map(len, columns)}) == 1 else None
 
     def attribute(self, name: str, default: int) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         return next((a.i for a in self.node.attribute if a.name == name), default)
 
-    def wanted(self) -> dict[int, Size]:
-        """The sizes that consumers need of the first output's axes."""
-        return self.context.wanted.get((self.scope.path, self.node.output[0]), {})
+    def demanded(self) -> dict[int, Size]:
+        """Return the sizes that consumers need of the first output's axes."""
+        return self.context.demands.get((self.scope.path, self.node.output[0]), {})
 
     def refill(
         self, slot: int, entries: Sequence[Entry], effect: Sequence[Size], reason: str
     ) -> None:
-        """Have a shape operand hold `entries`, which mean the sizes `effect`."""
+        """Replace a shape operand by `entries`, which give the sizes `effect`."""
         state = self.read(slot)
         if state is None or state.data is None:
             return
@@ -179,45 +183,48 @@ class Visit:
         self.overrides[slot] = State(filled.types, filled.axes, filled.data, True)
 
     def note_kept(self, slot: int, own: Sequence[int], effect: Sequence[Size]) -> None:
-        """Say which elements equal a size that changes, and are something else."""
+        """Note the elements that equal a changing size but do not depend on it."""
         changing = {
-            s.own: s.name or "what changes" for s in self.plan.symbols if s.changes and s.own != 1
+            s.own: s.name or "the change" for s in self.plan.symbols if s.changes and s.own != 1
         }
         for place, (number, size) in enumerate(zip(own, effect, strict=True)):
             if number in changing and not varies(size):
                 self.plan.kept.append(
-                    f"the {number} at [{place}] of {self.node.input[slot]!r} stays at "
-                    f"{self.scope.describe(self.position)}: it is not {changing[number]}"
+                    f"kept {number} at {self.node.input[slot]!r}[{place}] of "
+                    f"{self.scope.describe(self.position)}: it does not depend on {changing[number]}"
                 )
 
-    def be_told(self) -> None:
-        """Have shape operands hold what is known from elsewhere, where no rule knew."""
-        told = self.context.told if not self.scope.path else {}
-        for slot in range(len(self.node.input)) if told else ():
-            effect = told.get((self.position, slot))
+    def take_hints(self) -> None:
+        """Apply hints to shape operands that no rule has changed."""
+        hints = self.context.hints if not self.scope.path else {}
+        for slot in range(len(self.node.input)) if hints else ():
+            effect = hints.get((self.position, slot))
             if effect is None or slot in self.overrides:
                 continue
             if isinstance(effect, ShapeError):
                 raise effect
             state = self.read(slot)
             if state is not None and len(state.sizes() or ()) != 1:
-                raise self.blocked(f"operand {slot} differs between the exports and is no shape")
-            entries = [self.plan.settled(size) for size in effect]
+                raise self.blocked(f"operand {slot} differs between the exports and is not a shape")
+            entries = [self.plan.fixed(size) for size in effect]
             self.refill(slot, entries, effect, "it differs between the exports")
 
     def demand(self, slot: int, axis: int, size: Size, broadcasts: bool = False) -> None:
-        """Have an operand that does not follow get a size along an axis: at its source, or by an Expand here.
+        """Require a size along an axis of a fixed operand: at its source, or by an Expand here.
 
         Args:
-            broadcasts: the node expands an operand of size 1 by itself.
+            broadcasts: the node itself expands an operand of size 1.
 
         Raises:
-            ShapeError: the operand cannot follow.
+            ShapeError: the operand cannot change.
         """
+        if self.context.outdated:
+            return
         name = self.node.input[slot]
         source = self._source(name, axis)
         if source is not None:
-            self.want(self.scope.path, source, axis, size)
+            self.demand_next(self.scope.path, source, axis, size)
+            return
         sizes = self.sizes(slot)
         repeats = size[0] > 1
         if repeats:
@@ -231,9 +238,9 @@ class Visit:
                 slot,
                 axis,
                 len(sizes),
-                1 if repeats and broadcasts else self.plan.settled(size),
+                1 if repeats and broadcasts else self.plan.fixed(size),
                 repeats,
-                f"{name!r} does not follow, and here it must be as long as what does",
+                f"{name!r} has a fixed size, but the other operands here change",
             )
         )
         sizes[axis] = constant(1, self.trials) if repeats and broadcasts else size
@@ -241,17 +248,14 @@ class Visit:
         kind = state.types[0].tensor_type.elem_type if state is not None else 0
         self.overrides[slot] = tensor_state(kind, sizes, self.trials)
 
-    def want(self, path: str, name: str, axis: int, size: Size) -> None:
-        """Start anew, with a value of a graph that has this size.
-
-        Raises:
-            Again: always.
-        """
-        self.context.wanted.setdefault((path, name), {})[axis] = size
-        raise Again
+    def demand_next(self, path: str, name: str, axis: int, size: Size) -> None:
+        """Demand this size of a value of a graph, in the next trace."""
+        if not self.context.outdated:
+            self.context.demands.setdefault((path, name), {})[axis] = size
+            self.context.outdated = True
 
     def _source(self, name: str, axis: int) -> str | None:
-        """What has its size from a shape operand, or from outside the body, when the operand comes from it."""
+        """Return the value that determines the operand's size: from a shape operand, or from outside the body."""
         while (position := self.scope.producers.get(name)) is not None:
             node = self.scope.graph.node[position]
             if node.op_type in _CARRIED:
@@ -261,29 +265,29 @@ class Visit:
         return name if name in self.scope.carried and self._is_new(name, axis) else None
 
     def _is_new(self, name: str, axis: int) -> bool:
-        return axis not in self.context.wanted.get((self.scope.path, name), {})
+        return axis not in self.context.demands.get((self.scope.path, name), {})
 
     def _require_repeating(self, name: str, axis: int) -> None:
-        """Refuse an operand that an input determines, or a constant that holds more than one slice again and again."""
+        """Refuse an operand that depends on an input, and a constant with different slices along the axis."""
         state = self.reads.get(name)
         if state is not None and state.follows:
             raise self.blocked(
-                f"{name!r} must follow, and its size is fixed on the way; an export at another size "
-                "may tell how (--two-exports)"
+                f"{name!r} must change, but its size is fixed on the way; an export at another size "
+                "can show how (--two-exports)"
             )
         given = self._inputs_of(name)
         if given:
-            raise self.blocked(f"{name!r} must follow too: it comes from input {given[0]!r}")
+            raise self.blocked(f"{name!r} must change too, but it comes from input {given[0]!r}")
         array = self._array(name)
         if array is not None and (array != np.take(array, [0], axis)).any():
             raise self.blocked(
-                f"constant {name!r} holds something else at each place of axis {axis}",
+                f"constant {name!r} has different values along axis {axis}",
                 hint="it was computed for one size (a mask, positions): keep that size, "
                 "or export the model with this dimension dynamic",
             )
 
     def _array(self, name: str) -> Array | None:
-        """A constant's numbers; None for what is computed and not small: running shows what it holds."""
+        """Return a constant's numbers; None for large computed values, which only a run can show."""
         state = self.reads.get(name)
         if state is not None and state.data is not None:
             return state.data[0]
@@ -291,7 +295,7 @@ class Visit:
         return None if tensor is None else self.context.model.array(tensor)
 
     def _inputs_of(self, name: str) -> list[str]:
-        """The inputs without a default, of the graph or of a body, that a value of this graph depends on."""
+        """Return the inputs without a default, of the graph or body, that a value depends on."""
         graph = self.scope.graph
         seen, pending, found = set[str](), [name], []
         while pending:
@@ -309,7 +313,7 @@ class Visit:
         return [name for name in found if name not in held]
 
     def _level(self) -> None:
-        """Have operands that are as long as the model's own size follow, where others do."""
+        """Expand operands that have the model's own size if other operands change."""
         if self.node.op_type == "Concat":
             self._level_aligned(from_right=False, skip=self.attribute("axis", 0))
         elif self.node.op_type == "MatMul":

@@ -1,6 +1,6 @@
 """Read and write stored reference tensors, one tensor at a time."""
 
-from onnxsurgeon_lite.tensors.references.reading import count_samples, open_references
+from onnxsurgeon_lite.tensors.references.reading import Tensors, count_samples, open_references
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import (
     FolderWriter,
@@ -13,6 +13,7 @@ __all__ = [
     "Entry",
     "FolderWriter",
     "ReferenceSet",
+    "Tensors",
     "make_folder",
     "count_samples",
     "open_references",

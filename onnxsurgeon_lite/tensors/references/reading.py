@@ -4,8 +4,9 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +46,28 @@ SAFETENSORS = {
 }
 
 
+Tensors = str | PathLike[str] | Mapping[str, Stored | None] | ReferenceSet
+"""Tensors by name: a path, a dict of arrays, or a set that is open."""
+
+
 def open_references(
-    path: str | Path, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
+    path: Tensors, inputs: Sequence[str] = (), outputs: Sequence[str] = (), sample: int = 0
 ) -> ReferenceSet:
     """Open a reference set; tensors are read on demand.
 
     Args:
+        path: the tensors' place, or the tensors themselves by name.
         inputs, outputs: the model's names, for the tensors of a `test_data_set_N` that have none.
         sample: the index of the sample, for a set of several.
 
     Raises:
         ReferenceSetError: there is nothing readable at the path.
     """
+    if isinstance(path, ReferenceSet):
+        return path
+    if isinstance(path, Mapping):
+        given = {name: _array_of(value) for name, value in path.items() if value is not None}
+        return ReferenceSet.of(given, inputs=inputs)
     path = Path(path)
     try:
         return _open(path, inputs, outputs, sample)
@@ -70,7 +81,12 @@ def open_references(
         ) from error
 
 
-def count_samples(path: str | Path) -> int:
+def _array_of(value: Stored) -> Stored:
+    """An array, also from what numpy can take for one, such as a PyTorch tensor."""
+    return value if isinstance(value, list) else np.asarray(value)
+
+
+def count_samples(path: str | PathLike[str]) -> int:
     """Return the number of samples at a path: `test_data_set_N` folders, or the samples of our own index."""
     path = Path(path)
     try:

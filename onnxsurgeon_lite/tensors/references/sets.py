@@ -4,6 +4,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -67,6 +68,17 @@ class ReferenceSet:
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        tensors: Mapping[str, Stored],
+        place: str = "the tensors given",
+        inputs: Sequence[str] = (),
+    ) -> "ReferenceSet":
+        """Make a set of arrays in memory; `inputs` are those that were given to the model."""
+        entries = {n: Entry(partial(_itself, t), is_input=n in inputs) for n, t in tensors.items()}
+        return cls(place, entries)
+
     def inside(self, node_id: str, value: str) -> Mapping[str, Entry]:
         """Return the values inside the node that produces a value (`body/q[3]`), stored under the node's id."""
         if self.bodies is not None:
@@ -98,3 +110,7 @@ class ReferenceSet:
             raise
         except (*UNREADABLE, SurgeonError, MemoryError) as error:
             raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error
+
+
+def _itself(tensor: Stored) -> Stored:
+    return tensor

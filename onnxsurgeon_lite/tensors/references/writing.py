@@ -139,9 +139,7 @@ def make_folder(folder: Path) -> bool:
 def _stored_bytes(value: Array) -> bytes | memoryview:
     if value.dtype.kind in "OUS":
         return bytes(dtypes.from_array(value).SerializeToString())
-    if dtypes.byte_count(dtypes.data_type_of_numpy(value.dtype), value.shape) == value.nbytes:
-        return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
-    return dtypes.encode(value)
+    return dtypes.payload(value)
 
 
 def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:

@@ -1,4 +1,4 @@
-"""What a search walks over: the values of a graph, numbered so that each comes after what it is computed from."""
+"""The search space: the values of a graph, numbered in topological order."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
@@ -7,7 +7,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 
 
 class Space:
-    """The produced values of a graph as the items of a search, 0, 1, ..., in a topological order."""
+    """The produced values of a graph as search items 0, 1, ... in topological order."""
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
@@ -26,19 +26,17 @@ class Space:
         ]
 
     def parents(self, item: int) -> list[int]:
-        """The values that a value is computed from; constants are part of their consumers."""
+        """Return the values that a value is computed from; constants belong to their consumers."""
         return self._parents[item]
 
     def position(self, item: int) -> int:
-        """The node that produces a value."""
         return self.index.producer[self.values[item]]
 
     def names(self, items: Iterable[int]) -> list[str]:
-        """The values' names."""
         return [self.values[item] for item in items]
 
     def ancestors(self, items: Iterable[int]) -> set[int]:
-        """What the items depend on, themselves left out where nothing else among them depends on them."""
+        """Return everything that the items depend on."""
         found: set[int] = set()
         pending = [parent for item in items for parent in self.parents(item)]
         while pending:
@@ -49,7 +47,7 @@ class Space:
         return found
 
     def below(self, names: Collection[str], stop: Collection[str] = ()) -> set[str]:
-        """The values that depend on these, otherwise than through those in `stop`."""
+        """Return the values that depend on these, except through values in `stop`."""
         found = set(names)
         first = min((self.number[name] for name in names), default=len(self))
         for name in self.values[first:]:
@@ -58,17 +56,17 @@ class Space:
                 found.add(name)
         return found - set(names)
 
-    def last_uses(self, wanted: Iterable[int]) -> dict[str, int]:
-        """Value -> the last item among what the wanted items need that is computed from it directly."""
-        wanted = list(wanted)
+    def last_uses(self, items: Iterable[int]) -> dict[str, int]:
+        """Map each value to its last direct user among the items and their ancestors."""
+        items = list(items)
         uses: dict[str, int] = {}
-        for item in sorted(self.ancestors(wanted) | {*wanted}):
+        for item in sorted(self.ancestors(items) | {*items}):
             for name in self.index.reads[self.position(item)]:
                 uses[name] = item
         return uses
 
     def entering(self, region: Sequence[int]) -> list[str]:
-        """The values that some nodes read and do not make, initializers left out."""
+        """Return the values that the nodes read from outside, without initializers."""
         index = self.index
         made = {name for position in region for name in index.nodes[position].output}
         reads = (name for position in region for name in index.reads[position])
@@ -78,7 +76,7 @@ class Space:
 
     @cached_property
     def constant(self) -> set[str]:
-        """The values that depend on no graph input."""
+        """The values that do not depend on a graph input."""
         index = self.index
         depends = {name for name in index.inputs if name not in index.initializers}
         for position in index.order:

@@ -1,4 +1,4 @@
-"""What an origin does to the outputs: how much of their error goes when it alone is healed."""
+"""Measure how much of the outputs' error healing one culprit removes."""
 
 from collections.abc import Mapping
 
@@ -22,10 +22,10 @@ def effect_of(
     feeds: Feeds,
     tensors: Mapping[str, tuple[Stored | None, RunValue]],
 ) -> float:
-    """The share of the outputs' error that goes when the culprit is healed and nothing else is.
+    """Return the share of the outputs' error that healing only this culprit removes.
 
     Args:
-        walk: the one that found it.
+        walk: the walk that found the culprit.
         tensors: (reference, actual) of the culprit's outputs, by name.
     """
     observer = walk.observer
@@ -51,7 +51,7 @@ def effect_of(
 
 
 def output_error(comparison: Comparison) -> float:
-    """How far two tensors are apart, whatever their unit: the share of the signal's power that is error."""
+    """Return the relative RMS error of two tensors, independent of their unit."""
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("inf")
     return float(10 ** (-comparison.sqnr_db / 20))

@@ -1,4 +1,4 @@
-"""The edit, construct by construct."""
+"""Edit a model so that inner values become values of the main graph, one construct at a time."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence
 from contextlib import suppress
@@ -10,43 +10,44 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import FUNCTION, BodyName, bound_nodes, function_of, inner_values
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import fresh, names_in
 from onnxsurgeon_lite.surgery.exposing.demands import Demand
-from onnxsurgeon_lite.surgery.exposing.reading import Lifted
+from onnxsurgeon_lite.surgery.exposing.reading import Exposed
 from onnxsurgeon_lite.surgery.exposing.scans import Stacked, to_loop
 from onnxsurgeon_lite.surgery.exposing.wires import NewNodes, Wire, element_type, is_sequence
 
 _KINDS = ("If", "Loop", "Scan")
-_OPSET = 13  # the first whose If and Loop pass sequences; Identity does from the next one on
+_OPSET = 13  # the first in which If and Loop pass sequences; Identity does so one later
 
 
-def lift(index: GraphIndex, names: Collection[str]) -> Lifted:
-    """Lift values inside bodies (`@12/body/q`, `@12/body/q[3]`) into the main graph.
+def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
+    """Make values inside bodies (`@12/body/q`, `@12/body/q[3]`) values of the main graph.
 
     Raises:
         UnknownNameError: there is no such value.
-        EditError: one cannot be lifted out.
+        EditError: a value cannot be exposed.
     """
     if not names:
-        return Lifted(index.model.copy())
+        return Exposed(index.model.copy())
     root = Demand(index)
     places = {name: root.add(name) for name in names}
     for _, why in _obstacles(root):
         if why is not None:
             raise why
-    lifter = _Lifter(index.model.copy())
-    wires = lifter.graph(root, lifter.model.proto.graph.node)
+    exposer = _Exposer(index.model.copy())
+    wires = exposer.graph(root, exposer.model.proto.graph.node)
     wires.sort(key=lambda wire: wire.columns is None)
     by_place = {wire.place: wire for wire in wires}
-    return Lifted(lifter.model, {name: by_place[place] for name, place in places.items()}, wires)
+    return Exposed(exposer.model, {name: by_place[place] for name, place in places.items()}, wires)
 
 
-def liftable(
+def exposable(
     index: GraphIndex, positions: Iterable[int] | None = None
 ) -> tuple[list[str], list[str]]:
-    """(every inner value that can be lifted out, why others cannot, a sentence each); of some nodes, or of all.
+    """Return (every inner value that can be exposed, a sentence for each that cannot); by default of all nodes.
 
-    Those that nodes produce: what a body is given comes from elsewhere.
+    Only values that nodes produce count: the inputs of a body are values elsewhere.
     """
     root = Demand(index)
     for name in inner_values(index, positions):
@@ -57,7 +58,7 @@ def liftable(
 
 
 def known(index: GraphIndex, names: Iterable[str]) -> dict[str, str]:
-    """Those of some names that are inner values of the graph -> the same without iterations."""
+    """Return the names that are inner values of the graph -> the same without iteration indices."""
     root = Demand(index)
     found = {}
     for name in names:
@@ -68,37 +69,37 @@ def known(index: GraphIndex, names: Iterable[str]) -> dict[str, str]:
 
 
 def _obstacles(root: Demand) -> Iterator[tuple[str, EditError | None]]:
-    """Every wanted inner value, and why it cannot be lifted out, if it cannot."""
+    """Yield every requested inner value, and the error if it cannot be exposed."""
     pending = [root]
     while pending:
-        wanted = pending.pop(0)
-        pending += (inner for bodies in wanted.inside.values() for inner in bodies.values())
-        for value in wanted.values:
-            yield f"{wanted.path}/{value}", _obstacle(wanted, value)
+        demand = pending.pop(0)
+        pending += (inner for bodies in demand.inside.values() for inner in bodies.values())
+        for value in demand.values:
+            yield f"{demand.path}/{value}", _obstacle(demand, value)
 
 
-def _obstacle(wanted: Demand, value: str) -> EditError | None:
-    """Why a value of a body cannot be lifted out, if it cannot."""
-    name = f"{wanted.path}/{value}"
-    other = next((kind for kind in wanted.kinds if kind not in _KINDS), None)
+def _obstacle(demand: Demand, value: str) -> EditError | None:
+    """Return the error if a value of a body cannot be exposed."""
+    name = f"{demand.path}/{value}"
+    other = next((kind for kind in demand.kinds if kind not in _KINDS), None)
     if other is not None:
-        hint = f"{', '.join(_KINDS)} and functions give their inner values"
-        return EditError(f"{name!r} cannot be lifted out of {other}", hint)
-    kind = wanted.index.type_of(value)
+        hint = f"only {', '.join(_KINDS)} and functions expose their inner values"
+        return EditError(f"{name!r} cannot be exposed from {other}", hint)
+    kind = demand.index.type_of(value)
     least = _OPSET + 1 if is_sequence(kind) else _OPSET
-    if wanted.kinds and wanted.opset < least:
+    if demand.kinds and demand.opset < least:
         hint = f"convert the model first: onnxdbg edit opset MODEL {least}"
-        what = f"at opset {wanted.opset}, where If and Loop pass no sequences"
-        return EditError(f"{name!r} cannot be lifted out {what}", hint)
-    if wanted.kinds and not element_type(kind).elem_type:
-        what = "its type is unknown" if kind is None else "it is no tensor"
-        hint = "take a value that is computed from it"
-        return EditError(f"{name!r} cannot be lifted out of {wanted.kinds[-1]}: {what}", hint)
+        what = f"at opset {demand.opset}, where If and Loop cannot pass sequences"
+        return EditError(f"{name!r} cannot be exposed {what}", hint)
+    if demand.kinds and not element_type(kind).elem_type:
+        what = "its type is unknown" if kind is None else "it is not a tensor"
+        hint = "expose a value that is computed from it"
+        return EditError(f"{name!r} cannot be exposed from {demand.kinds[-1]}: {what}", hint)
     return None
 
 
-class _Lifter:
-    """Edits a model in place, each graph after the bodies in it, so that positions hold until they are used."""
+class _Exposer:
+    """Edits a model in place, inner bodies before the graph around them, so that positions stay valid."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -110,19 +111,19 @@ class _Lifter:
             )
         self.operators = {(function.domain, function.name) for function in proto.functions}
 
-    def graph(self, wanted: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
-        """Bring what is wanted of the bodies in a graph into that graph."""
+    def graph(self, demand: Demand, nodes: MutableSequence[NodeProto]) -> list[Wire]:
+        """Expose the requested inner values of a graph in that graph."""
         found: list[Wire] = []
         around: dict[int, tuple[NewNodes, NewNodes]] = {}
-        for position, bodies in wanted.inside.items():
+        for position, bodies in demand.inside.items():
             node = nodes[position]
             around[position] = NewNodes(self.taken), NewNodes(self.taken)
             if FUNCTION in bodies:
-                wires = self._out_of_call(wanted, node, bodies[FUNCTION])
+                wires = self._out_of_call(demand, node, bodies[FUNCTION])
             elif node.op_type == "If":
-                wires = self._out_of_if(wanted, node, bodies)
+                wires = self._out_of_if(demand, node, bodies)
             else:
-                wires = self._out_of_loop(wanted, node, bodies["body"], *around[position])
+                wires = self._out_of_loop(demand, node, bodies["body"], *around[position])
             found += wires
         for position in sorted(around, reverse=True):
             before, after = around[position]
@@ -131,20 +132,20 @@ class _Lifter:
                     nodes.insert(place, made)
         return found
 
-    def _body(self, wanted: Demand, nodes: MutableSequence[NodeProto], own: NewNodes) -> list[Wire]:
-        """What is wanted of a body and of those in it."""
-        found = self.graph(wanted, nodes)
-        kinds = {value: wanted.index.type_of(value) for value in wanted.values}
-        lists = {v for v, kind in kinds.items() if wanted.kinds and is_sequence(kind)}
+    def _body(self, demand: Demand, nodes: MutableSequence[NodeProto], own: NewNodes) -> list[Wire]:
+        """Return wires for the requested values of a body and of the bodies in it."""
+        found = self.graph(demand, nodes)
+        kinds = {value: demand.index.type_of(value) for value in demand.values}
+        lists = {v for v, kind in kinds.items() if demand.kinds and is_sequence(kind)}
         table = ""
-        if wanted.values and (wanted.needs_table or lists):
-            table = fresh(wanted.path, self.taken)
+        if demand.values and (demand.needs_table or lists):
+            table = fresh(demand.path, self.taken)
             row = own.constant([[]], f"{table}.row")
-            found.append(Wire(table, row, place=wanted.path, columns=0))
+            found.append(Wire(table, row, place=demand.path, columns=0))
         for value, kind in kinds.items():
-            place = f"{wanted.path}/{value}"
+            place = f"{demand.path}/{value}"
             key = fresh(place, self.taken)
-            wire = Wire(key, value, place, kind, loops=wanted.loops, table=table)
+            wire = Wire(key, value, place, kind, loops=demand.loops, table=table)
             if value in lists:
                 elements = fresh(f"{place}.elements", self.taken)
                 numbers = own.places(value, elements)
@@ -153,20 +154,20 @@ class _Lifter:
             found.append(wire)
         return found
 
-    def _outside(self, wanted: Demand, wire: Wire) -> str:
-        """What a wire is called in the graph around a body."""
-        return fresh(f"{wire.key}.out", self.taken) if wanted.path else wire.key
+    def _outside(self, demand: Demand, wire: Wire) -> str:
+        """Return a wire's name in the graph around a body."""
+        return fresh(f"{wire.key}.out", self.taken) if demand.path else wire.key
 
     def _out_of_if(
-        self, wanted: Demand, node: NodeProto, bodies: Mapping[str, Demand]
+        self, demand: Demand, node: NodeProto, bodies: Mapping[str, Demand]
     ) -> list[Wire]:
-        """A branch gives what it has, the other one nothing."""
+        """A branch gives its values, the other branch gives nothing."""
         branches = dict(walk.bodies(node))
         found = []
         for body, inner in bodies.items():
             own = NewNodes(self.taken)
             for wire in self._body(inner, branches[body].node, own):
-                outside = wire.carried(self._outside(wanted, wire))
+                outside = wire.carried(self._outside(demand, wire))
                 for name, branch in branches.items():
                     new = own if name == body else NewNodes(self.taken)
                     given = new.once(wire) if name == body else new.nothing(wire)
@@ -179,9 +180,9 @@ class _Lifter:
         return found
 
     def _out_of_loop(
-        self, wanted: Demand, node: NodeProto, inner: Demand, before: NewNodes, after: NewNodes
+        self, demand: Demand, node: NodeProto, inner: Demand, before: NewNodes, after: NewNodes
     ) -> list[Wire]:
-        """A state that each iteration appends to; states come before what the Loop stacks."""
+        """Add a state that each iteration appends to; states stand before the Loop's stacked outputs."""
         graph = dict(walk.bodies(node))["body"]
         own = NewNodes(self.taken)
         wires, stacked = self._body(inner, graph.node, own), list[Stacked]()
@@ -197,7 +198,7 @@ class _Lifter:
         self._complete(node, len(graph.output) - 1)
         found = []
         for number, wire in enumerate(wires, states):
-            outside = wire.numbered(self._outside(wanted, wire))
+            outside = wire.numbered(self._outside(demand, wire))
             state = fresh(f"{wire.key}.before", self.taken)
             node.input.append(before.nothing(outside))
             graph.input.append(outside.declared(state))
@@ -211,22 +212,21 @@ class _Lifter:
         return found
 
     def _collected(self, output: Stacked, kind: TypeProto | None) -> Wire:
-        """What a Scan stacks along another dimension than the first, on its way out as a sequence."""
+        """Return the wire of an output that a Scan stacks along another dimension than the first."""
         wire = Wire(fresh(f"{output.name}.collected", self.taken), output.value, "", kind)
         if kind is None or wire.dtype != kind.tensor_type.elem_type:
             raise EditError(
-                f"the Scan that stacks {output.name!r} along dimension {output.axis} cannot be looked into: "
-                "the runtime has no sequences of its dtype",
-                "take values of the main graph",
+                f"the Scan that stacks {output.name!r} along dimension {output.axis} cannot expose its inner values: "
+                "the runtime has no sequences of this dtype",
+                "use values of the main graph",
             )
         return wire
 
-    def _out_of_call(self, wanted: Demand, node: NodeProto, inner: Demand) -> list[Wire]:
-        """A copy of the function for this call, with further outputs."""
-        original = function_of(wanted.index, node)
+    def _out_of_call(self, demand: Demand, node: NodeProto, inner: Demand) -> list[Wire]:
+        """Give this call its own copy of the function, with additional outputs."""
+        original = function_of(demand.index, node)
         assert original is not None
-        function = FunctionProto()
-        function.CopyFrom(original)
+        function = copied(original)
         function.overload = ""
         function.name = self._unused_operator(original)
         for declared in (function.node, function.attribute, function.attribute_proto):
@@ -239,12 +239,10 @@ class _Lifter:
         self._complete(node, len(function.output))
         found = []
         for wire in wires:
-            once = (
-                not wire.many and wire.columns is None
-            )  # then it may be an input or output already
+            once = not wire.many and wire.columns is None  # it can already be an input or output
             given = own.add("Identity", [wire.name], f"{wire.key}.in") if once else wire.name
             function.output.append(given)
-            outside = replace(wire, name=self._outside(wanted, wire))
+            outside = replace(wire, name=self._outside(demand, wire))
             node.output.append(outside.name)
             found.append(outside)
         function.node.extend(own.made)
@@ -260,6 +258,6 @@ class _Lifter:
         return name
 
     def _complete(self, node: NodeProto, count: int) -> None:
-        """Name the outputs that a node leaves out at its end, so that others can follow."""
+        """Name the omitted outputs at the end of a node, so that others can follow."""
         while len(node.output) < count:
             node.output.append(fresh("unused", self.taken))

@@ -70,33 +70,33 @@ SHAPES = {
     "Resize sizes, computed": (SIZES, "two", [4, 4], [1, 3, None, None]),
     "Reshape": (
         "g (float[2,6] x) => (float[3,4] y) <int64[2] s = {3, 4}> { y = Reshape(x, s) }",
-        *("s", [3, 4], [None, None]),
+        "s", [3, 4], [None, None],
     ),
     "Expand": (
         "g (float[1,6] x) => (float[3,6] y) <int64[2] s = {3, 6}> { y = Expand(x, s) }",
-        *("s", [3, 6], [None, 6]),
+        "s", [3, 6], [None, 6],
     ),
     "Slice ends": (
         """g (float[4,6] x) => (float[4,3] y)
         <int64[1] start = {0}, int64[1] s = {3}, int64[1] axis = {1}> { y = Slice(x, start, s, axis) }""",
-        *("s", [3], [None, None]),
+        "s", [3], [None, None],
     ),
     "Unsqueeze": (
         "g (float[4] x) => (float[1,4] y) <int64[1] s = {0}> { h = Unsqueeze(x, s) y = Relu(h) }",
-        *("s", [0], [None, None]),
+        "s", [0], [None, None],
     ),
     "a name": (
         """g (float[N,6] x) => (float[N,2,3] y) <int64[3] s = {0, 2, 3}> { y = Reshape(x, s) }""",
-        *("s", [0, 2, 3], [None, None, None]),
+        "s", [0, 2, 3], [None, None, None],
     ),
     "a scalar": (
         """g (float[4] x) => (float[4] z, int64[n] y) <int64 a = {0}, int64 s = {5}, int64 d = {1}> {
             z = Relu(x)
             y = Range(a, s, d)
         }""",
-        *("s", 5, [None]),
+        "s", 5, [None],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", SHAPES)
@@ -126,7 +126,7 @@ def test_a_frozen_input_with_other_numbers_declares_their_sizes(model_of):
 
 
 @pytest.mark.parametrize("name", ["bias", "w"])
-def test_a_constant_that_no_shape_depends_on_loosens_nothing(model_of, name):
+def test_a_constant_that_no_shape_depends_on_relaxes_nothing(model_of, name):
     model = model_of(RESIZE)
 
     result = Promote((name,)).apply(model)

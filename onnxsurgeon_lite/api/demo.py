@@ -1,4 +1,4 @@
-"""`onnxdbg demo`: the main job on a model that is made on the spot, as a terminal session."""
+"""The main job on a model that is made on the spot, as a terminal session."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ _SESSION = (
 )
 
 
-def demonstrate() -> None:
+def demo() -> None:
     """Make a model and a faulty copy in a temporary folder, and run the commands a user would."""
     with tempfile.TemporaryDirectory(prefix="onnxdbg-demo-") as folder:
         save_model(_model(), Path(folder) / "model.onnx")

@@ -1,4 +1,4 @@
-"""References that another model, or the same one under other settings, computes while the search asks for them."""
+"""Compute references on demand with another model, or with the same model under other settings."""
 
 import math
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.surgery.exposing import lift, liftable
+from onnxsurgeon_lite.surgery.exposing import exposable, expose_inner
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
@@ -26,10 +26,10 @@ from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet, Stored
 def computed_references(
     index: GraphIndex, feeds: Feeds, runtime: Runtime, optimized: Runtime | None = None
 ) -> Iterator[ReferenceSet]:
-    """What a model computes from feeds, as a reference set.
+    """Compute references with a model, lazily, as a reference set.
 
     Args:
-        feeds: cast to the dtypes that this model declares.
+        feeds: float feeds are cast to the dtypes that the model declares.
         runtime: with optimization off.
         optimized: with optimization on; the values are then those of the optimized graph.
 
@@ -49,7 +49,7 @@ def computed_references(
 
 @dataclass
 class _Computed:
-    """Values computed in the order in which they are asked for, mostly the graph's."""
+    """Values computed on demand, usually in graph order."""
 
     index: GraphIndex
     observer: Observer
@@ -68,55 +68,48 @@ class _Computed:
         return ReferenceSet(place, entries, prefetch=computed.prefetch, bodies=computed.inside)
 
     def prefetch(self, names: Sequence[str]) -> None:
-        """Compute these together; what later values need stays in the runtime."""
+        """Compute values together; the runtime keeps those that later values need."""
         index = self.index
-        wanted = [name for name in names if name in index.producer and name not in self.waiting]
+        missing = [name for name in names if name in index.producer and name not in self.waiting]
         self.waiting = {name: self.waiting[name] for name in names if name in self.waiting}
-        if not wanted:
+        if not missing:
             return
-        last = max(index.rank[name] for name in wanted)
+        last = max(index.rank[name] for name in missing)
         crossing = [
             name
             for name, place in index.rank.items()
             if place <= last and index.last_use.get(name, -1) > last
         ]
-        self.waiting |= self.observer.fetch(wanted, keep=crossing)
+        self.waiting |= self.observer.fetch(missing, keep=crossing)
         needed = {*crossing, *index.inputs}
         self.observer.forget([name for name in self.observer.kept if name not in needed])
 
     def read(self, name: str) -> Stored:
-        """One value; computed by itself when it was not announced."""
+        """Return a value; compute it alone if it was not prefetched."""
         value = self.waiting[name] if name in self.waiting else self.observer.fetch([name])[name]
         if value is None:
-            raise ReferenceSetError(f"the other model gives nothing for {name!r}")
+            raise ReferenceSetError(f"the other model produces no value {name!r}")
         return value
 
     def inside(self, value: str) -> Mapping[str, Entry]:
-        """What the bodies of the node that makes a value compute."""
+        """Return the values in the bodies of a value's node."""
         if value not in self.index.producer:
             return {}
         position = self.index.producer[value]
-        names, _ = liftable(self.index, [position])
-        lifted = lift(self.index, names)
+        names, _ = exposable(self.index, [position])
+        exposed = expose_inner(self.index, names)
         observer = Observer(
-            GraphIndex.of(lifted.model), self.observer.runtime, kept=dict(self.observer.kept)
+            GraphIndex.of(exposed.model), self.observer.runtime, kept=dict(self.observer.kept)
         )
-        found = lifted.read(observer.fetch(lifted.sources(names)).items())
+        found = exposed.read(observer.fetch(exposed.sources(names)).items())
         start = f"@{position}/"
-        return {
-            name.removeprefix(start): Entry(partial(_itself, array))
-            for name, array in found
-            if array is not None
-        }
-
-
-def _itself(value: Stored) -> Stored:
-    return value
+        inner = {name.removeprefix(start): array for name, array in found if array is not None}
+        return ReferenceSet.of(inner).entries
 
 
 @dataclass(frozen=True)
 class ChangedInitializers(Container[str]):
-    """The initializers that two models have under one name, with other numbers."""
+    """The names of initializers that two models both have, with different numbers."""
 
     ours: GraphIndex
     theirs: GraphIndex
@@ -135,13 +128,13 @@ class ChangedInitializers(Container[str]):
 
 
 def _declared(index: GraphIndex, name: str, value: Stored) -> Stored:
-    """A float feed in the dtype that the model declares."""
+    """Cast a float feed to the declared dtype."""
     declared = index.inputs.get(name)
     if declared is None or not isinstance(value, np.ndarray):
         return value
-    wanted = declared.type.tensor_type.elem_type
-    floats = ("float" in dtypes.dtype_name(wanted), value.dtype.kind == "f" or _narrow(value))
-    return value.astype(dtypes.numpy_dtype(wanted)) if all(floats) else value
+    elem_type = declared.type.tensor_type.elem_type
+    floats = ("float" in dtypes.dtype_name(elem_type), value.dtype.kind == "f" or _narrow(value))
+    return value.astype(dtypes.numpy_dtype(elem_type)) if all(floats) else value
 
 
 def _narrow(value: dtypes.Array) -> bool:
@@ -149,7 +142,7 @@ def _narrow(value: dtypes.Array) -> bool:
 
 
 def _size(index: GraphIndex, name: str) -> int:
-    """Bytes of a value where its type says so, else 0."""
+    """Return the bytes of a value with a fixed type, else 0."""
     declared = index.types.get(name)
     if declared is None or not declared.tensor_type.HasField("shape"):
         return 0

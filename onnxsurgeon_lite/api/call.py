@@ -1,0 +1,171 @@
+"""One call of the library: the options that functions share, the processes that it starts, what it has to say."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.shown import Shown
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
+    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.references import Tensors
+
+OptLevel = Literal["none", "basic", "extended", "all"]
+Progress = Callable[[str], None]
+
+S = TypeVar("S", bound=Shown)
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "B": 1, "": 1}
+
+
+class Feeding(TypedDict, total=False):
+    """How feeds are made where none are given."""
+
+    seed: int
+    dim: Mapping[str, int] | None
+    fill: Mapping[str, str] | None
+
+
+class Tolerating(TypedDict, total=False):
+    """What tensors may differ by."""
+
+    rtol: float | None
+    atol: float | None
+
+
+class Running(TypedDict, total=False):
+    """How models run."""
+
+    provider: str
+    threads: int
+    timeout: float | None
+    memory_limit: int | str
+    ops_library: Sequence[str | PathLike[str]]
+    progress: Progress
+
+
+class RunOnFeeds(Feeding, Running, total=False):
+    """Runs on feeds, given or made."""
+
+
+class Comparing(Tolerating, Running, total=False):
+    """Runs that are compared with stored tensors."""
+
+
+class ComparingOnFeeds(Feeding, Comparing, total=False):
+    """Runs on feeds that are compared with others."""
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class Call:
+    """A call under way; a context manager that ends the processes it started.
+
+    Attributes:
+        notes: what a user should know; an error that ends the call carries them, the result does otherwise.
+        made: how feeds were made.
+    """
+
+    seed: int = 0
+    dim: Mapping[str, int] | None = None
+    fill: Mapping[str, str] | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    opt: OptLevel = "all"
+    provider: str = "cpu"
+    threads: int = 0
+    timeout: float | None = None
+    memory_limit: int | str = 0
+    ops_library: Sequence[str | PathLike[str]] = ()
+    progress: Progress = quiet
+    notes: list[str] = field(default_factory=list, init=False)
+    made: list[str] = field(default_factory=list, init=False)
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.stack.close()
+        if isinstance(error, SurgeonError):
+            error.told = (*self.notes, *error.told)
+
+    def child(self) -> Child:
+        """Start the runtime's process, so that it gets ready while the rest is imported."""
+        return self.stack.enter_context(Child(byte_size(self.memory_limit)))
+
+    def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
+        """Return how the runtime works."""
+        from onnxsurgeon_lite.runtime.session import RuntimeOptions
+
+        libraries = [Path(library) for library in self.ops_library]
+        for library in libraries:
+            if not library.is_file():
+                raise UsageError(
+                    f"there is no operator library at {str(library)!r}",
+                    "give the path of a .so file",
+                )
+        resolved = tuple(str(library.resolve()) for library in libraries)
+        return RuntimeOptions(
+            opt or self.opt, self.provider, self.threads, lean, self.timeout, resolved
+        )
+
+    def runtime(self, child: Child | None = None, opt: OptLevel | None = None) -> "Runtime":
+        """Return the runtime, in a process that is starting already or a new one."""
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        return self.stack.enter_context(Runtime(self.options(opt), child or self.child()))
+
+    def recipe(self) -> "Recipe":
+        """Return how feeds are made."""
+        from onnxsurgeon_lite.runtime.feeds import Recipe
+
+        return Recipe(self.seed, self.dim or {}, self.fill or {})
+
+    def feeds(self, index: "GraphIndex", given: "Tensors | None") -> "Feeds":
+        """Return the feeds given, or made ones."""
+        from onnxsurgeon_lite.runtime.feeds import given_or_made
+
+        found, made = given_or_made(index, given, self.recipe())
+        self.made += made
+        self.notes += (f"made {line}" for line in made)
+        return found
+
+    def tolerance(self) -> "Tolerance | None":
+        """Return the tolerance given (the part left out is 0), or None for each dtype's own."""
+        from onnxsurgeon_lite.tensors.comparison import Tolerance
+
+        if self.rtol is None and self.atol is None:
+            return None
+        if not all(given >= 0 for given in (self.rtol or 0.0, self.atol or 0.0)):
+            raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
+        return Tolerance(self.atol or 0.0, self.rtol or 0.0)
+
+    def done(self, result: S) -> S:
+        """Return a result that carries the notes."""
+        return result.with_told(self.notes)
+
+
+def byte_size(text: int | str) -> int:
+    """Return the bytes that `4GB`, `512MB` or a plain number mean."""
+    text = str(text)
+    digits = text.strip().rstrip("BbKkMmGgTt")
+    unit = text.strip()[len(digits) :].upper()
+    try:
+        factor = _UNITS[unit if unit.endswith("B") or not unit else unit + "B"]
+        size = int(float(digits) * factor)
+    except (ValueError, KeyError, OverflowError):
+        size = -1
+    if not 0 <= size < 1 << 63:
+        raise UsageError(f"{text!r} is no size", "write 512MB or 4GB")
+    return size

@@ -1,0 +1,182 @@
+"""Where a model's tensors are, and putting them elsewhere, file to file: `osl.data.ls`, `osl.data.embed` and others."""
+
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxsurgeon_lite.api.spelling import spelled
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.model import ModelLike, Written
+    from onnxsurgeon_lite.model.storage import Collected, DataListing, Moved, Stripped
+
+__all__ = ["embed", "external", "gc", "ls", "move", "strip", "unstrip"]
+
+
+@spelled
+def ls(model: "ModelLike", fingerprint: bool = True) -> "DataListing":
+    """List the large tensors: file, offset, bytes, dtype, shape, fingerprint.
+
+    Args:
+        fingerprint: Read the data, block by block, for fingerprints.
+
+    Raises:
+        SourceChangedError: A file changed after the load.
+
+    Example:
+        >>> [tensor.file for tensor in osl.data.ls("external.onnx")][:1]
+        ['external.data']
+    """
+    from onnxsurgeon_lite.model import loaded
+    from onnxsurgeon_lite.model.storage import DataListing, list_data
+
+    return DataListing(list_data(loaded(model), fingerprint))
+
+
+@spelled
+def embed(
+    model: "ModelLike", output: str | PathLike[str], force: bool = False, dry_run: bool = False
+) -> "Written":
+    """Write a model with all its data inside.
+
+    Raises:
+        WriteError: The file would have more bytes than protobuf reads.
+
+    Example:
+        >>> print(osl.data.embed("external.onnx", "whole.onnx"))
+        wrote 'whole.onnx'
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    return storage.embed(loaded(model), Path(output), force=force, dry_run=dry_run)
+
+
+@spelled
+def external(
+    model: "ModelLike",
+    output: str | PathLike[str],
+    location: str = "",
+    force: bool = False,
+    dry_run: bool = False,
+) -> "Written":
+    """Write a model with its data in one file beside it.
+
+    Args:
+        location: The data's path relative to the model; `<name>.data` when empty.
+
+    Raises:
+        UsageError: The location is outside the model's folder.
+        OutputExistsError: The data file belongs to something else.
+
+    Example:
+        >>> print(osl.data.external("external.onnx", "moved.onnx", "weights.bin"))
+        wrote 'moved.onnx' with its data in 'weights.bin'
+    """
+    from onnxsurgeon_lite.model import loaded, save
+
+    return save(loaded(model), Path(output), True, location=location, force=force, dry_run=dry_run)
+
+
+@spelled
+def move(
+    model: "ModelLike",
+    location: str,
+    force: bool = False,
+    dry_run: bool = False,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> "Moved":
+    """Move a model's data to another file, in place: the model refers to it there.
+
+    Args:
+        model: The path of a model, or a `Model` that was loaded from one.
+        location: The new path, relative to the model.
+        progress: Is told of each file before it is removed.
+
+    Raises:
+        UsageError: The location is outside the model's folder.
+        SharedDataError: The data is there already, and another model refers to it.
+
+    Example:
+        >>> osl.data.move("external.onnx", "data/weights.bin", dry_run=True).written.path.name
+        'external.onnx'
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    source = loaded(model)
+    written, notes = storage.move(source, location, force=force, dry_run=dry_run, tell=progress)
+    return storage.Moved(written, tuple(notes))
+
+
+@spelled
+def gc(
+    model: "ModelLike",
+    dry_run: bool = False,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> "Collected":
+    """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
+
+    Args:
+        model: The path of a model, or a `Model` that was loaded from one.
+        dry_run: Find out what that gives, and write nothing.
+        progress: Is told of the bytes that go, before they do.
+
+    Raises:
+        SharedDataError: Another model refers to one of the files, or one holds anything but a model's data.
+
+    Example:
+        >>> print(osl.data.gc("external.onnx", dry_run=True))
+        0 bytes less
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    return storage.collect(loaded(model), dry_run=dry_run, tell=progress)
+
+
+@spelled
+def strip(
+    model: "ModelLike",
+    output: str | PathLike[str],
+    seed: int = 0,
+    force: bool = False,
+    dry_run: bool = False,
+) -> "Stripped":
+    """Write a model whose weights are noise of the same mean, deviation and range.
+
+    Args:
+        seed: Seed of the noise.
+
+    Example:
+        >>> osl.data.strip("whole_model.onnx", "noise.onnx").changed
+        10
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    return storage.strip(loaded(model), Path(output), seed, force=force, dry_run=dry_run)
+
+
+@spelled
+def unstrip(
+    model: "ModelLike",
+    original: "ModelLike",
+    output: str | PathLike[str],
+    force: bool = False,
+    dry_run: bool = False,
+) -> "Written":
+    """Write a stripped model with the weights of the original.
+
+    Args:
+        model: The stripped model: a path, bytes, a `ModelProto` or a `Model`.
+        original: The model that was stripped.
+
+    Example:
+        >>> noise = osl.data.strip("whole_model.onnx", "noisy.onnx").written.path
+        >>> print(osl.data.unstrip(noise, "whole_model.onnx", "restored.onnx"))
+        wrote 'restored.onnx'
+    """
+    from onnxsurgeon_lite.model import loaded, storage
+
+    models = loaded(model), loaded(original)
+    return storage.unstrip(*models, Path(output), force=force, dry_run=dry_run)

@@ -1,0 +1,466 @@
+"""Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
+
+from onnxsurgeon_lite.api.call import (
+    Call,
+    ComparingOnFeeds,
+    OptLevel,
+    Progress,
+    RunOnFeeds,
+    Tolerating,
+    byte_size,
+    quiet,
+)
+from onnxsurgeon_lite.api.run import is_model
+from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.names import key_value
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.sets import SetComparison
+    from onnxsurgeon_lite.matching.values.run_both import MatchResult
+    from onnxsurgeon_lite.matching.weights import WeightsResult
+    from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.runtime.session import RuntimeOptions
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+
+Settings = str | Mapping[str, str | int]
+
+
+@spelled
+def bisect(
+    model: "ModelLike",
+    reference: "Tensors | Sequence[Tensors] | None" = None,
+    against: "ModelLike | None" = None,
+    a: Settings | None = None,
+    b: Settings | None = None,
+    find: str | None = None,
+    map: str | PathLike[str] | None = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
+    look: Literal["auto", "unoptimized", "optimized", "node"] = "auto",
+    quick: bool = False,
+    output: str | PathLike[str] | None = None,
+    memory: int | str = "64MB",
+    journal: str | PathLike[str] | None = None,
+    resume: bool = False,
+    strip_weights: bool = False,
+    force: bool = False,
+    opt: OptLevel = "all",
+    **how: Unpack[ComparingOnFeeds],
+) -> "BisectResult":
+    """Find the nodes where a model leaves its references, and say why.
+
+    Give one of `reference`, `against`, `a` with `b`, or `find`.
+
+    Args:
+        reference: Tensors by name: a path, name -> array, a `ReferenceSet`; several samples as a list or one path.
+        against: A model whose values are the references.
+        a: Settings that give the references: `"opt=none,threads=1"`, or the same as a dict.
+        b: Settings that are searched.
+        find: Look for `nan`, `inf` or `overflow:float16` instead.
+        feeds: Input name -> array, or a path; those of the references by default, else made. A list for a list.
+        look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
+        quick: Find one culprit and say no more about it.
+        output: The folder for the reproducer; without it none is written.
+        memory: Bytes of values that are computed at once, or `64MB`.
+        journal: A file that keeps the answers.
+        resume: Go on from the journal of a search that was cut short.
+        strip_weights: Noise for weights in the reproducer, if it still fails.
+        force: Write into a folder that is not empty.
+
+    Returns:
+        `verdict` (`agrees` or `mismatch`), `culprits` with their findings and values; `print` shows it all.
+
+    Raises:
+        UsageError: There is nothing, or more than one thing, to compare with.
+        ReferenceSetError: The references do not fit the model.
+        FeedsError: A feed of a wrong name, dtype or shape.
+        RuntimeFailure: The runtime cannot run the model.
+
+    Example:
+        >>> result = osl.bisect("faulty_attribute.onnx", "references/whole_model.npz")
+        >>> result.verdict, result.culprits[0].name, result.culprits[0].findings[0].verdict
+        ('mismatch', 'Conv_6', 'wrong node')
+    """
+    ways = [way for way in (reference, against, a or b, find) if way is not None]
+    if len(ways) != 1:
+        raise UsageError(
+            "there are several things to compare with"
+            if ways
+            else "there is nothing to compare with",
+            "give one of --reference, --against, --a with --b, --find",
+        )
+    if resume and journal is None:
+        raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
+    with Call(opt=opt, **how) as call:
+        child = call.child()
+        second = call.child() if not quick and not find else None
+        from onnxsurgeon_lite.debug import bisection
+        from onnxsurgeon_lite.debug.bisection.reproducer import require_free
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching.values import aligned
+        from onnxsurgeon_lite.model import loaded
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        if output is not None:
+            require_free(Path(output), force)
+        ours = loaded(model)
+        index = GraphIndex.of(ours)
+        usual = call.options(lean=False)
+        searched = with_settings(usual, b)
+        runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
+        optimized = None
+        if second is not None and searched.opt != "none":
+            optimized = call.stack.enter_context(Runtime(searched, second))
+        search = bisection.Search(
+            call.tolerance(),
+            None if look == "auto" else look,
+            quick,
+            byte_size(memory),
+            None if journal is None else Path(journal),
+            resume,
+        )
+        tell = call.progress
+        if reference is not None:
+            mapping = None if map is None else fspath(map)
+            samples = [
+                (aligned(stored, index, given, runtime, mapping, tell), given)
+                for stored, given in _samples(index, reference, feeds)
+            ]
+            result = bisection.bisect_samples(ours, samples, runtime, optimized, search, tell)
+        else:
+            given = call.feeds(index, cast("Tensors | None", feeds))
+            if find is not None:
+                result = bisection.find(ours, find, given, runtime, search, tell)
+            else:
+                theirs = with_settings(usual, a) if a or b else runtime.options
+                other = index if against is None else GraphIndex.of(loaded(against))
+                stored = call.stack.enter_context(_other_side(other, given, theirs, call))
+                changed = bisection.ChangedInitializers(index, other)
+                result = bisection.bisect(
+                    ours, stored, given, runtime, optimized, search, tell, changed
+                )
+    if result.culprits and output is not None:
+        made = bisection.write_reproducer(ours, result, Path(output), not quick)
+        result.reproducer, result.reproduce = made.folder, made.words
+        if strip_weights:
+            result.notes.append(bisection.strip_weights(made, result))
+    return call.done(result)
+
+
+def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeOptions":
+    """Return other settings for one side of a comparison, written `opt=none,threads=1`.
+
+    Raises:
+        UsageError: A setting that is unknown, or has no such value.
+    """
+    if isinstance(settings, Mapping):
+        settings = ",".join(f"{name}={value}" for name, value in settings.items())
+    for text in settings.split(",") if settings else ():
+        name, value = key_value(text)
+        if value is None:
+            raise UsageError(f"setting {text!r} has no '='", "write setting NAME=...")
+        match name:
+            case "opt" if value in get_args(OptLevel):
+                how = replace(how, opt=cast(OptLevel, value))
+            case "provider":
+                how = replace(how, provider=value)
+            case "threads" if value.isdecimal():
+                how = replace(how, threads=int(value))
+            case "disabled":
+                how = replace(how, disabled=(*how.disabled, value))
+            case _:
+                raise UsageError(
+                    f"{name}={value} is no setting",
+                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
+                )
+    return how
+
+
+def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+    """Return the same runtime with optimization off."""
+    return replace(how, opt="none", lean=True)
+
+
+def _samples(
+    index: "GraphIndex",
+    reference: "Tensors | Sequence[Tensors]",
+    feeds: "Tensors | Sequence[Tensors] | None",
+) -> "list[tuple[ReferenceSet, Feeds]]":
+    """Return each sample's references and feeds."""
+    from onnxsurgeon_lite.matching.values import feeds_in_order
+    from onnxsurgeon_lite.runtime.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.tensors.references import count_samples, open_references
+
+    count = len(reference) if isinstance(reference, list | tuple) else 1
+    if isinstance(reference, str | PathLike):
+        count = count_samples(reference)
+    samples = []
+    for number in range(count):
+        own = _of_sample(reference, number)
+        stored = open_references(own, required_inputs(index), list(index.outputs), number)
+        if count > 1:
+            stored = replace(stored, notes=())  # all are taken
+        if feeds is not None:
+            given = read_feeds(index, _of_sample(feeds, number), number)
+        elif any(entry.is_input for entry in stored.entries.values()):
+            given = feeds_in_order(index, stored)
+        else:
+            given = feeds_from(index, stored)
+        samples.append((stored, given))
+    return samples
+
+
+def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
+    """Return one of a list, or what holds all samples."""
+    return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
+
+
+@contextmanager
+def _other_side(
+    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", call: Call
+) -> "Iterator[ReferenceSet]":
+    """Return the references that a model gives under some settings."""
+    from onnxsurgeon_lite.debug.bisection import computed_references
+    from onnxsurgeon_lite.runtime.session import Runtime
+
+    runtime = call.stack.enter_context(Runtime(_unoptimized(how), call.child()))
+    optimized = None
+    if how.opt != "none":
+        optimized = call.stack.enter_context(Runtime(how, call.child()))
+    with computed_references(index, feeds, runtime, optimized) as references:
+        yield references
+
+
+@spelled
+def rank(
+    model: "ModelLike",
+    reference: "Tensors | None" = None,
+    against: "ModelLike | None" = None,
+    fp16_risk: bool = False,
+    below: float = 20.0,
+    feeds: "Tensors | None" = None,
+    **how: Unpack[RunOnFeeds],
+) -> "Ranking | Float16Risks":
+    """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
+
+    Give one of `reference`, `against`, `fp16_risk`.
+
+    Args:
+        model: A path, bytes, a `ModelProto` or a `Model`; quantized or of half precision.
+        reference: Tensors of the float model, by name.
+        against: The float model, whose values are the references.
+        fp16_risk: Say what float16 would lose, from one float32 run.
+        below: Decibels under which a node is excluded.
+
+    Returns:
+        The nodes, the lossiest first, and the names to `exclude`.
+
+    Raises:
+        UsageError: There is nothing, or more than one thing, to rank by.
+        ReferenceSetError: No value that the model computes has a reference.
+
+    Example:
+        >>> ranking = osl.rank("faulty_constant.onnx", against="whole_model.onnx", below=60)
+        >>> ranking.exclude
+        ['Conv_6']
+    """
+    if sum((reference is not None, against is not None, fp16_risk)) != 1:
+        raise UsageError(
+            "say what to rank by",
+            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
+        )
+    with Call(**how) as call:
+        child = call.child()
+        from onnxsurgeon_lite.debug import rank as ranking
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.model import loaded
+
+        index = GraphIndex.of(loaded(model))
+        runtime = call.runtime(child, "none")
+        if fp16_risk:
+            risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
+            keep = [risk.name or risk.id for risk in risks if risk.keep]
+            return call.done(ranking.Float16Risks(risks, list(dict.fromkeys(keep))))
+        if reference is not None:
+            stored, given = _samples(index, reference, feeds)[0]
+        else:
+            given = call.feeds(index, feeds)
+            other = GraphIndex.of(loaded(cast("ModelLike", against)))
+            stored = call.stack.enter_context(_other_side(other, given, runtime.options, call))
+        ranked = ranking.rank(index, stored, given, runtime, call.progress)
+        lossy = [node.name or node.id for node in ranked if node.own_db < below]
+        return call.done(ranking.Ranking(ranked, list(dict.fromkeys(lossy)), below))
+
+
+@spelled
+def match(
+    a: "ModelLike | Tensors",
+    b: "ModelLike",
+    feeds: "Tensors | None" = None,
+    **how: Unpack[RunOnFeeds],
+) -> "MatchResult":
+    """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
+
+    Args:
+        a: A model, or tensors: a path, name -> array, a `ReferenceSet`.
+        b: A model.
+        feeds: Input name -> array, or a path; those of the references by default, else made.
+
+    Returns:
+        The pairs with their evidence, and what is unmatched on either side; `save` writes a file for `map=`.
+
+    Raises:
+        FeedsError: A model does not take the feeds.
+        RuntimeFailure: A model does not run.
+
+    Example:
+        >>> result = osl.match("whole_model_torchscript.onnx", "whole_model_dynamo.onnx")
+        >>> len(result.only_a), len(result.only_b)
+        (0, 0)
+    """
+    with Call(**how) as call:
+        child = call.child()
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching.values import feeds_in_order
+        from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
+        from onnxsurgeon_lite.model import loaded
+        from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        index = GraphIndex.of(loaded(b))
+        runtime = call.runtime(child, "none")
+        if is_model(a):
+            other = GraphIndex.of(loaded(cast("ModelLike", a)))
+            given = call.feeds(other, feeds)
+            return call.done(match_models(other, index, given, runtime, call.progress))
+        tensors = cast("Tensors", a)
+        stored = open_references(tensors, required_inputs(index), list(index.outputs))
+        given = read_feeds(index, feeds) if feeds is not None else feeds_in_order(index, stored)
+        return call.done(match_references(stored, index, given, runtime, call.progress))
+
+
+@spelled
+def weights(
+    model: "ModelLike",
+    against: "Tensors",
+    progress: Progress = quiet,
+    **how: Unpack[Tolerating],
+) -> "WeightsResult":
+    """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
+
+    Args:
+        against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
+
+    Returns:
+        A `Comparison` for each weight that was found, and what only one side has.
+
+    Raises:
+        ReferenceSetError: The checkpoint cannot be read, or has nothing of the model.
+        UsageError: It is a PyTorch file and torch is not installed.
+
+    Example:
+        >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
+        True
+    """
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.weights import compare_weights
+    from onnxsurgeon_lite.model import loaded
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    index = GraphIndex.of(loaded(model))
+    is_path = isinstance(against, str | PathLike)
+    stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
+    return compare_weights(index, stored, Call(**how).tolerance(), progress)
+
+
+@spelled
+def verify(
+    original: "ModelLike",
+    edited: "ModelLike",
+    feeds: "Tensors | None" = None,
+    **how: Unpack[ComparingOnFeeds],
+) -> "SetComparison":
+    """Run a model and an edited copy on the same feeds, and compare the outputs that both have.
+
+    Args:
+        original: A path, bytes, a `ModelProto` or a `Model`.
+        edited: The same, for the edited model; inputs and outputs that were renamed are matched by their place.
+
+    Returns:
+        A `Comparison` for each output.
+
+    Raises:
+        FeedsError: The edited model has an input that the original knows nothing of.
+        ReferenceSetError: The models have no output in common.
+        RuntimeFailure: The runtime refuses one of them.
+
+    Example:
+        >>> osl.verify("whole_model.onnx", osl.clean("whole_model.onnx").model).match
+        True
+    """
+    with Call(**how) as call:
+        child = call.child()
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching import verify as verifying
+        from onnxsurgeon_lite.model import loaded
+
+        before, after = GraphIndex.of(loaded(original)), GraphIndex.of(loaded(edited))
+        given = call.feeds(before, feeds)
+        runtime = call.runtime(child, "none")
+        return call.done(verifying.verify(before, after, given, runtime, call.tolerance()))
+
+
+@spelled
+def prove(
+    original: "ModelLike",
+    changed: "ModelLike",
+    shapes: Mapping[str, Sequence[int | str]],
+    axis: int = 0,
+    second: "ModelLike | None" = None,
+    **how: Unpack[ComparingOnFeeds],
+) -> list[str]:
+    """Prove by running that a model of other sizes computes what the original does.
+
+    Dimension `axis` is a batch: samples are compared one by one. Another dimension is compared at its own size.
+
+    Args:
+        original: A path, bytes, a `ModelProto` or a `Model`.
+        changed: The same, for the model whose sizes were changed.
+        shapes: Input -> the shape that `changed` was asked to have: numbers and names.
+        axis: Which dimension of an input holds samples.
+        second: An export of the same network at other sizes, with which `changed` must agree too.
+
+    Returns:
+        What was shown, a line each.
+
+    Raises:
+        ShapeError: An output differs from the original's, or cannot be compared.
+        RuntimeFailure: The original does not run.
+
+    Example:
+        >>> opened = osl.rebatch("frozen_batch.onnx", unproved=True).model
+        >>> osl.prove("frozen_batch.onnx", opened, {"x": ("N", 4, 6)})
+        ['agrees with the original at N = 2; N = 1; N = 3; N = 7']
+    """
+    with Call(**how) as call:
+        child = call.child()
+        from onnxsurgeon_lite.matching import prove as proving
+        from onnxsurgeon_lite.model import loaded
+
+        models = loaded(original), loaded(changed)
+        sizes = {name: tuple(shape) for name, shape in shapes.items()}
+        other = None if second is None else loaded(second)
+        runtime = call.runtime(child, "none")
+        return proving.prove(*models, sizes, runtime, call.recipe(), axis, other)

@@ -1,0 +1,236 @@
+"""Change models: apply, merge, build; the verbs are in `verbs`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack, cast
+
+from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import ALONE, spelled
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from onnxsurgeon_lite.matching.verify import EditResult
+    from onnxsurgeon_lite.model import Model, ModelLike
+    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.tensors.references import Tensors
+
+_PROVED = ("set-shape", "rebatch")
+
+
+@spelled
+def apply(
+    recipe: "str | PathLike[str] | Pass | Sequence[Pass]",
+    model: "ModelLike",
+    verify: bool = False,
+    unproved: bool = False,
+    feeds: "Tensors | None" = None,
+    **how: Unpack[RunOnFeeds],
+) -> "EditResult":
+    """Apply a recipe, a pass or several passes to a model: all or nothing. The model itself stays as it is.
+
+    Args:
+        recipe: A TOML file (`[[step]]`, `verb = ...`, its fields), a pass, or passes in order.
+        verify: Run both models and compare their outputs.
+        unproved: Do not prove new sizes (`set_shape`, `rebatch`) by running.
+        feeds: For `verify`: input name -> array, or a path; made by default.
+
+    Returns:
+        The edited model, what changed, and what the runs showed.
+
+    Raises:
+        UsageError: The recipe cannot be read.
+        EditError: The edit would break the model.
+        ShapeError: New sizes are not proved.
+
+    Example:
+        >>> result = osl.apply(osl.SetOp(("Add_7",), "Sub"), "whole_model.onnx")
+        >>> result.changes
+        ("Add 'Add_7' (@7): operator Add -> Sub",)
+    """
+    return applied(lambda: _step(recipe), model, verify, unproved, feeds, **how)
+
+
+def applied(
+    make: "Callable[[], Pass]",
+    model: "ModelLike",
+    verify: bool = False,
+    unproved: bool = False,
+    feeds: "Tensors | None" = None,
+    early: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> "EditResult":
+    """Make a pass and apply it; see `apply`.
+
+    Args:
+        early: The runtime is needed in any case: its process starts before the pass is imported.
+    """
+    with Call(**how) as call:
+        child = call.child() if early or verify else None
+        from onnxsurgeon_lite.matching.verify import EditResult
+        from onnxsurgeon_lite.model import loaded
+
+        step = make()
+        original = loaded(model)
+        done = step.apply(original)
+        alone = None if step.name in ALONE else original
+        result = EditResult(
+            done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
+        )
+        if unproved and is_proved(step):
+            result = replace(result, ran=(_UNPROVED,))
+        elif done.changed and is_proved(step):
+            result = _proved(result, original, step, call.runtime(child, "none"), call)
+        if not (done.changed and verify):
+            return result
+        return _verified(result, original, feeds, call.runtime(child, "none"), call)
+
+
+_UNPROVED = "the new sizes were not proved: neither model was run"
+
+
+def is_proved(step: "Pass") -> bool:
+    """Return whether a pass, or one of its steps, is always proved by running."""
+    return step.name in _PROVED or any(is_proved(part) for part in getattr(step, "passes", ()))
+
+
+def _step(recipe: "str | PathLike[str] | Pass | Sequence[Pass]") -> "Pass":
+    from onnxsurgeon_lite.passes import PASSES, Pipeline
+
+    if isinstance(recipe, str | PathLike):
+        from onnxsurgeon_lite.passes.recipe import read_recipe
+
+        return read_recipe(Path(recipe), PASSES)
+    return Pipeline(tuple(recipe)) if isinstance(recipe, list | tuple) else cast("Pass", recipe)
+
+
+def _proved(
+    result: "EditResult", original: "Model", step: "Pass", runtime: "Runtime", call: Call
+) -> "EditResult":
+    """Prove what new sizes were given to; an error that says why not tells what was changed."""
+    from onnxsurgeon_lite.errors import SurgeonError
+    from onnxsurgeon_lite.matching.prove import prove_step
+
+    call.progress("proving by running")
+    try:
+        proof = prove_step(step, original, result.model, runtime, call.recipe())
+    except SurgeonError as error:
+        error.told = (*result.notes, *result.changes)
+        raise
+    return replace(result, proof=tuple(proof))
+
+
+def _verified(
+    result: "EditResult",
+    original: "Model",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Run both models and compare their outputs."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching import verify as verifying
+
+    before = GraphIndex.of(original)
+    given = call.feeds(before, feeds)
+    compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)
+    return replace(result, ran=(*result.ran, *call.notes), verified=compared)
+
+
+@spelled
+def merge(
+    *models: "ModelLike",
+    map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    share: Sequence[str] = (),
+    prefix: str | Sequence[str] = (),
+) -> "EditResult":
+    """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
+
+    Args:
+        models: Two or more, each a path, bytes, a `ModelProto` or a `Model`.
+        map: A value so far -> the input of the next model that it feeds.
+        share: Inputs that all have and that become one.
+        prefix: Put before every name of the next model; one, or one for each model but the first.
+
+    Returns:
+        The merged model, and what was linked and added.
+
+    Raises:
+        UsageError: There is one model alone.
+        UnknownNameError: A link or a shared input that a model does not have.
+        EditError: Opsets that cannot be reconciled, types that do not fit, an input of both that is not shared.
+
+    Example:
+        >>> tail = osl.extract("whole_model.onnx", inputs="23").model
+        >>> print(osl.merge("whole_model.onnx", tail, map={"31": "23"}, prefix="second/"))
+        linked '31' to input '23'
+        added the 8 nodes of graph 'whole_model'
+        merged 2 models: input.1 -> second/31 (19 nodes, 34 initializers)
+    """
+    from onnxsurgeon_lite.errors import UsageError
+    from onnxsurgeon_lite.matching.verify import EditResult
+    from onnxsurgeon_lite.model import loaded
+    from onnxsurgeon_lite.passes.merge import merge as merge_two
+
+    if len(models) < 2:
+        raise UsageError("one model alone cannot be merged", "name two or more")
+    merged, *guests = [loaded(model) for model in models]
+    given = [prefix] if isinstance(prefix, str) else list(prefix)
+    prefixes = given + [""] * len(guests)
+    pairs = list(map.items() if isinstance(map, Mapping) else map)
+    notes: list[str] = []
+    changes: list[str] = []
+    for guest, before in zip(guests, prefixes, strict=False):
+        inputs = {value.name for value in guest.proto.graph.input}
+        here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
+        pairs = [pair for pair in pairs if pair not in here]
+        result = merge_two(merged, guest, here, tuple(share), before)
+        notes += result.notes
+        changes += result.changes
+        merged = result.model
+    verb = f"merged {len(models)} models"
+    return EditResult(merged, True, tuple(notes), tuple(changes), verb=verb)
+
+
+@spelled
+def build(
+    text: "str | PathLike[str]",
+    initializer: "Mapping[str, str | PathLike[str] | np.ndarray] | None" = None,
+) -> "Model":
+    """Build a model from ONNX text syntax, and check it.
+
+    Args:
+        text: The text, or the path of a file that holds it; a graph alone gets default versions.
+        initializer: Name -> array, or the path of a `.npy` file; one for a declared input takes its place.
+
+    Raises:
+        BuildError: The text is no model, or an array does not fit.
+        GraphError: The model is not valid.
+
+    Example:
+        >>> model = osl.build("double (float[n] x) => (float[n] y) { y = Add(x, x) }")
+        >>> osl.run(model, {"x": np.ones(2, np.float32)})["y"]
+        array([2., 2.], dtype=float32)
+    """
+    from onnxsurgeon_lite.graph.check import require_valid
+    from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+
+    model = parse_text(_read(text))
+    model = add_initializers(model, initializer or {})
+    require_valid(model)
+    return model
+
+
+def _read(text: "str | PathLike[str]") -> str:
+    """Return the text itself, or what its file holds; text has parentheses and braces, a path does not need them."""
+    from onnxsurgeon_lite.errors import UsageError
+
+    if isinstance(text, str) and "{" in text:
+        return text
+    try:
+        return Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {str(text)!r} as text: {error}") from error

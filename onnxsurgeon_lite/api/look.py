@@ -1,0 +1,180 @@
+"""Look at models: inspect, text, check, diff."""
+
+from typing import TYPE_CHECKING, Unpack
+
+from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.spelling import spelled
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from onnxsurgeon_lite.graph.check import CheckResult
+    from onnxsurgeon_lite.graph.modules import ModuleTree
+    from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
+    from onnxsurgeon_lite.matching.diff import ModelDiff
+    from onnxsurgeon_lite.model import Model, ModelLike
+    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.tensors.references import Tensors
+
+
+@spelled
+def inspect(
+    model: "ModelLike",
+    node: str | None = None,
+    value: str | None = None,
+    ops: bool = False,
+    tree: bool = False,
+) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree":
+    """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
+
+    Args:
+        node: Show this node instead: a name, an id (`@3`) or `op:Conv[2]`.
+        value: Show these values instead: a name, an id, a glob, `op:Conv`.
+        ops: Count every operator.
+        tree: Show the modules of the PyTorch program that the model was exported from.
+
+    Returns:
+        A summary: `print` shows it, its fields hold the facts.
+
+    Raises:
+        ModelFileError: The file cannot be read as a model.
+        UnknownNameError: The model has no such node or value.
+
+    Example:
+        >>> osl.inspect("whole_model.onnx").ops
+        {'Conv': 10, 'Add': 1}
+        >>> print(osl.inspect("whole_model.onnx", value="28"))
+        value      28
+        type       float [1, 3, 20, 20]
+        kind       produced
+        scope      (root)
+        producer   Add 'Add_7' (@7)
+        consumers  Conv 'Conv_8' (@8)
+    """
+    from onnxsurgeon_lite.graph import summary as inspecting
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.graph.select import select_node, select_values
+    from onnxsurgeon_lite.model import loaded
+
+    known = loaded(model)
+    if node is not None:
+        index = GraphIndex.of(known)
+        return inspecting.summarize_node(index, select_node(index, node))
+    if value is not None:
+        index = GraphIndex.of(known)
+        selected = select_values(index, [value], inner=True)
+        found = (inspecting.summarize_value(index, name) for name in selected.names)
+        return inspecting.ValueSummaries(found).with_told(selected.notes)
+    if tree:
+        from onnxsurgeon_lite.graph.modules import module_tree
+
+        return module_tree(GraphIndex.of(known))
+    summary = inspecting.summarize(known)
+    return inspecting.OperatorCounts(**vars(summary)) if ops else summary
+
+
+@spelled
+def text(model: "ModelLike") -> str:
+    """Return a model in ONNX text syntax, weights elided.
+
+    Raises:
+        ModelFileError: The file cannot be read as a model.
+
+    Example:
+        >>> print(osl.text("linear_func.onnx").splitlines()[-1])
+        }
+    """
+    from onnxsurgeon_lite.graph.summary import model_text
+    from onnxsurgeon_lite.model import loaded
+
+    return model_text(loaded(model))
+
+
+@spelled
+def check(model: "ModelLike", full: bool = False, timeout: float | None = None) -> "CheckResult":
+    """Check a model against the ONNX specification, and find what is suspicious.
+
+    Args:
+        full: Include strict type and shape inference.
+        timeout: Seconds that the checker may take; None for no limit.
+
+    Returns:
+        Whether it is valid, the checker's message, and findings that the checker does not mind.
+
+    Raises:
+        GraphError: A cycle, two producers of one value, or a function that calls itself.
+        RuntimeCrash: The checker died of the model.
+        RuntimeTimeout: The checker took too long.
+
+    Example:
+        >>> osl.check("linear_func.onnx").valid
+        True
+    """
+    from onnxsurgeon_lite.graph import check as checking
+    from onnxsurgeon_lite.model import loaded
+
+    return checking.check(loaded(model), full, timeout)
+
+
+@spelled
+def diff(
+    first: "ModelLike",
+    second: "ModelLike",
+    run: bool = False,
+    map: "str | PathLike[str] | None" = None,
+    feeds: "Tensors | None" = None,
+    opt: OptLevel = "all",
+    **how: Unpack[ComparingOnFeeds],
+) -> "ModelDiff":
+    """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
+
+    Args:
+        first: A path, bytes, a `ModelProto` or a `Model`.
+        second: The same, for the model to compare it with.
+        run: Run both on the same feeds, too.
+        map: `auto` or a file of `match`: nodes are the same where their values are.
+
+    Returns:
+        The differences; `same` when there is none.
+
+    Raises:
+        ModelFileError: A file cannot be read as a model.
+        RuntimeFailure: The runtime refuses a model.
+
+    Example:
+        >>> found = osl.diff("whole_model.onnx", "faulty_attribute.onnx")
+        >>> found.same, found.differences[0].subject
+        (False, "Conv 'Conv_6' (@6)")
+    """
+    with Call(opt=opt, **how) as call:
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching import diff as differing
+        from onnxsurgeon_lite.model import loaded
+
+        models = loaded(first), loaded(second)
+        allowed = call.tolerance()
+        needed = run or map == "auto"
+        given = call.feeds(GraphIndex.of(models[0]), feeds) if needed else {}
+        known = _same_nodes(models, None if map is None else str(map), given, call)
+        found = differing.diff(*models, allowed, known)
+        if run:
+            found = differing.with_outputs(models, found, given, call.runtime(), allowed)
+        return call.done(found)
+
+
+def _same_nodes(
+    models: "tuple[Model, Model]", map: str | None, feeds: "Feeds", call: Call
+) -> list[tuple[int, int]]:
+    if map is None:
+        return []
+    from pathlib import Path
+
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.values import load_map, same_nodes
+    from onnxsurgeon_lite.matching.values.run_both import match_models
+
+    a, b = GraphIndex.of(models[0]), GraphIndex.of(models[1])
+    if map != "auto":
+        return same_nodes(a, b, load_map(Path(map)))
+    matched = match_models(a, b, feeds, call.runtime(opt="none"), call.progress)
+    return same_nodes(a, b, matched.matching.pairs)

@@ -1,0 +1,230 @@
+"""Run models and compare what they give: run, record, compare_sets. The runtime's process starts first."""
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack, cast
+
+from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from onnxsurgeon_lite.matching.sets import SetComparison
+    from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.recording.recording import Recording
+    from onnxsurgeon_lite.runtime.run import RunResult
+    from onnxsurgeon_lite.tensors.references import Tensors
+
+    Module = Callable[..., object] | tuple[object, ...]
+
+
+@spelled
+def run(
+    model: "ModelLike",
+    feeds: "Tensors | None" = None,
+    fetch: "str | Sequence[str]" = (),
+    opt: OptLevel = "all",
+    **how: Unpack[RunOnFeeds],
+) -> "RunResult":
+    """Run a model in a process of its own.
+
+    Args:
+        fetch: Values to return instead of the outputs; also inside bodies (`@12/body/q`).
+
+    Returns:
+        Name -> array; `print` shows shape, dtype and range of each.
+
+    Raises:
+        FeedsError: A feed of a wrong name, dtype or shape.
+        UnknownNameError: A fetched value does not exist.
+        RuntimeFailure: The runtime refuses the model, fails, dies or takes too long.
+
+    Example:
+        >>> outputs = osl.run("whole_model.onnx", seed=1)
+        >>> outputs["31"].shape
+        (1, 3, 20, 20)
+    """
+    with Call(opt=opt, **how) as call:
+        child = call.child()
+        from onnxsurgeon_lite.graph.bodies import BodyName
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.model import loaded
+        from onnxsurgeon_lite.runtime import run as running
+
+        index = GraphIndex.of(loaded(model))
+        wanted = [fetch] if isinstance(fetch, str) else fetch
+        selected = select_values(index, wanted, inner=True)
+        call.notes += selected.notes
+        given = call.feeds(index, feeds)
+        values = running.run(index, given, call.runtime(child), selected.names)
+        call.notes += (
+            f"{name!r} was not computed: its body did not run then"
+            for name, value in values.items()
+            if value is None and BodyName.of(name)
+        )
+        return call.done(running.RunResult(values, call.made))
+
+
+@spelled
+def record(
+    model: "ModelLike | Module",
+    output: str | PathLike[str],
+    feeds: "Tensors | None" = None,
+    value: "str | Sequence[str]" = (),
+    inner: bool = False,
+    float64: bool = False,
+    scope: "Sequence[str]" = (),
+    operators: bool = False,
+    names_of: "ModelLike | None" = None,
+    **how: Unpack[RunOnFeeds],
+) -> "Recording":
+    """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
+
+    Args:
+        model: An ONNX model; or a PyTorch module: `(module, args)`, a function that returns one, `FILE.py:function`.
+        output: Where to store: a folder, `.npz` or `.safetensors`; of a PyTorch module a folder.
+        feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given.
+        value: Values to record; all by default.
+        inner: Record values inside branches, loops and functions as well.
+        float64: Compute an ONNX model in float64, node by node.
+        scope: PyTorch: only what lies in these modules, such as `layer.4.*`.
+        operators: PyTorch: every operator's output, by `torch.export`.
+        names_of: PyTorch: store inputs under this model's names.
+
+    Returns:
+        How many values were stored, and where.
+
+    Raises:
+        UsageError: An option that means nothing for such a model; torch is not installed.
+        ReferenceSetError: The format cannot hold a value, or the module cannot be recorded.
+        RuntimeFailure: The runtime cannot run the model.
+
+    Example:
+        >>> print(osl.record("whole_model.onnx", "recorded", seed=1))
+        recorded 12 values in 'recorded'
+    """
+    is_torch = ".py:" in str(model) if isinstance(model, str | PathLike) else _is_module(model)
+    target = Path(output)
+    with Call(**how) as call:
+        if is_torch:
+            useless: dict[str, object] = {
+                "--value": value,
+                "--float64": float64,
+                "--fill": call.fill,
+            }
+            _refuse("a PyTorch module", useless, "leave it out")
+            made = fspath(model) if isinstance(model, str | PathLike) else model
+            return _record_module()(made, target, feeds, names_of, scope, operators)
+        torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
+        torch_only["--model"] = names_of
+        _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
+        child = call.child()
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.model import loaded
+        from onnxsurgeon_lite.recording import from_model
+        from onnxsurgeon_lite.recording.recording import Recording
+        from onnxsurgeon_lite.surgery.exposing import exposable
+
+        index = GraphIndex.of(loaded(cast("ModelLike", model)))
+        selected = select_values(index, [value] if isinstance(value, str) else value, inner=True)
+        if inner:
+            names, left = exposable(index)
+            selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
+            selected.notes += left
+        call.notes += selected.notes
+        given = call.feeds(index, feeds)
+        runtime = call.runtime(child, "none")
+        count = from_model.record(
+            index, given, runtime, target, selected.names, call.progress, float64
+        )
+        return call.done(Recording(count, target))
+
+
+def _record_module() -> "Callable[..., Recording]":
+    try:
+        from onnxsurgeon_lite.recording.from_torch import record_factory
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UsageError("recording a PyTorch module needs torch", "pip install torch") from error
+    return record_factory
+
+
+def _is_module(model: object) -> bool:
+    """Return whether it is a PyTorch module, what makes one, or one with its arguments."""
+    from onnx import ModelProto
+
+    from onnxsurgeon_lite.model import Model
+
+    return not isinstance(model, Model | ModelProto | bytes | bytearray | memoryview)
+
+
+def _refuse(what: str, given: "Mapping[str, object]", hint: str) -> None:
+    useless = [name for name, value in given.items() if value]
+    if useless:
+        raise UsageError(f"{', '.join(useless)} is not for {what}", hint)
+
+
+@spelled
+def compare_sets(
+    actual: "ModelLike | Tensors",
+    reference: "Tensors",
+    feeds: "Tensors | None" = None,
+    map: "str | PathLike[str] | None" = None,
+    opt: OptLevel = "all",
+    **how: Unpack[Comparing],
+) -> "SetComparison":
+    """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
+
+    Args:
+        actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
+        reference: The tensors to compare with.
+        feeds: For a model: input name -> array, or a path; those of the references by default.
+
+    Returns:
+        A `Comparison` for each tensor that both have, and the names that only one has.
+
+    Raises:
+        ReferenceSetError: A set cannot be read, or they have nothing in common.
+        RuntimeFailure: The runtime refuses the model.
+
+    Example:
+        >>> osl.compare_sets("faulty_constant.onnx", "references/whole_model.npz").match
+        False
+        >>> osl.compare_sets({"y": np.ones(3)}, {"y": np.ones(3)}).match
+        True
+    """
+    with Call(opt=opt, **how) as call:
+        child = call.child() if is_model(actual) else None
+        from onnxsurgeon_lite.matching import sets
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        if child is None:
+            tensors = open_references(cast("Tensors", actual))
+            return sets.compare_sets(tensors, open_references(reference), call.tolerance())
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
+        from onnxsurgeon_lite.model import loaded
+        from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
+
+        allowed = call.tolerance()
+        index = GraphIndex.of(loaded(cast("ModelLike", actual)))
+        stored = open_references(reference, required_inputs(index), list(index.outputs))
+        given = read_feeds(index, feeds) if feeds is not None else feeds_in_order(index, stored)
+        runtime = call.runtime(child)
+        stored = aligned(stored, index, given, runtime, None if map is None else str(map))
+        call.notes += stored.notes
+        return call.done(sets.compare_model(index, stored, given, runtime, allowed))
+
+
+def is_model(given: object) -> bool:
+    """Return whether it is a model and not tensors: a path ends in `.onnx`."""
+    from collections.abc import Mapping
+
+    if isinstance(given, str | PathLike):
+        return Path(given).suffix == ".onnx"
+    return not isinstance(given, Mapping) and not hasattr(given, "entries")

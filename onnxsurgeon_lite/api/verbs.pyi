@@ -1,0 +1,151 @@
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Unpack
+
+import onnx_graphsurgeon as gs
+
+from onnxsurgeon_lite.api.call import Running
+from onnxsurgeon_lite.matching.verify import EditResult
+from onnxsurgeon_lite.model import ModelLike
+from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.surgery.constants import Numbers
+from onnxsurgeon_lite.tensors.references import Tensors
+
+class _Filled(Running, total=False):
+    verify: bool
+    unproved: bool
+    feeds: Tensors | None
+    seed: int
+    dim: Mapping[str, int] | None
+
+class _Edit(_Filled, total=False):
+    fill: Mapping[str, str] | None
+
+_Names = str | Sequence[str]
+_Attributes = Mapping[str, AttributeValue]
+
+def batch_outputs(
+    model: ModelLike,
+    /,
+    most: int,
+    groups: Mapping[str, Sequence[str]] = ...,
+    fill: Mapping[str, float] = ...,
+    count: str = ...,
+    **how: Unpack[_Filled],
+) -> EditResult: ...
+def clean(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def dedupe(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def expose(model: ModelLike, /, values: _Names = (), all_values: bool = False) -> EditResult: ...
+def extract(
+    model: ModelLike, /, inputs: _Names = (), outputs: _Names = (), auto_inputs: bool = False
+) -> EditResult: ...
+def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def freeze(
+    model: ModelLike,
+    /,
+    values: Mapping[str, Numbers | None] | Sequence[str],
+    fold: bool = False,
+    limit: int = ...,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def inline(model: ModelLike, /, functions: _Names = (), **how: Unpack[_Edit]) -> EditResult: ...
+def insert(
+    model: ModelLike,
+    /,
+    value: str,
+    op_type: str,
+    inputs: _Names = (),
+    attributes: _Attributes = ...,
+    domain: str = "",
+    to: _Names = (),
+    before: bool = False,
+    output: str | None = None,
+    node_name: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...
+def opset(model: ModelLike, /, version: int, **how: Unpack[_Edit]) -> EditResult: ...
+def outline(
+    model: ModelLike, /, scope: str, domain: str = "local", **how: Unpack[_Edit]
+) -> EditResult: ...
+def pad_outputs(
+    model: ModelLike,
+    /,
+    most: int,
+    outputs: _Names = (),
+    fill: Mapping[str, float] = ...,
+    count: str = ...,
+    **how: Unpack[_Filled],
+) -> EditResult: ...
+def promote(
+    model: ModelLike, /, values: _Names, default: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def rebatch(
+    model: ModelLike,
+    /,
+    to: int | str = "N",
+    inputs: _Names = (),
+    axis: int = 0,
+    second: ModelLike | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def remove(
+    model: ModelLike, /, nodes: _Names, bridge: str | None = None, **how: Unpack[_Edit]
+) -> EditResult: ...
+def rename(
+    model: ModelLike, /, names: Mapping[str, str], nodes: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def replace(
+    source: ModelLike,
+    /,
+    inputs: _Names,
+    outputs: _Names,
+    op_type: str = "",
+    attributes: _Attributes = ...,
+    domain: str = "",
+    node_name: str = "",
+    model: ModelLike | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def rewire(
+    model: ModelLike,
+    /,
+    old: str,
+    new: str,
+    to: _Names = (),
+    slot: int | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def script(
+    model: ModelLike,
+    /,
+    edit: Callable[[gs.Graph], gs.Graph | None] | str | PathLike[str],
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def set_attr(
+    model: ModelLike,
+    /,
+    nodes: _Names,
+    attributes: _Attributes = ...,
+    remove: _Names = (),
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def set_constant(
+    model: ModelLike, /, value: str, numbers: Numbers, to: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def set_op(
+    model: ModelLike,
+    /,
+    nodes: _Names,
+    op_type: str,
+    domain: str | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def set_shape(
+    model: ModelLike,
+    /,
+    shapes: Mapping[str, Sequence[int | str]],
+    second: ModelLike | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def sort(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...

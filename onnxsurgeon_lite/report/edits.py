@@ -1,0 +1,34 @@
+"""What an edit changed, for the terminal."""
+
+from onnxsurgeon_lite.matching.diff import edit_diff
+from onnxsurgeon_lite.matching.verify import EditResult
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.differences import show_edit
+
+
+def show_result(result: PassResult) -> None:
+    """What a pass changed, and what the user should know of it."""
+    plain.show_notes(result.notes)
+    plain.show_changes(result.changes or ["nothing to change"])
+
+
+def show_edited(result: EditResult) -> None:
+    """What an edit changed, how the result differs from its source, and what running both showed."""
+    plain.show_notes(result.notes)
+    if result.source is None:
+        plain.show_changes(result.changes)
+        plain.show_graph(result.verb, result.model.proto.graph)
+        return
+    plain.show_changes(result.changes if result.changed else ["nothing to change"])
+    if result.changed:
+        show_edit(edit_diff(result.source, result.model))
+    plain.show_notes(result.ran)
+    for line in result.proof:
+        plain.out(line)
+    if result.verified is not None and result.match:
+        plain.out(f"verified: {len(result.verified.compared)} outputs agree")
+    elif result.verified is not None:
+        from onnxsurgeon_lite.report.bisection import show_comparison
+
+        show_comparison(result.verified)

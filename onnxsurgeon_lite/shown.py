@@ -1,0 +1,85 @@
+"""How every result shows itself: the text of the command, one line, JSON, HTML.
+
+Results live in rooms below `report`, which renders them. The package's front door says so with `render_by`; nothing is
+imported before a result is shown.
+"""
+
+from collections.abc import Callable, Sized
+from dataclasses import fields, is_dataclass
+from typing import Protocol, Self
+
+HIDDEN = {"json": False}
+"""Metadata of a field that is left out of JSON."""
+
+_LONGEST = 160  # characters of a `repr`
+
+
+class Renderer(Protocol):
+    """Functions that render a result of any kind."""
+
+    def text(self, result: "Shown") -> str:
+        """Return what the command prints."""
+        ...
+
+    def html(self, result: "Shown") -> str:
+        """Return it for a notebook."""
+        ...
+
+    def data(self, result: object) -> object:
+        """Return what `--json` prints, as plain objects."""
+        ...
+
+
+_renderer: list[Callable[[], Renderer]] = []
+
+
+def render_by(find: Callable[[], Renderer]) -> None:
+    """Render results by what `find` returns; it is called when a result is shown."""
+    _renderer[:] = [find]
+
+
+class Shown:
+    """A result: `str` is what the command prints, `repr` one short line.
+
+    Attributes:
+        told: what the call had to say besides, such as how feeds were made; the command prints it to stderr.
+    """
+
+    told: tuple[str, ...] = ()
+
+    def with_told(self, notes: list[str]) -> Self:
+        """Add what the call had to say."""
+        object.__setattr__(self, "told", (*notes, *self.told))
+        return self
+
+    def contract(self) -> object:
+        """Return what JSON holds of the result."""
+        return self
+
+    def to_json(self) -> object:
+        """Return what `--json` prints, as dicts, lists, strings and numbers."""
+        return _renderer[0]().data(self.contract())
+
+    def __str__(self) -> str:
+        return _renderer[0]().text(self)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        parts: list[str] = []
+        if is_dataclass(self):
+            parts = [f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.repr]
+        elif isinstance(self, Sized):
+            parts = [f"{len(self)} of them" if len(self) != 1 else "one"]
+        line = f"{name}({', '.join(parts)}"
+        return line[: _LONGEST - 4] + "...)" if len(line) >= _LONGEST else line + ")"
+
+    def _repr_html_(self) -> str:
+        return _renderer[0]().html(self)
+
+
+def _short(value: object) -> str:
+    """A scalar as it is, of others how many there are."""
+    if isinstance(value, Sized) and not isinstance(value, str | bytes):
+        return f"<{len(value)}>"
+    text = f"<{type(value).__name__}>" if is_dataclass(value) else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

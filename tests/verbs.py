@@ -1,0 +1,170 @@
+"""What every verb is tested with, a line in each of three tables; test_contract.py says where one is missing."""
+
+from onnxsurgeon_lite import (
+    BatchOutputs,
+    Clean,
+    Dedupe,
+    Expose,
+    Extract,
+    Fix,
+    Freeze,
+    Inline,
+    Insert,
+    NameOutputs,
+    Opset,
+    Outline,
+    PadOutputs,
+    Pass,
+    Promote,
+    Rebatch,
+    Remove,
+    Rename,
+    Replace,
+    Rewire,
+    Script,
+    SetAttr,
+    SetConstant,
+    SetOp,
+    SetShape,
+    Sort,
+)  # fmt: skip
+
+THREE = "three (float[4] x) => (float[4] y) { h = Relu(x) g = Neg(h) y = Abs(g) }"
+CONSTANTS = """three (float[4] x) => (float[4] y) <float[4] w = {1,1,1,1}, float[4] v = {2,2,2,2}> {
+    h = Relu(x)
+    y = Add(h, w)
+    dead = Add(h, v)
+    deader = Softmax<axis = 0>(dead)
+}"""
+UNSORTED = "three (float[4] x) => (float[4] y) { y = Abs(h) h = Relu(x) }"
+CALLS = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+three (float[4] x) => (float[4] y) { h = local.twice(x) y = local.twice(h) }
+<domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
+RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
+    h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
+}"""
+
+
+def without_negation(graph):
+    """An edit as graphsurgeon's users write it."""
+    for node in graph.nodes:
+        if node.op == "Neg":
+            node.op = "Identity"
+
+
+CONTRACT: dict[str, tuple[Pass, str]] = {
+    "expose": (Expose(("h",)), THREE),
+    "extract": (Extract(("h",), ("y",)), THREE),
+    "rename": (Rename((("g", "k"),)), THREE),
+    "remove": (Remove(("op:Neg",)), THREE),
+    "insert": (Insert("g", "Abs"), THREE),
+    "rewire": (Rewire("g", "h", to=("op:Abs",)), THREE),
+    "set-op": (SetOp(("@1",), "Identity"), THREE),
+    "set-attr": (SetAttr(("op:Softmax",), (("axis", -1),)), CONSTANTS),
+    "set-constant": (SetConstant("v", 3), CONSTANTS),
+    "promote": (Promote(("w",), default=True), CONSTANTS),
+    "freeze": (Freeze((("w", None),)), CONSTANTS.replace("x)", "x, float[4] w)", 1)),
+    "sort": (Sort(), UNSORTED),
+    "clean": (Clean(), CONSTANTS),
+    "fix": (Fix(), UNSORTED),
+    "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "inline": (Inline(), CALLS),
+    "opset": (Opset(22), THREE),
+    "script": (Script(without_negation), THREE),
+    "replace": (Replace(("h",), ("y",), "Identity"), THREE),
+    "outline": (Outline("neg"), THREE),
+    "rebatch": (Rebatch("N"), THREE),
+    "set-shape": (SetShape({"x": ("N",)}), THREE),
+    "name-outputs": (NameOutputs(("y", "detections")), RAGGED),
+    "pad-outputs": (PadOutputs(4, ("rows",)), RAGGED),
+    "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
+}
+"""Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
+ONCE = {  # applied again they find another model, or refuse it
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
+}  # fmt: skip
+
+
+def by_script(graph) -> None:
+    graph.nodes[6].op = "Abs"
+
+
+N, FIXED = "float [N, 4]", "float [3, 4]"
+RESIZED = [f"changed {kind} '{name}': type {N} -> {FIXED}"
+           for kind, names in (("input", "x"), ("output", "yz"), ("value", "abcd")) for name in names]  # fmt: skip
+CALLS = [
+    "removed node twice 'call' (@2): reads 'b'; makes 'c'",
+    "removed node twice 'again' (@3): reads 'c'; makes 'e'",
+]
+FUNCTIONS = ["removed function 'local::twice::one': ", "removed function 'local::twice::two': "]
+DEAD = "removed node Add 'dead' (@4): reads 'x', 'twin'; makes 'nothing'"
+TWIN = "removed initializer 'twin' (float [4]): "
+SPARSE = "removed node Add '/part/sparse' (@5): reads 'e', 's'; makes 'd'"
+LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
+LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
+
+LOSSLESS = [
+    (Expose(("a",)), [f"added output 'a' ({N}): "], 0),
+    (Extract((), ("z",)), [
+        *CALLS, DEAD, SPARSE, LAST, f"removed output 'y' ({N}): ", "removed initializer 's' (sparse [4]): ", TWIN,
+        "changed metadata quantization annotation of 'c': parameter 'SCALE_TENSOR' 'w' -> ", *FUNCTIONS], 0),
+    (Rename((("a", "b"), ("b", "a"), ("w", "weight"))), [], 0),
+    (Remove(("scale",)), ["removed node LeakyRelu 'scale' (@1): reads 'a'; makes 'b'"], 0),
+    (Insert("a", "Abs"), [], 1),
+    (Rewire("a", "x", ("scale",)), ["changed node LeakyRelu 'scale' (@1): input 0 'a' -> 'x'"], 0),
+    (SetOp(("/part/last",), "Abs"), ["changed node Relu '/part/last' (@6): operator Relu -> Abs"], 0),
+    (SetAttr(("scale",), (("alpha", 0.25),)), ["changed node LeakyRelu 'scale' (@1): attribute alpha 0.5 -> 0.25"], 0),
+    (SetConstant("w", 0), ["changed initializer 'w' (float [4]): 4 of 4 elements differ, max abs 4"], 0),
+    (Promote(("same",)), ["changed initializer 'same': kind initializer -> input"], 0),
+    (Freeze((("x", [[1, 2, 3, 4]]),)), [
+        "changed initializer 'x': kind input -> initializer",
+        *(line.replace("3, 4", "1, 4") for line in RESIZED[3:])], 0),
+    (SetShape({"x": (3, 4)}), RESIZED, 0),
+    (Rebatch(3), RESIZED, 0),
+    (PadOutputs(3), [*RESIZED[1:3], "added output 'num_detections' (int64 [1]): "], 21),
+    (BatchOutputs(5, {"both": ("y", "z")}), [
+        f"removed output 'y' ({N}): ", f"removed output 'z' ({N}): ",
+        "added output 'both' (float [2, 5, 4]): ", "added output 'num_detections' (int64 [2]): "], 34),
+    (NameOutputs(("first", "second")), [], 0),
+    (Dedupe(), [TWIN], 0),
+    (Inline(), [*CALLS, *FUNCTIONS], 3),
+    (Opset(19), ["changed opset ai.onnx: version 18 -> 19"], 0),
+    (Script(by_script), ["changed node Relu '/part/last' (@6): operator Relu -> Abs"], 0),
+    (Replace(("d",), ("y",), "Abs"), [f"changed node Relu '/part/last' (@6): operator Relu -> Abs; {LOST}"], 0),
+    (Outline("part"), [
+        "changed node Add '/part/sparse' (@5): operator Add -> local::part; "
+        + LOST.replace("6", "5"), LAST, "added function 'local::part': "], 0),
+    (Clean(), [DEAD, TWIN], 0),
+    (Sort(), [], 0),
+    (Fix(), [], 0),
+]  # fmt: skip
+"""Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
+
+CUSTOM_WORDS = {
+    "expose": ["t"],
+    "extract": ["--inputs", "h,offset", "--outputs", "s"],
+    "rename": ["h=hidden", "t=sum"],
+    "remove": ["/half"],
+    "insert": ["t", "Abs"],
+    "replace": ["--inputs", "s", "--outputs", "u", "--op", "Identity"],
+    "rewire": ["t", "d", "--to", "/half"],
+    "set-op": ["/relu", "Abs"],
+    "set-attr": ["/deform", "deform_groups=3"],
+    "set-constant": ["half", "2"],
+    "promote": ["half"],
+    "freeze": ["x=0"],
+    "set-shape": ["offset=N,18,8,8", "x=N,3,8,8", "--unproved"],
+    "rebatch": ["--to", "4", "--unproved"],
+    "pad-outputs": ["--max", "5", "--outputs", "rows"],
+    "batch-outputs": ["--max", "5", "all=rows"],
+    "name-outputs": ["out,places"],
+    "sort": [],
+    "clean": [],
+    "fix": [],
+    "dedupe": [],
+    "inline": [],
+    "outline": ["act"],
+    "opset": ["18"],
+    "script": [],  # its file is named before the model
+}
+"""Verb -> the words behind the model of test_tutorial.py, which has custom operators."""
