@@ -119,6 +119,10 @@ def to_array(tensor: TensorProto) -> Array:
     Raises:
         SurgeonError: dtype, shape and payload contradict each other.
     """
+    if (
+        tensor.data_location == TensorProto.EXTERNAL
+    ):  # onnx would read it from the working directory
+        raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, KeyError, TypeError) as error:
