@@ -43,6 +43,11 @@ def _ansi_c(character: str) -> str:
     return "\\" + character if character in "\\'" else character
 
 
+def is_count(text: str) -> bool:
+    """Return whether a text is a whole number, 0 or more, of a size that a dimension or position can have."""
+    return text.isdecimal() and len(text) <= 18
+
+
 def python(value: object) -> str:
     """Write a value as a Python literal, in ASCII: the only way in which a value gets into generated Python.
 

@@ -102,7 +102,7 @@ def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
 @data.command()
 def strip(
     model: options.Model,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the noise.")] = 0,
     output: options.Output = None,
     force: options.Force = False,
     dry_run: options.DryRun = False,

@@ -17,7 +17,7 @@ sys.platform == "linux" and ctypes.CDLL(None).prctl(1, 9)
 import onnx
 try:
     onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
-except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+except Exception as error:
     sys.exit(f"invalid: {error}")
 """
 

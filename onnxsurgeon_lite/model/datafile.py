@@ -31,6 +31,11 @@ class DataFile:
     inode: int
     digest: bytes = b""
 
+    @property
+    def key(self) -> str:
+        """What a `Model` calls the file: its path, as text that a message can hold whatever bytes the path has."""
+        return str(self.path).encode(errors="backslashreplace").decode()
+
     @classmethod
     def of(cls, path: Path, location: str | None = None) -> "DataFile":
         """Return the file as it is now."""

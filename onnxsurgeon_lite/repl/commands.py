@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
+from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import plain
@@ -71,7 +72,7 @@ def _break(session: Session, rest: str) -> object:
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    if not all(number.isdecimal() for number in numbers):
+    if not all(is_count(number) for number in numbers):
         raise UsageError(f"{rest!r} is no breakpoint's number", "write delete 1, or delete for all")
     session.dbg.delete(*map(int, numbers))
 
@@ -123,7 +124,7 @@ def _heal(session: Session, rest: str) -> object:
 
 
 def _seed(session: Session, rest: str) -> None:
-    if not rest.isdecimal():
+    if not is_count(rest):
         raise UsageError(f"{rest!r} is no seed", "write seed 0")
     session.dbg.seed(int(rest))
 

@@ -97,6 +97,9 @@ class Worker:
         """Open a session on the model whose bytes follow; its optimized graph is written to `optimized`."""
         model = self.stream.read(size)
         self.session = None
+        if folder and not _is_utf8(folder):
+            os.chdir(folder)  # the runtime takes no other text than UTF-8
+            folder = "."
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]
         options.log_severity_level = 4
@@ -230,6 +233,14 @@ class Worker:
     def do_about(self) -> tuple[Header, list[memoryview]]:
         """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @functools.cache
