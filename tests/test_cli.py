@@ -298,12 +298,14 @@ def test_a_file_that_was_not_named_is_not_overwritten(verb, folder):
     assert "28" in outputs_of(str(other))
 
 
-def test_the_named_output_is_overwritten(folder):
+def test_the_named_output_is_overwritten_when_that_is_asked_for(folder):
     Path("out.onnx").write_bytes(b"old")
 
-    invoke("extract", "whole_model.onnx", "--outputs", "28", "-o", "out.onnx")
-    invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx")
+    refused = invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx", code=2)
+    invoke("extract", "whole_model.onnx", "--outputs", "28", "-o", "out.onnx", "--force")
+    invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx", "--force")
 
+    assert "'whole_model.onnx' is the model that is read" in refused.stderr
     assert outputs_of("out.onnx") == ["28"]
     assert outputs_of("whole_model.onnx") == ["31", "22"]
 

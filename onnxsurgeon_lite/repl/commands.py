@@ -1,6 +1,5 @@
 """The commands of a session: word -> what it does with the rest of its line."""
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,7 +182,7 @@ def _export(session: Session, rest: str) -> None:
 
 def _require_own(session: Session, target: Path) -> None:
     """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
-    if os.path.lexists(target) and target.absolute() not in session.written:
+    if (target.is_file() or target.is_symlink()) and target.absolute() not in session.written:
         raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
 
 
