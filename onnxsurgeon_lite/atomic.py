@@ -13,11 +13,12 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from onnxsurgeon_lite.errors import WriteError
+from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ WRITING = ".writing"
 
 _LEFTOVER = re.compile(r"\..*\.(?P<machine>[0-9a-f]+)-(?P<process>\d+)-.*", re.DOTALL)
 _AT_CWD, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+
+
+WATCHED: ContextVar[list["Staging"] | None] = ContextVar("watched", default=None)
+"""Where files that are being written enlist, so that somebody can show how far they are."""
 
 
 class Staging:
@@ -50,6 +55,9 @@ class Staging:
         self._waiting: list[tuple[Path, Path]] = []
 
     def __enter__(self) -> "Staging":
+        watched = WATCHED.get()
+        if watched is not None:
+            watched.append(self)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -82,6 +90,10 @@ class Staging:
                 os.fsync(file.fileno())
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
+
+    def written(self) -> int:
+        """Return the bytes that wait for `commit`."""
+        return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
 
     def commit(self, check: Callable[[], None] = lambda: None) -> None:
         """Rename every file into place, in the order in which they were opened.
@@ -157,15 +169,27 @@ def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, 
 class NewFolder:
     """A folder being filled; on `commit` it replaces the target as a whole, otherwise nothing changes.
 
+    Args:
+        named: the target.
+        own: what the relative paths of files in such a folder look like; a folder with any other file is not replaced.
+
     Attributes:
         path: the temporary folder to fill.
 
     Raises:
+        OutputExistsError: the target holds another file.
         WriteError: the parent is missing or read-only, or a file has this name.
     """
 
-    def __init__(self, named: Path) -> None:
+    def __init__(self, named: Path, own: str) -> None:
         self.target = Path(os.path.realpath(named))
+        for file in self.target.rglob("*") if self.target.is_dir() else ():
+            name = file.relative_to(self.target).as_posix()
+            if not file.is_dir() and not re.fullmatch(own, name):
+                raise OutputExistsError(
+                    f"{str(named)!r} holds {name!r}, which would be lost: the folder is replaced as a whole",
+                    "choose another -o",
+                )
         if self.target.exists() and not self.target.is_dir():
             raise WriteError(
                 f"{str(named)!r} already exists and is not a folder", "choose another name"
@@ -210,6 +234,20 @@ def _step_aside(old: Path, new: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.rename(old)
+
+
+def require_free(path: Path, force: bool = False) -> None:
+    """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
+    link = path.is_symlink() and not path.is_dir()
+    if not force and (link or path.is_file() or (path.is_dir() and any(path.iterdir()))):
+        raise OutputExistsError(
+            f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
+        )
+    if not path.parent.is_dir():
+        raise WriteError(
+            f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}",
+            f"make it first: {command('mkdir', '-p', str(path.parent))}",
+        )
 
 
 class ByteCounter(io.BytesIO):

@@ -35,6 +35,13 @@ class SurgeonError(Exception):
 
     Attributes:
         told: notes of the call that it ended, such as how feeds were made.
+
+    Example:
+        >>> try:
+        ...     osl.rename("whole_model.onnx", {"h23": "features"})
+        ... except osl.SurgeonError as error:
+        ...     print(error)
+        graph 'whole_model' has no value 'h23' (it has 32)
     """
 
     told: tuple[str, ...] = ()

@@ -279,6 +279,31 @@ def test_an_inserted_node_may_have_omitted_and_further_inputs(model_of, runtime)
     assert run(runtime, clipped, {"x": X})["y"].tolist() == np.minimum(-X, 2).tolist()
 
 
+@pytest.mark.parametrize(
+    ("commas", "apart"),
+    [
+        (Remove(("Conv_1,Conv_2",)), Remove(("Conv_1", "Conv_2"))),
+        (Promote(("convs1.0.bias,convs1.1.bias",)), Promote(("convs1.0.bias", "convs1.1.bias"))),
+        (SetOp(("Conv_1,Conv_2",), "ConvInteger"), SetOp(("Conv_1", "Conv_2"), "ConvInteger")),
+        (
+            SetAttr(("Conv_1,Conv_2",), remove=("pads,dilations",)),
+            SetAttr(("Conv_1", "Conv_2"), remove=("pads", "dilations")),
+        ),
+        (Rewire("23", "22", ("Conv_3,Conv_5",)), Rewire("23", "22", ("Conv_3", "Conv_5"))),
+        (Insert("23", "Sum", ("23,22",)), Insert("23", "Sum", ("23", "22"))),
+    ],
+    ids=lambda step: step.name,
+)
+def test_a_list_is_split_at_commas_wherever_names_are_taken(whole, commas, apart):
+    def outcome(step):
+        try:
+            return step.apply(whole).model.proto
+        except EditError as error:
+            return error.message
+
+    assert outcome(commas) == outcome(apart)
+
+
 def test_readers_are_rewired_and_nodes_sorted_behind_what_they_read(model_of, runtime):
     model = model_of("g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(x) y = Add(a, x) }")
 

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite import Recipe, make_feeds, read_feeds, run
+from onnxsurgeon_lite import Recipe, make_feeds
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
-from onnxsurgeon_lite.runtime.feeds import check_feeds
+from onnxsurgeon_lite.runtime.feeds import check_feeds, read_feeds
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype
 from onnxsurgeon_lite.tensors.references import save_tensors, write_test_data
 

@@ -265,7 +265,7 @@ def test_captured_and_shadowed_names_mean_what_they_do_inside(runtime, loaded):
     same(found, expected | {"a": np.maximum(X, 0)})
     with pytest.raises(UsageError, match="'@2/body/a' is captured") as caught:
         fetched(runtime, model, {}, "@2/body/a")
-    assert caught.value.hint == "use its name there: 'a'"
+    assert caught.value.hint == "name it there: 'a'"
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,26 @@ def test_a_module_that_the_model_has_not_is_said_with_the_closest(torch_refs, ru
 
     fitted = aligned(renamed, index, feeds_in_order(index, renamed), runtime)
 
-    assert any("'conv3' (closest names: 'convs3'" in note for note in fitted.notes)
+    assert any("'conv3' (closest names: 'convs3'" in doubt for doubt in fitted.doubts)
+
+
+def test_a_missing_module_is_told_only_where_something_mismatches(
+    models, references, torch_refs, runtime
+):
+    healthy, faulty = models["dynamo"], index_of(FIXTURES / "faulty_attribute.onnx")
+    results = []
+    for index, stored in (
+        (healthy, called_otherwise(references, "blocks", "block")),
+        (faulty, called_otherwise(torch_refs, "convs3", "conv3")),
+    ):
+        feeds = feeds_in_order(index, stored)
+        fitted = aligned(stored, index, feeds, runtime)
+        assert fitted.doubts
+        results.append(bisect(index.model, fitted, feeds, runtime))
+
+    told = [any("the model does not have" in note for note in r.notes) for r in results]
+    assert [result.verdict for result in results] == ["agrees", "mismatch"]
+    assert told == [False, True]
 
 
 def test_an_inserted_layer_is_listed_and_the_rest_is_matched_around_it(models, runtime):

@@ -33,6 +33,14 @@ def said(shell, cell: str, capsys) -> str:
     return "".join(capsys.readouterr())
 
 
+def test_cells_are_the_commands_of_onnxdbg(shell, capsys, tmp_path):
+    assert "wrong node" in said(shell, f"bisect -o {tmp_path}/culprit", capsys)
+    assert "-> Sub" in said(shell, "edit set-op Add_7 Sub", capsys)
+    assert "operator Add -> Sub" in said(shell, "diff", capsys)
+    assert "B-> Conv" not in said(shell, "l", capsys)
+    assert "No such option" in said(shell, "check --nope", capsys)
+
+
 def test_cells_are_commands_and_python(shell, capsys):
     assert "breakpoint 1: '27'" in said(shell, "break 27", capsys)
     assert "MISMATCH" in said(shell, "run", capsys)

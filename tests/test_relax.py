@@ -45,7 +45,7 @@ def test_scales_that_are_an_input_leave_no_size_declared_that_they_decide(model_
     assert sizes(result.model, "before") == [1, 3, 2, 2]
     assert sizes(result.model, "large") == [None] * 4
     assert sizes(result.model, "y") == [None, 3, None, None]
-    assert "of 2 values: 'large', 'y'" in result.notes[0]
+    assert "for 2 values: 'large', 'y'" in result.notes[0]
     session = onnxruntime.InferenceSession(result.model.materialize().SerializeToString())
     x = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
     for factor in (2, 3):

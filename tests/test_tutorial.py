@@ -34,7 +34,7 @@ def said(*words: object, code: int = 0) -> str:
 def ran(model: str, **feeds: np.ndarray) -> dict[str, np.ndarray]:
     """The outputs of `onnxdbg run`."""
     np.savez("feeds.npz", **feeds)
-    said("run", model, "--feeds", "feeds.npz", "--opt", "none", "--save", "outputs.npz")
+    said("run", model, "--feeds", "feeds.npz", "--opt", "none", "--save", "outputs.npz", "--force")
     return dict(np.load("outputs.npz"))
 
 
@@ -122,7 +122,7 @@ def test_a_static_model_made_dynamic_accepts_what_the_dimension_allows(folder, e
     }""")
     said("build", "static.txt", "--initializer", "w=w.npy", "-o", "model.onnx")
     if edit:
-        said("edit", edit[0], "model.onnx", *edit[1:], "-o", "model.onnx")
+        said("edit", edit[0], "model.onnx", *edit[1:], "-o", "model.onnx", "--force")
 
     for shape, taken in zip(
         [(1, 3, 10, 10), (2, 3, 10, 10), (1, 3, 20, 20)], accepted, strict=True
@@ -227,7 +227,7 @@ def test_references_named_by_modules_name_the_layer_of_a_graph_named_by_numbers(
 
     told = said("bisect", FIXTURES / model, "--reference", "torch_refs", code=1 if place else 0)
 
-    assert told.count("mismatch at value") == (1 if place else 0)
+    assert told.count(" makes ") == (1 if place else 0)
     assert (place or "agrees at '31'") in told
 
 
@@ -243,7 +243,7 @@ def test_a_map_is_written_edited_and_taken_back(folder):
     compared = said("compare", faulty, "torch_refs", "--map", "map.json", code=1)
 
     assert len(kept) == len(whole["pairs"]) - 2
-    assert "one of 4 nodes, between which no value has a reference: @5, @6, @7, @8" in told
+    assert "  between these nodes no value has a reference\n    Conv 'Conv_5' (@5)\n" in told
     assert "scope: convs4.2 (Conv2d), whole_model.py:21" in compared
 
 

@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from onnxsurgeon_lite import Model, bisect, load, open_references, save, write_reproducer
+from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.bisection.reproducer import require_free
 from onnxsurgeon_lite.errors import OutputExistsError, SourceChangedError, SurgeonError
 from onnxsurgeon_lite.model.storage import list_data
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -242,7 +242,7 @@ def test_a_folder_that_holds_anything_else_is_not_replaced(folder):
     Path("culprit", "notes.md").touch()
 
     with pytest.raises(OutputExistsError, match=r"'notes\.md', which would be lost"):
-        require_free(Path("culprit"), force=True)
+        NewFolder(Path("culprit"), r"report\.md")
 
 
 def test_what_a_killed_process_leaves_is_gone_after_the_next(folder):

@@ -47,7 +47,7 @@ def split(
         part 3: 28 -> 31 (3 nodes)
     """
     with Call(opt=opt, **how) as call:
-        from onnxsurgeon_lite.debug.bisection.reproducer import require_free
+        from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import split as splitting
         from onnxsurgeon_lite.model import loaded

@@ -105,17 +105,19 @@ def bisect(
     with Call(opt=opt, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
+        from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.debug.bisection.reproducer import require_free
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime.session import Runtime
 
-        if output is not None:
-            require_free(Path(output), force)
         ours = loaded(model)
         index = GraphIndex.of(ours)
+        if output is not None:
+            require_free(Path(output), force)
+        if journal is not None and not resume:
+            require_free(Path(journal), force)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
         runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
@@ -273,7 +275,7 @@ def rank(
     Example:
         >>> ranking = osl.rank("faulty_constant.onnx", against="whole_model.onnx", below=60)
         >>> ranking.exclude
-        ['Conv_6']
+        ['Conv_4']
     """
     if sum((reference is not None, against is not None, fp16_risk)) != 1:
         raise UsageError(

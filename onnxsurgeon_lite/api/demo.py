@@ -1,13 +1,16 @@
 """The main job on a model that is made on the spot, as a terminal session."""
 
+import contextlib
 import subprocess
 import sys
 import tempfile
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper, parser, save_model
 
+from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.plain import out
 
@@ -44,18 +47,32 @@ _SESSION = (
 )
 
 
-def demo() -> None:
-    """Make a model and a faulty copy in a temporary folder, and run the commands a user would."""
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-demo-") as folder:
-        save_model(_model(), Path(folder) / "model.onnx")
-        save_model(_faulty(), Path(folder) / "faulty.onnx")
+def demo(folder: str | PathLike[str] | None = None) -> None:
+    """Make a model and a faulty copy, and run the commands a user would.
+
+    Args:
+        folder: Where to leave the files; None takes a temporary folder.
+
+    Raises:
+        OutputExistsError: The folder is not empty.
+
+    Example:
+        >>> osl.demo("demo")  # doctest: +SKIP
+    """
+    if folder is not None:
+        require_free(Path(folder))
+        Path(folder).mkdir(exist_ok=True)
+    temporary = tempfile.TemporaryDirectory
+    with temporary() if folder is None else contextlib.nullcontext(str(folder)) as place:
+        save_model(_model(), Path(place) / "model.onnx")
+        save_model(_faulty(), Path(place) / "faulty.onnx")
         for heading, words in _SESSION:
             if heading:
                 out(f"\n# {heading}")
             out(f"$ {command('onnxdbg', *words)}")
             sys.stdout.flush()
             subprocess.run(
-                [sys.executable, "-m", "onnxsurgeon_lite", *words], cwd=folder, check=False
+                [sys.executable, "-m", "onnxsurgeon_lite", *words], cwd=place, check=False
             )
 
 

@@ -79,6 +79,7 @@ def record(
     scope: "Sequence[str]" = (),
     operators: bool = False,
     names_of: "ModelLike | None" = None,
+    force: bool = True,
     **how: Unpack[RunOnFeeds],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -93,6 +94,7 @@ def record(
         scope: PyTorch: only what lies in these modules, such as `layer.4.*`.
         operators: PyTorch: every operator's output, by `torch.export`.
         names_of: PyTorch: store inputs under this model's names.
+        force: Write over what stands at `output`.
 
     Returns:
         How many values were stored, and where.
@@ -106,6 +108,8 @@ def record(
         >>> print(osl.record("whole_model.onnx", "recorded", seed=1))
         recorded 12 values in 'recorded'
     """
+    from onnxsurgeon_lite.atomic import require_free
+
     is_torch = ".py:" in str(model) if isinstance(model, str | PathLike) else _is_module(model)
     target = Path(output)
     with Call(**how) as call:
@@ -116,6 +120,7 @@ def record(
                 "--fill": call.fill,
             }
             _refuse("a PyTorch module", useless, "leave it out")
+            require_free(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
             return _record_module()(made, target, feeds, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
@@ -138,6 +143,7 @@ def record(
         call.notes += selected.notes
         given = call.feeds(index, feeds)
         runtime = call.runtime(child, "none")
+        require_free(target, force)
         count = from_model.record(
             index, given, runtime, target, selected.names, call.progress, float64
         )
@@ -218,7 +224,9 @@ def compare_sets(
         runtime = call.runtime(child)
         stored = aligned(stored, index, given, runtime, None if map is None else str(map))
         call.notes += stored.notes
-        return call.done(sets.compare_model(index, stored, given, runtime, allowed))
+        result = sets.compare_model(index, stored, given, runtime, allowed)
+        call.notes += () if result.match else stored.doubts
+        return call.done(result)
 
 
 def is_model(given: object) -> bool:

@@ -7,6 +7,7 @@ import typer
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.outputs import Target
 
 
 def build(
@@ -22,9 +23,7 @@ def build(
     """Build a model from ONNX text syntax, and check it."""
     from onnxsurgeon_lite.report import plain
 
-    target = None if dry_run else options.default_output(text, "build", output, force)
     model = osl.build(text, dict(options.pairs("--initializer", initializer)))
-    if target is None:
+    if dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
-    else:
-        options.save(model, target, force)
+    options.save(model, Target(text, "build", output, force), dry_run=dry_run)

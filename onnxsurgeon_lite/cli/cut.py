@@ -8,6 +8,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,11 +94,12 @@ def split(
     """Split a model at values into parts, and run the parts, one after another, against the whole."""
     from onnxsurgeon_lite.report.progress import progress
 
-    folder = None
+    target = Target(model, "split", output, force, suffix="")
+    folder = None if dry_run else target.path
+    with progress(f"writing {target.path}"):
+        found = osl.split(model, at, folder, feeds, target.replaceable(), opt=opt, **how)
     if not dry_run:
-        folder = options.default_output(model, "split", output, force, suffix="")
-    with progress(f"writing {folder}"):
-        found = osl.split(model, at, folder, feeds, force, opt=opt, **how)
+        target.wrote()
     options.show(found, json)
     if not found.match:
         raise typer.Exit(MISMATCH)
@@ -112,12 +114,13 @@ def _make(
     dry_run: bool,
 ) -> None:
     """Make a part, or what is like one; write it complete, so that it needs none of the source's files."""
+    from onnxsurgeon_lite.model import movable
     from onnxsurgeon_lite.report import plain
 
-    target = None if dry_run else options.default_output(source, verb, output, force)
     result = edit()
-    if target is None:
+    if dry_run:
         options.show(result)
-        return
-    plain.show_notes(result.notes)
-    options.save(result.model, target, force, complete=verb == "extract")
+    else:
+        plain.show_notes(result.notes)
+    external = movable(result.model) if verb == "extract" else None
+    options.save(result.model, Target(source, verb, output, force), external, dry_run)

@@ -1,5 +1,6 @@
 """Data: where a model's tensors are, and putting them elsewhere."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,11 +8,13 @@ import typer
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from onnxsurgeon_lite.shown import Shown
+    from onnxsurgeon_lite.model import Model, Written
+    from onnxsurgeon_lite.model.storage import Stripped
 
 data = typer.Typer(no_args_is_help=True, help="Show and move the data of large tensors.")
 
@@ -42,10 +45,9 @@ def embed(
     """Write a model with all its data inside."""
     _write(
         model,
-        "embed",
-        output,
-        force,
-        lambda target: osl.data.embed(model, target, force=force, dry_run=dry_run),
+        Target(model, "embed", output, force),
+        dry_run,
+        lambda loaded, path: osl.data.embed(loaded, path, force=force, dry_run=dry_run),
     )
 
 
@@ -65,10 +67,11 @@ def external(
     """Write a model with its data in one file beside it."""
     _write(
         model,
-        "external",
-        output,
-        force,
-        lambda target: osl.data.external(model, target, location, force=force, dry_run=dry_run),
+        Target(model, "external", output, force),
+        dry_run,
+        lambda loaded, path: osl.data.external(
+            loaded, path, location, force=force, dry_run=dry_run
+        ),
     )
 
 
@@ -81,10 +84,9 @@ def move(
 ) -> None:
     """Move a model's data to another file, in place: the model refers to it there."""
     from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
-    with progress(f"moving the data of {model}"):
-        moved = osl.data.move(model, location, force, dry_run, progress=plain.show_note)
+    with _announced(model, dry_run) as loaded:
+        moved = osl.data.move(loaded, location, force, dry_run, progress=plain.show_note)
     options.show(moved)
 
 
@@ -92,10 +94,9 @@ def move(
 def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
     from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
-    with progress(f"collecting the data of {model}"):
-        found = osl.data.gc(model, dry_run, progress=plain.show_note)
+    with _announced(model, dry_run) as loaded:
+        found = osl.data.gc(loaded, dry_run, progress=plain.show_note)
     options.show(found)
 
 
@@ -110,10 +111,9 @@ def strip(
     """Write a model whose weights are noise of the same mean, deviation and range."""
     _write(
         model,
-        "strip",
-        output,
-        force,
-        lambda target: osl.data.strip(model, target, seed, force, dry_run),
+        Target(model, "strip", output, force),
+        dry_run,
+        lambda loaded, path: osl.data.strip(loaded, path, seed, force, dry_run),
     )
 
 
@@ -128,23 +128,41 @@ def unstrip(
     """Write a stripped model with the weights of the original."""
     _write(
         model,
-        "unstrip",
-        output,
-        force,
-        lambda target: osl.data.unstrip(model, original, target, force, dry_run),
+        Target(model, "unstrip", output, force),
+        dry_run,
+        lambda loaded, path: osl.data.unstrip(loaded, original, path, force, dry_run),
     )
 
 
 def _write(
-    model: Path,
-    verb: str,
-    output: Path | None,
-    force: bool,
-    write: "Callable[[Path], Shown]",
+    path: Path,
+    target: Target,
+    dry_run: bool,
+    write: "Callable[[Model, Path], Written | Stripped]",
 ) -> None:
-    from onnxsurgeon_lite.report.progress import progress
+    """Write a model's data elsewhere, and say so."""
+    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model.storage import Stripped
 
-    target = options.default_output(model, verb, output, force)
-    with progress(f"writing {target}"):
-        written = write(target)
-    options.show(written)
+    with _announced(path, dry_run, target.path) as model:
+        if not dry_run:
+            require_free(target.path, target.replaceable())
+        done = write(model, target.path)
+    if not dry_run:
+        target.wrote((done.written if isinstance(done, Stripped) else done).data_files)
+    options.show(done)
+
+
+@contextlib.contextmanager
+def _announced(path: Path, dry_run: bool, target: Path | None = None) -> "Iterator[Model]":
+    """A loaded model, while its data is written: of much it is said before."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.model.saving import embedded_size
+    from onnxsurgeon_lite.report.progress import announce, writing
+
+    model = load(path)
+    size = embedded_size(model)
+    if dry_run:
+        announce("would write", target or path, size)
+    with contextlib.nullcontext() if dry_run else writing(target or path, size):
+        yield model

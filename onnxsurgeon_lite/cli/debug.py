@@ -9,6 +9,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import ComparingOnFeeds, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 
 
@@ -78,6 +79,8 @@ def bisect(
         ),
     ] = False,
     force: options.Force = False,
+    metrics: options.Metrics = "usual",
+    verbose: options.Verbose = False,
     json: options.Json = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -88,7 +91,7 @@ def bisect(
     model, reference, against = _asked(model, reference, against, a or b, find)
     from onnxsurgeon_lite.report.progress import progress
 
-    folder = options.default_output(model, "culprit", output, force, suffix="")
+    target = Target(model, "culprit", output, force, suffix="")
     with progress("bisecting") as tell:
         how["progress"] = tell
         result = osl.bisect(
@@ -102,16 +105,18 @@ def bisect(
             feeds,
             look,
             quick,
-            folder,
+            target.path,
             memory,
             journal,
             resume,
             strip,
-            force,
+            target.replaceable(),
             opt=opt,
             **how,
         )
-    options.show(result, json)
+    if result.reproducer is not None:
+        target.wrote()
+    options.show(result, json, metrics, verbose)
     if result.verdict == "mismatch":
         raise typer.Exit(MISMATCH)
 
@@ -166,6 +171,19 @@ def rank(
     options.show(result, json)
 
 
-def demo() -> None:
+def demo(
+    folder: Annotated[Path, typer.Argument(help="With --keep: the folder for the files.")] = Path(
+        "onnxdbg-demo"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the files to play with.")] = False,
+) -> None:
     """Show the main job on a small model that is made on the spot."""
-    osl.demo()
+    from onnxsurgeon_lite.report.plain import say
+
+    osl.demo(folder if keep else None)
+    if keep:
+        say(
+            f"\nthe files stay in {str(folder)!r}: a model, a faulty copy, references, a reproducer"
+        )
+    else:
+        say("\nthe files are gone; onnxdbg demo --keep leaves them in a folder to play with")

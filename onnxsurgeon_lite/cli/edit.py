@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onnxsurgeon_lite.cli import completion, options, shape
-from onnxsurgeon_lite.cli.edit_shared import command
+from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
-
-app = typer.Typer(help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True)
 
 Nodes = Annotated[
     list[str],
@@ -333,12 +331,20 @@ _VERBS = (
     sort, clean, fix, dedupe, inline, outline, opset,
     apply, script,
 )  # fmt: skip
-for verb in _VERBS:
-    app.command(verb.__name__.replace("_", "-"))(
-        command(
+
+
+def verbs(keep: Keep | None = None) -> typer.Typer:
+    """The verbs as commands that write a file, or give the result to `keep`."""
+    group = typer.Typer(
+        help="Edit a model: one verb, or a recipe of several.", no_args_is_help=True
+    )
+    for verb in _VERBS:
+        made = command(
             verb,
             of_a_file=verb in (apply, script),
             proved=verb in shape.PROVED,
             listed=verb is apply,
+            keep=keep,
         )
-    )
+        group.command(verb.__name__.replace("_", "-"))(made)
+    return group

@@ -5,17 +5,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.outputs import Target
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
-    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.passes import Pass, PassResult
+
+
+_WRITING = ("output", "in_place", "force", "copy_data")
+
+Keep = Callable[["Pass", "PassResult"], object]
+"""Takes a result in place of a file."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,11 @@ class Shared:
 
 
 def command(
-    make: Callable[..., "Pass"], of_a_file: bool = False, proved: bool = False, listed: bool = False
+    make: Callable[..., "Pass"],
+    of_a_file: bool = False,
+    proved: bool = False,
+    listed: bool = False,
+    keep: Keep | None = None,
 ) -> Callable[..., None]:
     """A command that applies the pass which `make` gives: its own parameters, and those of every edit.
 
@@ -56,11 +67,13 @@ def command(
         of_a_file: its own file is the first argument, the model the second.
         proved: the runtime is needed in any case.
         listed: its steps may be such that are proved.
+        keep: takes the result; nothing is written then.
     """
     make_shared: Callable[..., Shared] = Shared
     verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
     own = inspect.signature(make).parameters
     foreign = {*own} if proved or listed else {*own, "unproved"}
+    foreign |= {*_WRITING} if keep else set()
     shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
     model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
 
@@ -68,7 +81,7 @@ def command(
         how = make_shared(**{name: given[name] for name in shared})
         step = partial(make, **{name: given[name] for name in own})
         passed_on = options.library_options({n: given[n] for n in given.keys() - own.keys()})
-        _edit(verb, step, Path(str(given["model"])), how, proved, passed_on)
+        _edit(verb, step, cast(Path, given["model"]), how, proved, passed_on, keep)
 
     named = [*own.values(), model] if of_a_file else [model, *own.values()]
     run = [
@@ -85,8 +98,9 @@ def _edit(
     shared: Shared,
     proved: bool,
     how: RunOnFeeds,
+    keep: Keep | None,
 ) -> None:
-    """Edit, show what that changed and what running it showed, save."""
+    """Edit, show what that changed and what running it showed, save or keep."""
     from onnxsurgeon_lite.api.edit import applied
     from onnxsurgeon_lite.errors import UsageError
     from onnxsurgeon_lite.report import plain
@@ -94,9 +108,6 @@ def _edit(
 
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
-    target = source
-    if not shared.in_place and not shared.dry_run:
-        target = options.default_output(source, verb, shared.output, shared.force)
     with progress(f"editing {source}") as tell:
         how["progress"] = tell
         result = applied(
@@ -112,19 +123,23 @@ def _edit(
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
         raise typer.Exit(MISMATCH)
-    if not shared.dry_run and (result.changed or not shared.in_place):
+    if keep:
+        if not shared.dry_run:
+            keep(make(), result)
+        return
+    if shared.in_place:
+        target = Target(source, verb, source, force=True)
+    else:
+        target = Target(source, verb, shared.output, shared.force)
+    if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
 
 
-def _save(model: "Model", source: Path, target: Path, shared: Shared) -> None:
-    from onnxsurgeon_lite.model import save
+def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
     from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
-    with progress(f"writing {target}"):
-        external = True if shared.copy_data else None
-        written = save(model, target, external, force=shared.force or shared.in_place)
-    plain.show_written(written.path, written.data_files)
+    written = options.save(model, target, True if shared.copy_data else None, shared.dry_run)
     kept = {file.path for file in model.files.values() if file.location is not None}
-    if target != source and kept.intersection(path.absolute() for path in written.data_files):
+    beside = {path.absolute() for path in written.data_files} if written else set()
+    if target.path != source and kept & beside:
         plain.show_notes([f"{str(source)!r} uses this data too; --copy-data gives each its own"])

@@ -27,17 +27,16 @@ def match(
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
-
-    if save is not None:
-        options.require_absent(save, force)
 
     with progress("matching") as tell:
         how["progress"] = tell
         result = osl.match(a, b, feeds, **how)
     options.show(result, json)
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
 

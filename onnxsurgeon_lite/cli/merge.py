@@ -7,6 +7,7 @@ import typer
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
+from onnxsurgeon_lite.cli.outputs import Target
 
 
 def merge(
@@ -37,9 +38,10 @@ def merge(
     dry_run: options.DryRun = False,
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
-    target = None if dry_run else options.default_output(models[0], "merge", output, force)
+    from onnxsurgeon_lite.model import movable
+
     pairs = options.pairs("--map", links)
     result = osl.merge(*models, map=pairs, share=share or (), prefix=prefix or ())
     options.show(result)
-    if target is not None:
-        options.save(result.model, target, force, complete=True)
+    target = Target(models[0], "merge", output, force)
+    options.save(result.model, target, movable(result.model), dry_run)

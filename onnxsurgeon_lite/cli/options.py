@@ -10,12 +10,14 @@ import typer
 
 from onnxsurgeon_lite.api.call import OptLevel
 from onnxsurgeon_lite.cli import completion
-from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import is_count, key_text, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.api.call import RunOnFeeds
     from onnxsurgeon_lite.model import Model as Loaded
+    from onnxsurgeon_lite.model import Written
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.shown import Shown
 
@@ -41,6 +43,13 @@ Output = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be made or changed, no more.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show the details of every culprit, and the search.")
+]
+Metrics = Annotated[
+    Literal["usual", "all"],
+    typer.Option("--metrics", help="Columns of tables: the usual metrics, or all."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Feeds = Annotated[
@@ -136,31 +145,6 @@ SHARED: dict[str, tuple[object, object]] = {
 """Options of every command that runs a model: what typer is told, and the default."""
 
 
-def default_output(
-    model: Path, verb: str, output: Path | None, force: bool, suffix: str = ".onnx"
-) -> Path:
-    """The named output, or `<model>.<verb><suffix>` in the working directory, which must not be there yet."""
-    path = output or Path(f"{model.stem}.{verb}{suffix}")
-    if force:
-        return path
-    if path.is_file() and model.exists() and path.samefile(model):
-        raise OutputExistsError(
-            f"{str(path)!r} is the model that is read",
-            "edits write over it with --in-place, other commands with --force",
-        )
-    require_absent(path, force or (output is not None and path.is_dir()))
-    return path
-
-
-def require_absent(path: Path, force: bool) -> None:
-    """Raise `OutputExistsError` if a command would overwrite a file, or a folder that holds anything."""
-    occupied = any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink()
-    if occupied and not force:
-        raise OutputExistsError(
-            f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
-        )
-
-
 def look(name: str) -> Look:
     """Return the name of a look; `shipped` and `written` are old names of two.
 
@@ -239,21 +223,40 @@ def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
     return cast("RunOnFeeds", found)
 
 
-def show(result: "Shown", json: bool = False) -> None:
+def show(
+    result: "Shown", json: bool = False, metrics: str = "usual", verbose: bool = False
+) -> None:
     """Print a result, or its JSON."""
     from onnxsurgeon_lite.report import results
 
-    results.show(result, json)
+    how = {"every_metric": metrics == "all", "verbose": verbose}
+    results.show(result, json, **{name: True for name, wanted in how.items() if wanted})
 
 
-def save(model: "Loaded", target: Path, force: bool, complete: bool = False) -> None:
-    """Write a model and say so; `complete` writes files that need none of the source's."""
-    from onnxsurgeon_lite.model import movable, save
-    from onnxsurgeon_lite.report.progress import progress
+def save(
+    model: "Loaded", target: Target, external: bool | None = None, dry_run: bool = False
+) -> "Written | None":
+    """Write a model and say so.
 
-    with progress(f"writing {target}"):
-        written = save(model, target, movable(model) if complete else None, force=force)
+    Raises:
+        OutputExistsError: something stands there that may not be replaced.
+    """
+    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model import save
+    from onnxsurgeon_lite.model.saving import embedded_size
+    from onnxsurgeon_lite.report.progress import announce, writing
+
+    size = embedded_size(model)
+    if dry_run:
+        announce("would write", target.path, size)
+        return None
+    force = target.replaceable()
+    require_free(target.path, force)
+    with writing(target.path, size):
+        written = save(model, target.path, external, force=force)
+    target.wrote(written.data_files)
     show(written)
+    return written
 
 
 def _size_of(name: str, size: str) -> int:

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
 
 @options.shared
 def repl(
+    context: typer.Context,
     model: options.Model,
     feeds: options.Feeds = None,
     reference: Annotated[
@@ -31,6 +32,7 @@ def repl(
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
     with Call(**how) as call:
         child = call.child()
+        from onnxsurgeon_lite.cli.prompt import PromptVerbs
         from onnxsurgeon_lite.repl.opening import open_session
         from onnxsurgeon_lite.repl.script import run_script
 
@@ -45,6 +47,8 @@ def repl(
             byte_size(memory),
             mapping,
         )
+        session.given = {n: v for n, v in context.params.items() if v is not None}
+        session.verbs = PromptVerbs(session)
         if commands is None and sys.stdin.isatty():
             from onnxsurgeon_lite.repl.shell import run_shell
 

@@ -35,18 +35,17 @@ def run(
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out."""
+    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.report import plain
     from onnxsurgeon_lite.report.progress import progress
 
-    if save is not None:
-        options.require_absent(save, force)
-
     with progress(f"running {model}"):
         result = osl.run(model, feeds, fetch or (), opt=opt, **how)
+    options.show(result, json)
     if save is not None:
+        require_free(save, force)
         result.save(save)
         plain.show_written(save)
-    options.show(result, json)
 
 
 @options.shared
@@ -101,8 +100,6 @@ def record(
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
     from onnxsurgeon_lite.report.progress import progress
 
-    options.require_absent(output, force)
-
     with progress(f"recording {model}") as tell:
         how["progress"] = tell
         done = osl.record(
@@ -115,6 +112,7 @@ def record(
             scope or (),
             operators,
             names_of,
+            force,
             **how,
         )
     options.show(done)
@@ -131,11 +129,12 @@ def compare(
     feeds: options.Feeds = None,
     mapping: options.Map = None,
     opt: options.Opt = "all",
+    metrics: options.Metrics = "usual",
     json: options.Json = False,
     **how: Unpack[Comparing],
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
     result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
-    options.show(result, json)
+    options.show(result, json, metrics)
     if not result.match:
         raise typer.Exit(MISMATCH)

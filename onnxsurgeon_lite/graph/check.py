@@ -30,6 +30,10 @@ class CheckResult(Shown):
         problem: the checker's message; '' for a valid model.
         findings: suspicious parts of a model that the checker accepts.
         path: the model's file.
+
+    Example:
+        >>> print(osl.check("linear_func.onnx"))
+        'linear_func.onnx' is valid
     """
 
     valid: bool

@@ -81,9 +81,8 @@ def check_node(
 
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
     if not low <= count <= high:
-        expected = (
-            str(low) if low == high else f"{low} or more" if high > 99 else f"{low} to {high}"
-        )
+        most = "or more" if high > 99 else f"to {high}"
+        expected = str(low) if low == high else f"{low} {most}"
         raise EditError(
             f"{what}: {schema.name} takes {expected} {kind}, the node has {count}",
             "choose an operator with the same inputs and outputs",

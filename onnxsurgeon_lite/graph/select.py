@@ -42,7 +42,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
         UsageError: a value is listed twice, or is inside a body without `inner`.
     """
     selection = Selection([])
-    for argument in _split(index, arguments):
+    for argument in split_names(index, arguments):
         inside = None if argument in index else BodyName.of(argument)
         if inside is None:
             selection.names += _values(index, argument, selection.notes)
@@ -107,7 +107,8 @@ def unknown(index: GraphIndex, argument: str, error: UnknownNameError) -> Unknow
     return UnknownNameError(argument, f"graph {index.graph.name!r}", known, kind="node or value")
 
 
-def _split(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
+def split_names(index: GraphIndex, arguments: Iterable[str]) -> list[str]:
+    """Return list arguments as single ones: split at commas, except in a name that the graph has."""
     arguments = list(arguments)
     if not any("," in argument or "\\" in argument for argument in arguments):
         return arguments  # nothing to split, so the known names are not needed
@@ -154,9 +155,7 @@ def _inner_values(
         raise UnknownNameError(argument, f"graph {index.graph.name!r}", known) from error
     own = [name for name in names if name not in inner.captured]
     if not own:
-        raise UsageError(
-            f"{argument!r} is captured from outside", f"use its name there: {names[0]!r}"
-        )
+        raise UsageError(f"{argument!r} is captured from outside", f"name it there: {names[0]!r}")
     return [at(f"{inside.path}/{name}", iterations) for name in own]
 
 

@@ -134,7 +134,6 @@ def summarize(model: Model) -> ModelSummary:
 
 
 def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
-    """Summarize one node of the main graph."""
     node = index.nodes[position]
     direct = {*node.input}
     origin = index.origins[position]

@@ -27,6 +27,11 @@ def attribute_texts(node: NodeProto) -> dict[str, str]:
     return texts
 
 
+def node_title(node: NodeProto) -> str:
+    """Return a node's operator, and its name if it has one: `Conv 'Conv_6'`."""
+    return f"{node.op_type} {node.name!r}" if node.name else str(node.op_type)
+
+
 def type_text(kind: TypeProto) -> str:
     """Return a type as `float [batch, 3]`, `sequence of float [...]`."""
     match kind.WhichOneof("value"):

@@ -90,7 +90,7 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
 def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     """Write each part with its data as `<number>.onnx`."""
     written = []
-    with NewFolder(folder) as new:
+    with NewFolder(folder, r"\d+\.(onnx|data)") as new:
         for number, part in enumerate(found.parts, 1):
             model = model_of(index, part)
             save(model, new.path / f"{number}.onnx", movable(model))

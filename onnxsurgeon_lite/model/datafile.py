@@ -75,9 +75,7 @@ class DataFile:
             while length:
                 data = file.read(min(block, length))
                 if not data:
-                    raise SourceChangedError(
-                        f"{str(self.path)!r} became shorter while it was being read"
-                    )
+                    raise SourceChangedError(f"{str(self.path)!r} became shorter during the read")
                 length -= len(data)
                 yield data
 

@@ -1,7 +1,7 @@
 """Load a `Model` from a path; only the structure is read."""
 
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
@@ -20,13 +20,28 @@ _ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_
 ModelLike = str | PathLike[str] | bytes | bytearray | memoryview | ModelProto | Model
 
 
+class HeldPath(PosixPath):
+    """The path of a model that is in memory: `load` returns `model`."""
+
+    model: Model | None = None
+
+
 def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
+
+    Args:
+        path: the model's file.
 
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
         ExternalDataError: external data is missing, too short, or in a place that is refused.
+
+    Example:
+        >>> osl.load("whole_model.onnx").path.name
+        'whole_model.onnx'
     """
+    if isinstance(path, HeldPath) and path.model is not None:
+        return path.model
     path = Path(path)
     try:
         source = DataFile.of(path.resolve(strict=True))

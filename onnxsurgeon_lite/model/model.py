@@ -27,6 +27,11 @@ class Model:
         files: the files that hold tensors, by key (their absolute path).
         path: the file that the model was loaded from; None for a model made in memory.
         loaded: fingerprint of the structure at the load; a different one now means that it was edited.
+
+    Example:
+        >>> model = osl.load("whole_model.onnx")
+        >>> model.array(model.proto.graph.initializer[0]).shape
+        (3, 3, 3, 3)
     """
 
     proto: ModelProto

@@ -56,6 +56,8 @@ def save(
     from; load it again afterwards.
 
     Args:
+        model: the model.
+        path: the file to write.
         external: None keeps the layout of the source (its data files are copied, and named after the target), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
             False embeds all data, whatever the size.
@@ -69,6 +71,10 @@ def save(
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
+
+    Example:
+        >>> print(osl.save(osl.load("external.onnx"), "inside.onnx", external=False))
+        wrote 'inside.onnx'
     """
     path = Path(path)
     if model.proto.ByteSize() <= MAX_PROTOBUF:

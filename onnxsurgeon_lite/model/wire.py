@@ -161,8 +161,7 @@ def _rewrite(walk: _Rewrite, kind: str, start: int, end: int, depth: int) -> int
             )
         if tag in children and walk.worth_entering(at, stop):
             slot = len(pieces)
-            # slots for the bytes before the child, and its new tag and length
-            pieces.extend((b"", b""))
+            pieces.extend((b"", b""))  # the bytes before the child, and its new tag and length
             new_size = _rewrite(walk, children[tag], at, stop, depth + 1)
             if new_size is None:
                 del pieces[slot:]

@@ -8,12 +8,22 @@ from onnx import inliner
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 
 
 @dataclass(frozen=True)
 class Inline:
-    """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them."""
+    """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them.
+
+    Attributes:
+        functions: their names, `domain::name`; all by default.
+
+    Example:
+        >>> outlined = osl.outline("whole_model_dynamo.onnx", "convs1").model
+        >>> osl.inline(outlined).changes
+        ("inlined function 'local::convs1'",)
+    """
 
     functions: tuple[str, ...] = ()
     name: ClassVar[str] = "inline"
@@ -31,12 +41,13 @@ class Inline:
         for function in model.proto.functions:
             domain, name, _ = function_key(function)
             known["::".join(filter(None, (domain, name)))] = (function.domain, name)
-        for function_name in self.functions:
+        names = split(self.functions, known) or list(known)
+        for function_name in names:
             if function_name not in known:
                 raise UnknownNameError(function_name, "the model", known, kind="function")
-        chosen = [known[name] for name in self.functions or known]
+        chosen = [known[name] for name in names]
         if not chosen:
             return PassResult(model, changed=False)
         inlined = inliner.inline_selected_functions(model.proto, chosen)
-        changes = [f"inlined function {name!r}" for name in self.functions or known]
+        changes = [f"inlined function {name!r}" for name in names]
         return PassResult.of(model, model.with_proto(inlined), changes)

@@ -9,6 +9,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
@@ -22,12 +23,17 @@ class Insert:
     """Insert a node after a value; the value's readers read the node's output instead.
 
     Attributes:
+        value: the value.
         inputs: the node's inputs, when the value is not the only one; '' omits one.
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
             one. Otherwise the node's output gets the new name and a graph output stays.
-        output, node_name: names of the new value and the node.
+        output: the name of the new value.
+
+    Example:
+        >>> osl.insert("whole_model.onnx", "23", "Relu", to="Conv_3").changes
+        ("inserted Relu @3 after '23', new value '23_relu'",)
     """
 
     value: str
@@ -54,7 +60,8 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
-        inputs = [one_value(index, name, notes) if name else "" for name in self.inputs] or [value]
+        wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
+        inputs = [one_value(index, name, notes) if name else "" for name in wanted] or [value]
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import unknown_fields
-from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.names import command, split
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (
@@ -53,6 +53,7 @@ def merge(
     notes: list[str] = []
     first, second = one_opset(first, second, notes)
     before, other = GraphIndex.of(first), GraphIndex.of(second)
+    share = split(share, other.inputs)
     _check(before, other, links, share)
     incoming = {name: value for value, name in links} | {name: name for name in share}
     result, guest = first.copy(), second.copy()

@@ -6,7 +6,7 @@ from typing import ClassVar
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
-from onnxsurgeon_lite.graph.select import select_nodes
+from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
@@ -22,6 +22,13 @@ class Remove:
 
     A graph output keeps its name: the value that replaces it is renamed. Unused constants stay; `clean` removes
     them. Only nodes of the main graph can be removed.
+
+    Attributes:
+        bridge: the input that replaces the output, where several have its type.
+
+    Example:
+        >>> osl.remove("whole_model.onnx", "Add_7", bridge="25").changes
+        ("removed node Add 'Add_7' (@7)", "'25' replaces '28'")
     """
 
     nodes: tuple[str, ...]
@@ -37,7 +44,8 @@ class Remove:
         """
         index = GraphIndex.of(model)
         notes: list[str] = []
-        positions = list(dict.fromkeys(p for name in self.nodes for p in select_nodes(index, name)))
+        wanted = split_names(index, self.nodes)
+        positions = list(dict.fromkeys(p for name in wanted for p in select_nodes(index, name)))
         gone = {name for p in positions for name in index.nodes[p].output if name}
         readers = index.readers(gone)
         index.learn_types(gone.union(*(index.nodes[p].input for p in positions)) - {""})

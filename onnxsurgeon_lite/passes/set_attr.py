@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.surgery.types import follow
@@ -25,6 +26,13 @@ class SetAttr:
     """Set attributes of nodes to numbers, strings or lists of them, or remove attributes.
 
     Ids select nodes inside bodies and functions. Attributes with tensors and graphs are not supported.
+
+    Attributes:
+        remove: the names of attributes to remove.
+
+    Example:
+        >>> osl.set_attr("whole_model.onnx", "Conv_6", {"dilations": [2, 2], "pads": [2, 2, 2, 2]}).changed
+        True
     """
 
     nodes: tuple[str, ...]
@@ -48,7 +56,7 @@ class SetAttr:
         types: dict[str, TypeProto] = {}
         for node_id, node in chosen_nodes(index, self.nodes).items():
             what = described(node, node_id)
-            for name in self.remove:
+            for name in split(self.remove):
                 _remove(node, name, what)
                 changes.append(f"{what}: attribute {name!r} removed")
             for name, value in self.attributes:

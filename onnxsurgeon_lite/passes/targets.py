@@ -7,7 +7,7 @@ from onnx import NodeProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values
+from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values, split_names
 from onnxsurgeon_lite.names import is_count
 
 
@@ -18,7 +18,7 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
         UnknownNameError: a selector matches no node.
     """
     found: dict[str, NodeProto] = {}
-    for selector in selectors:
+    for selector in split_names(index, selectors):
         path, inside, number = selector.rpartition("/@")
         if inside and is_count(number):
             body = next((body for body in index.inner_bodies if body.path == path), None)
@@ -55,7 +55,7 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
         EditError: a selected node does not read it.
     """
     reading = index.readers([value])[value]
-    chosen = list(dict.fromkeys(select_node(index, selector) for selector in selectors))
+    chosen = list(dict.fromkeys(select_node(index, s) for s in split_names(index, selectors)))
     for position in chosen:
         if position not in reading:
             who = ", ".join(map(index.describe, reading[:6])) or "no node"

@@ -10,6 +10,7 @@ import torch
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
+from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.recording.recording import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
@@ -55,7 +56,7 @@ def record_factory(
             args,
             kwargs,
             folder,
-            scopes=scopes,
+            scopes=split(scopes),
             operators=operators,
             input_names=inputs,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out, show_notes
+from onnxsurgeon_lite.report.plain import say, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines
@@ -15,31 +15,31 @@ _ALIKE = 4  # nodes of which only metadata changed have a line each, more of the
 def show_edit(found: ModelDiff | None) -> None:
     """What an edit made of a model, seen from outside: the differences that count, and what does not, some lines."""
     if found is None:
-        out("diff: too much of a large graph to be shown; compare both with: onnxdbg diff")
+        say("diff: too much of a large graph to be shown; compare both with: onnxdbg diff")
         return
     count = len(found.differences)
     what = "no difference" if not count else f"{count} difference{'s' if count > 1 else ''}"
-    out(shown("; ".join([f"diff: {what}", *found.notes])))
+    say(shown("; ".join([f"diff: {what}", *found.notes])))
     lines = list(_lines(found))
     kept = lines if len(lines) <= _OF_AN_EDIT else lines[: _OF_AN_EDIT - 1]
     for line in kept:
-        out(f"  {shown(line)}")
+        say(f"  {shown(line)}")
     if len(kept) < len(lines):
-        out(f"  ... and {len(lines) - len(kept)} more")
+        say(f"  ... and {len(lines) - len(kept)} more")
 
 
 def show_diff(found: ModelDiff) -> None:
     """Every difference, then how the outputs compare."""
     show_notes(found.notes)
     for line in _lines(found):
-        out(shown(line))
+        say(shown(line))
     for name, comparison in found.outputs.items():
         if comparison.match:
-            out(shown(f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"))
+            say(shown(f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"))
         for line in explain(name, comparison):
-            out(shown(line))
+            say(shown(line))
     if found.same:
-        out("no difference")
+        say("no difference")
 
 
 def _lines(found: ModelDiff) -> Iterator[str]:

@@ -29,6 +29,6 @@ def show_edited(result: EditResult) -> None:
     if result.verified is not None and result.match:
         plain.out(f"verified: {len(result.verified.compared)} outputs agree")
     elif result.verified is not None:
-        from onnxsurgeon_lite.report.bisection import show_comparison
+        from onnxsurgeon_lite.report.metrics import show_comparison
 
         show_comparison(result.verified)

@@ -8,7 +8,7 @@ from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
 from onnxsurgeon_lite.matching.weights import Weight, WeightsResult
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out, show_notes
+from onnxsurgeon_lite.report.plain import say
 from onnxsurgeon_lite.report.tables import show_table
 
 _SHOWN = 40
@@ -20,14 +20,15 @@ def show_matching(result: MatchResult) -> None:
     rows = [(pair.a, pair.b, _evidence(pair), f"{pair.confidence:.2f}") for pair in pairs[:_SHOWN]]
     show_table(["a", "b", "evidence", "confidence"], rows)
     if len(pairs) > _SHOWN:
-        out(f"... and {len(pairs) - _SHOWN} more (--json, or --save FILE)")
-    out(
+        say(f"... and {len(pairs) - _SHOWN} more (--json, or --save FILE)")
+    say(
         f"{len(pairs)} pairs; a has {result.values_a} computed values, {len(result.only_a)} unmatched; "
         f"b has {result.values_b}, {len(result.only_b)} unmatched"
     )
     _show_left("a", result.only_a)
     _show_left("b", result.only_b)
-    show_notes(filter(None, [lost_note(result.matching)]))
+    if lost := lost_note(result.matching):
+        say(shown(f"  {lost}"))
 
 
 def _evidence(pair: Pair) -> str:
@@ -43,28 +44,28 @@ def _show_left(side: str, values: Sequence[Unmatched]) -> None:
     for value in values[:_SHOWN]:
         place = f", {value.place}" if value.place else ""
         made = f" ({value.op_type}{place})" if value.op_type else place
-        out(shown(f"  only in {side}: {value.name!r}{made}"))
+        say(shown(f"  only in {side}: {value.name!r}{made}"))
     if len(values) > _SHOWN:
-        out(f"  ... and {len(values) - _SHOWN} more (--json)")
+        say(f"  ... and {len(values) - _SHOWN} more (--json)")
 
 
 def show_weights(result: WeightsResult) -> None:
     """The weights that differ, then how the others were found and what was not."""
     differing = [weight for weight in result.weights if not weight.comparison.match]
     for weight in differing:
-        out(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
+        say(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
         for line in explain(weight.name, weight.comparison)[1:]:
-            out(line)
+            say(line)
     counts = Counter(_kind(w) for w in result.weights if w.comparison.match)
     equal = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    out(
+    say(
         f"{len(result.weights)} weights found: {len(differing)} differ"
         + (f"; {equal}" if equal else "")
     )
     for names, where in ((result.only_model, "model"), (result.only_checkpoint, "checkpoint")):
         if names:
             more = " ..." if len(names) > _SHOWN else ""
-            out(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
+            say(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
 
 
 def _kind(weight: Weight) -> str:

@@ -1,7 +1,10 @@
 """Plain lines: errors, notes, what was written. They need no library, so short commands stay fast."""
 
 import contextlib
+import os
+import shutil
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -38,16 +41,45 @@ def stdout() -> TextIO:
     return _CAPTURED.get() or sys.stdout
 
 
+def width(stream: TextIO | None = None) -> int:
+    """Return how many characters a line has on the terminal, or as COLUMNS says; 0 for a file: no limit."""
+    seen = "COLUMNS" in os.environ or (stream or sys.stdout).isatty()
+    return shutil.get_terminal_size().columns if seen else 0
+
+
 def out(text: str) -> None:
-    """A line of the result."""
+    """Write a line of the result, or several, as they are: commands, JSON, ONNX text."""
     stdout().write(f"{text}\n")
 
 
+def say(text: str, indent: int = 0) -> None:
+    """Write a sentence of the result, on as many lines of the terminal as it needs.
+
+    Args:
+        indent: of its further lines; two more than the text's own by default.
+    """
+    out(_wrapped(text, width(), indent))
+
+
 def note(text: str) -> None:
-    """A line about the work; after what was said before it, also where both streams go to one file."""
+    """Write a line about the work; after what was said before it, also where both streams go to one file."""
     if _CAPTURED.get() is None:
         sys.stdout.flush()
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{_wrapped(text, width(sys.stderr))}\n")
+
+
+def _wrapped(text: str, limit: int, indent: int = 0) -> str:
+    """Break a text into lines of the terminal, between words: a name stays whole."""
+    if not limit or len(text) <= limit:
+        return text
+    indent = indent or len(text) - len(text.lstrip()) + 2
+    wrapper = textwrap.TextWrapper(
+        max(limit, 2 * indent),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapper.fill(text)
 
 
 def show_error(error: SurgeonError) -> None:
@@ -72,7 +104,7 @@ def show_note(text: str) -> None:
 def show_changes(changes: Sequence[str]) -> None:
     """What an edit changed, a line each; the first of many."""
     for text in changes_shown(changes):
-        out(_one_line(text))
+        say(_one_line(text))
 
 
 def changes_shown(changes: Sequence[str]) -> list[str]:
@@ -85,27 +117,27 @@ def changes_shown(changes: Sequence[str]) -> list[str]:
 def show_verdict(result: "CheckResult") -> None:
     """Whether a model is valid, and why not; then what is suspicious, some lines of a kind."""
     if result.valid:
-        out(f"{result.path!r} is valid")
+        say(f"{result.path!r} is valid")
     else:
         first, *rest = filter(None, map(str.strip, result.problem.splitlines()))
-        out(f"invalid: {_one_line(first)}")
+        say(f"invalid: {_one_line(first)}")
         for line in rest:
-            out(f"  {_one_line(line)}")
+            say(f"  {_one_line(line)}")
     shown = Counter[str]()
     for finding in result.findings:
         shown[finding.kind] += 1
         if shown[finding.kind] <= _SHOWN:
-            out(f"{finding.kind}: {_one_line(finding.message)}")
+            say(f"{finding.kind}: {_one_line(finding.message)}")
     for kind, count in shown.items():
         if count > _SHOWN:
-            out(f"{kind}: {count - _SHOWN} more (all with --json)")
+            say(f"{kind}: {count - _SHOWN} more (all with --json)")
 
 
 def show_graph(what: str, graph: "GraphProto") -> None:
     """What was made, where no difference from an original could be shown."""
     ends = ", ".join(value.name for value in graph.input), ", ".join(v.name for v in graph.output)
     counts = f"{len(graph.node)} nodes, {len(graph.initializer)} initializers"
-    out(_one_line(f"{what}: {' -> '.join(ends)} ({counts})"))
+    say(_one_line(f"{what}: {' -> '.join(ends)} ({counts})"))
 
 
 def show_files(result: "Written") -> None:
@@ -119,19 +151,29 @@ def show_files(result: "Written") -> None:
 def show_recording(result: "Recording") -> None:
     """How much was recorded, and where."""
     show_notes(result.notes)
-    out(f"recorded {result.values} values in {str(result.place)!r}")
+    say(f"recorded {result.values} values in {str(result.place)!r}")
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:
     """The files that a command wrote."""
     beside = ", ".join(map(repr, map(str, data_files)))
-    out(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
+    say(f"wrote {str(path)!r}" + (f" with its data in {beside}" if beside else ""))
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes as people read it: `3.36 KB`."""
+    size, unit = float(count), "B"
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
 
 
 def show_planned(sizes: "Mapping[Path, int]") -> None:
     """The files that a command would write."""
     for path, size in sizes.items():
-        out(f"would write {str(path)!r}: {size} bytes")
+        say(f"would write {str(path)!r}: {size} bytes")
 
 
 def _one_line(text: str) -> str:

@@ -4,10 +4,16 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from onnxsurgeon_lite.atomic import WATCHED, Staging
 from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.plain import show_notes, size_text
+
+LARGE = 10**9  # bytes: writing more is announced
 
 _PATIENCE = 1.0  # seconds
+_BAR = 24  # characters
 
 
 @contextlib.contextmanager
@@ -25,6 +31,43 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
     finally:
         timer.cancel()
         line.stop()
+
+
+@contextlib.contextmanager
+def writing(target: Path, size: int) -> Iterator[None]:
+    """Show that a file is written; of many bytes before it begins, and how far it is."""
+    large = announce("writing", target, size)
+    staged: list[Staging] = []
+    token = WATCHED.set(staged)
+    done = threading.Event()
+    with progress(f"writing {target}") as tell:
+
+        def follow() -> None:
+            while not done.wait(_PATIENCE / 4):
+                tell(f"writing {target} {bar(sum(s.written() for s in staged), size)}")
+
+        watcher = threading.Thread(target=follow, daemon=True)
+        try:
+            if large:
+                watcher.start()
+            yield
+        finally:
+            done.set()
+            WATCHED.reset(token)
+
+
+def announce(what: str, target: Path, size: int) -> bool:
+    """Say that many bytes are written, and return whether they are many."""
+    if size > LARGE:
+        show_notes([f"{what} {size_text(size)} to {str(target)!r}"])
+    return size > LARGE
+
+
+def bar(done: int, total: int) -> str:
+    """Return a share as a bar and in numbers."""
+    share = min(1.0, done / total)
+    filled = "━" * round(share * _BAR)
+    return f"{filled:<{_BAR}} {100 * share:.0f}% of {size_text(total)}"
 
 
 def _safe(text: str) -> str:

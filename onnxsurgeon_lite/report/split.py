@@ -3,7 +3,7 @@
 from onnxsurgeon_lite.matching.split import Split
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out
+from onnxsurgeon_lite.report.plain import say
 
 
 def show_split(found: Split) -> None:
@@ -12,13 +12,13 @@ def show_split(found: Split) -> None:
         what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
         ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
         nodes = f"{len(part.nodes)} node{'s' * (len(part.nodes) != 1)}"
-        out(shown(f"{what}: {ends} ({nodes})"))
+        say(shown(f"{what}: {ends} ({nodes})"))
     for name, comparison in found.outputs.items():
         if comparison.match:
-            out(
+            say(
                 shown(
                     f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
                 )
             )
         for line in explain(name, comparison):
-            out(shown(line))
+            say(shown(line))

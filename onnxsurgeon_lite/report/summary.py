@@ -6,7 +6,7 @@ from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out
+from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import show_table
 
 _OPS_SHOWN = 12
@@ -23,7 +23,7 @@ def show_summary(summary: ModelSummary) -> None:
         "producer": summary.producer,
         "ir version": str(summary.ir_version),
         "opsets": opsets,
-        "parameters": f"{summary.parameters:,} ({_size(summary.parameter_bytes)})",
+        "parameters": f"{summary.parameters:,} ({size_text(summary.parameter_bytes)})",
         "data files": ", ".join(summary.data_files),
         "nodes": f"{summary.nodes:,}" + _plus(summary.subgraphs, "subgraph"),
         "functions": ", ".join(summary.functions),
@@ -38,7 +38,8 @@ def show_summary(summary: ModelSummary) -> None:
     top = list(summary.ops.items())[:_OPS_SHOWN]
     rest = len(summary.ops) - len(top)
     more = f", and {rest} more (--ops)" if rest > 0 else ""
-    out("\nops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
+    out("")
+    say("ops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
 
 
 def show_ops(summary: ModelSummary) -> None:
@@ -119,7 +120,7 @@ def _show_facts(facts: Mapping[str, str]) -> None:
     given: Iterable[tuple[str, str]] = [(key, text) for key, text in facts.items() if text]
     width = max(len(key) for key, _ in given)
     for key, text in given:
-        out(f"{shown(key):<{width}}  {shown(text)}")
+        say(f"{shown(key):<{width}}  {shown(text)}", indent=width + 2)
 
 
 def _cut(text: str) -> str:
@@ -128,12 +129,3 @@ def _cut(text: str) -> str:
 
 def _plus(count: int, what: str) -> str:
     return f" and {count:,} {what}{'s' * (count != 1)}" if count else ""
-
-
-def _size(count: int) -> str:
-    size, unit = float(count), "B"
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"

@@ -1,29 +1,72 @@
-"""Tables for the terminal. Names are never markup, and control characters in them are shown, not acted on."""
+"""Tables for the terminal. A name is never cut: what is too wide for its column gets a line of its own."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.cells import cell_len
 
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import stdout
+from onnxsurgeon_lite.report.plain import say, width
 
-_PLAIN_WIDTH = 200  # where no terminal says how wide it is
+_GAP = "   "
+_INDENT = "  "
 
 
-def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], styles: Sequence[str] = ()
-) -> None:
-    """Print rows under column titles; a style for each row where given."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column[-1:] == "#" else "left")
-    for number, row in enumerate(rows):
-        style = styles[number] if number < len(styles) else ""
-        table.add_row(*(Text(shown(str(cell))) for cell in row), style=style)
-    console = Console(file=stdout())
-    if not console.is_terminal:
-        console = Console(file=stdout(), width=_PLAIN_WIDTH)
-    console.print(table)
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under column titles."""
+    for line in table(columns, rows):
+        say(line)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], limit: int | None = None
+) -> list[str]:
+    """Lay out rows under column titles; a title that ends in `#` is of numbers.
+
+    Args:
+        limit: characters a line, 0 for no limit; by default those of the terminal. Where a row needs more, wide cells
+            stand on lines above it, and the last ones, with their titles, on a line below.
+    """
+    cells = [[shown(str(cell)) for cell in row] for row in rows]
+    cells = [row + [""] * (len(columns) - len(row)) for row in cells]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    layout = _Layout(columns, widths, width() if limit is None else limit)
+    titles = layout.row(columns)[: len(layout.above) + 1]
+    rule = "─" * max(map(cell_len, titles), default=0)
+    return [*titles, rule, *(line for row in cells for line in layout.row(row))]
+
+
+@dataclass
+class _Layout:
+    """Which columns stand side by side, and which above or below them."""
+
+    titles: Sequence[str]
+    widths: Sequence[int]
+    limit: int
+
+    def __post_init__(self) -> None:
+        self.beside = list(range(len(self.titles)))
+        self.above: list[int] = []
+        self.below: list[int] = []
+        while self.limit and self._total() > self.limit and len(self.beside) > 1:
+            widest = max(self.beside, key=self.widths.__getitem__)
+            if self.widths[widest] > self.limit // 4 and widest != len(self.titles) - 1:
+                self.above = sorted([*self.above, widest])
+                self.beside.remove(widest)
+            else:
+                self.below.insert(0, self.beside.pop())
+
+    def _total(self) -> int:
+        return sum(self.widths[i] for i in self.beside) + len(_GAP) * (len(self.beside) - 1)
+
+    def row(self, cells: Sequence[str]) -> list[str]:
+        """One row's lines."""
+        indent = _INDENT if self.above else ""
+        line = indent + _GAP.join(self._padded(i, cells[i]) for i in self.beside)
+        rest = ", ".join(f"{self.titles[i]} {cells[i]}" for i in self.below if cells[i])
+        lines = [*(cells[i] for i in self.above), line, *([f"{_INDENT}  {rest}"] if rest else [])]
+        return [line.rstrip() for line in lines]
+
+    def _padded(self, place: int, cell: str) -> str:
+        space = " " * (self.widths[place] - cell_len(cell))
+        return space + cell if self.titles[place].endswith("#") else cell + space

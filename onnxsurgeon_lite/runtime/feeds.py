@@ -30,6 +30,12 @@ class Recipe:
         dims: sizes of symbolic dimensions, by name; default 1.
         fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file with its values. By default, floats
             are `normal`, integers 0 or 1, booleans either, strings 'a'.
+
+    Example:
+        >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
+        >>> feeds, told = osl.make_feeds(index, osl.Recipe(seed=1, fills={"input.1": "ones"}))
+        >>> told
+        ['input.1: float [1, 3, 20, 20] ones, seed 1']
     """
 
     seed: int = 0
@@ -123,8 +129,18 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
 def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     """Return (a feed for every input without a default, a line for each that says how it was generated).
 
+    Args:
+        index: the model.
+        recipe: how to generate them.
+
     Raises:
         FeedsError: the model lacks a fill's input or a dimension, or an input cannot be generated.
+
+    Example:
+        >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
+        >>> feeds, told = osl.make_feeds(index, osl.Recipe(seed=1))
+        >>> feeds["input.1"].shape
+        (1, 3, 20, 20)
     """
     names = required_inputs(index)
     _refuse_unknown("input", recipe.fills, index.inputs)

@@ -47,6 +47,10 @@ class RuntimeOptions:
         timeout: seconds that a request may take; None for no limit.
         ops_libraries: shared libraries with custom operators.
         disabled: graph optimizers to disable.
+
+    Example:
+        >>> osl.RuntimeOptions(opt="none", threads=1).provider
+        'cpu'
     """
 
     opt: Opt = "all"
@@ -73,6 +77,11 @@ class Runtime:
 
     Attributes:
         held: the bytes of each value that a run stored in the child.
+
+    Example:
+        >>> with osl.Runtime(osl.RuntimeOptions(opt="none")) as runtime:
+        ...     sorted(runtime.about())
+        ['providers', 'version']
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:

@@ -220,7 +220,6 @@ class Worker:
         return {**header, "payload": len(self.held) - 1, "address": value.data_ptr()}
 
     def do_forget(self, names: list[str]) -> tuple[Header, list[memoryview]]:
-        """Drop stored values."""
         for name in names:
             self.store.pop(name, None)
         return {}, []

@@ -150,6 +150,8 @@ class _Bisection:
             self.result.culprits[:0] = crashed
         self.result.outputs = {n: c for n, c in self.judge.outputs.items() if c is not None}
         self.result.notes += filter(None, [self.journal.lost])
+        if self.result.verdict == "mismatch":
+            self.result.notes += self.judge.references.doubts
         self.observer.forget(list(self.observer.kept))
         self.journal.close()
         for culprit in self.result.culprits[:ENTERED]:
@@ -331,7 +333,8 @@ class _Bisection:
         with Float64(walk.observer) as float64:
             for number, wave in enumerate(waves):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
-                found = [culprit for culprit in found if culprit.id not in seen]
+                firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
+                found = [c for c in reversed(firsts.values()) if c.id not in seen]
                 for culprit in found:
                     seen.add(culprit.id)
                     diagnosis.explain(culprit, float64)
@@ -423,7 +426,7 @@ class _Bisection:
         node = diagnosis.culprit(found.bad, found.region)
         with Float64(observer) as float64:
             diagnosis.explain(node, float64)
-        node.covers, node.healed = culprit.covers, culprit.healed
+        node.covers, node.nodes, node.healed = culprit.covers, culprit.nodes, culprit.healed
         self._count(walk)
         observer.forget(list(observer.kept))
         return node

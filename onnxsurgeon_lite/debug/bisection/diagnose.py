@@ -15,7 +15,7 @@ from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
-from onnxsurgeon_lite.graph.text import attribute_texts
+from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
@@ -164,13 +164,15 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     positions = sorted({position, *(index.producer[name] for name in names)})
     unknown = [name for name in names if name not in space.constant]
     node, origin = index.nodes[position], index.origins[position]
+    region = positions if unknown else [position]
     return Culprit(
         id=f"@{position}",
         name=node.name,
         op_type=node.op_type,
         value=value,
         outputs=[name for name in node.output if name],
-        region=[f"@{p}" for p in positions] if unknown else [f"@{position}"],
+        region=[f"@{p}" for p in region],
+        nodes={f"@{p}": node_title(index.nodes[p]) for p in region},
         inputs=space.entering(positions),
         scope=origin.scope,
         class_name=origin.class_name,

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
-from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, Verdict
+from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -40,6 +41,7 @@ def compare_with_unoptimized(
     index = original.index
     covered = sorted(index.ancestors([culprit.value], stop=culprit.inputs))
     culprit.covers = [f"@{position}" for position in covered]
+    culprit.nodes = {f"@{p}": node_title(index.nodes[p]) for p in covered}
     ends = [name for name in culprit.inputs if name in index]
     if not covered or len(ends) < len(culprit.inputs):
         return "unknown"
@@ -57,7 +59,7 @@ def compare_with_unoptimized(
         culprit.findings = [f for f in culprit.findings if f.verdict != "wrong node"]
         culprit.findings.append(Finding("optimizer", because))
         _explain_rounding(culprit, original, inputs, actual, result)
-        culprit.findings.sort(key=lambda finding: get_args(Verdict).index(finding.verdict))
+        culprit.findings = in_order(culprit.findings)
         return "agrees"
     return "mismatches"
 

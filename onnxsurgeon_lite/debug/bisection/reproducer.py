@@ -4,7 +4,6 @@
 layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` describes it.
 """
 
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -15,13 +14,12 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
-from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import command, python, shown
+from onnxsurgeon_lite.names import python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.guard import guarded
@@ -29,6 +27,7 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
 from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -54,32 +53,7 @@ _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
 
 
-def require_free(folder: Path, force: bool = False) -> None:
-    """Raise `OutputExistsError` unless the folder is free or `force` is set."""
-    if folder.exists() and not force and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputExistsError(
-            f"{str(folder)!r} is there already", "choose another -o, or overwrite it with --force"
-        )
-    foreign = [p.name for p in folder.iterdir() if not _is_ours(p)] if folder.is_dir() else []
-    if foreign:
-        raise OutputExistsError(
-            f"{str(folder)!r} holds {foreign[0]!r}, which would be lost: the folder is replaced as a whole",
-            "choose another -o",
-        )
-    if not folder.parent.is_dir():
-        raise WriteError(
-            f"folder {str(folder.parent)!r} for {folder.name!r} does not exist",
-            f"make it first: {command('mkdir', '-p', str(folder.parent))}",
-        )
-
-
-def _is_ours(path: Path) -> bool:
-    """Return whether a reproducer or a split writes a file or folder of this name."""
-    if path.is_dir():
-        names = [file.name for file in path.iterdir()]
-        pattern = r"(input|output|actual)_\d+\.pb"
-        return path.name == "test_data_set_0" and all(re.fullmatch(pattern, n) for n in names)
-    return bool(re.fullmatch(r"(model|\d+)\.(onnx|data)|repro\.py|report\.md", path.name))
+_FILES = r"model\.(onnx|data)|repro\.py|report\.md|test_data_set_0/(input|output|actual)_\d+\.pb"
 
 
 @dataclass
@@ -119,7 +93,7 @@ def write_reproducer(
     part.proto.graph.name = f"culprit {culprit.id}"
     given = {name: value for name, value in inputs.items() if value is not None}
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
-    with NewFolder(folder) as new:
+    with NewFolder(folder, _FILES) as new:
         save(part, new.path / "model.onnx", movable(part))
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
@@ -147,7 +121,7 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
     if leading not in ("kernel", "optimizer", "crash"):
         return "kept the weights: for this verdict, noise has no expected outputs"
-    with NewFolder(made.folder) as new:
+    with NewFolder(made.folder, _FILES) as new:
         noise, data = new.path / "model.onnx", new.path / "test_data_set_0"
         strip(load(made.folder / "model.onnx"), noise)
         kept = open_references(made.folder / data.name)
@@ -241,18 +215,19 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         f"- look: {result.look}",
         f"- versions: {versions}",
         "",
-        "| role | value | match | max abs | max rel | SQNR dB | over | own error |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
+        "|---" * (4 + len(METRICS)) + "|",
     ]
     for value in culprit.values:
         c, own = value.comparison, value.introduced
         cells = [value.role, _code(value.name)]
         if c is None:
-            cells += ["no reference", "", "", "", "", ""]
+            cells += ["no reference"]
         else:
-            numbers = (f"{c.max_abs:.6g}", f"{c.max_rel:.6g}", f"{c.sqnr_db:.4g}")
-            cells += [("yes" if c.match else f"no ({c.reason})"), *numbers]
-            cells += [f"{c.exceeding}/{c.elements}", "" if own is None else f"{own.max_abs:.6g}"]
+            cells += ["yes" if c.match else f"no ({c.reason})", *texts(c, every=True)]
+            cells += [""] * (3 + len(METRICS) - len(cells))
+            cells += [] if own is None else [texts(own)[0]]
+        cells += [""] * (4 + len(METRICS) - len(cells))
         lines.append(f"| {' | '.join(cells)} |")
     does = "reproduces it" if made.shows else "compares it"
     in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"

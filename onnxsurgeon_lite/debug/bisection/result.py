@@ -1,8 +1,9 @@
 """The result of a bisection, as data."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -33,7 +34,7 @@ Verdict = Literal[
     "gradual",
     "crash",
 ]
-"""Reasons for a mismatch in the order of triage; of several, the first one leads. The documentation explains each."""
+"""Reasons for a mismatch in the order of triage; of several, the first one leads. No other place orders them."""
 
 HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 """Verdicts that clear a node."""
@@ -48,6 +49,11 @@ class Finding:
 
     verdict: Verdict
     because: str
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings in the order of triage."""
+    return sorted(findings, key=lambda finding: get_args(Verdict).index(finding.verdict))
 
 
 @dataclass
@@ -82,6 +88,7 @@ class Culprit:
         evaluated: how the region was evaluated in float64, '' if it was not.
         healed: the share of the outputs' error that disappears when only this value is replaced by its reference.
         covers: original node ids, if the region belongs to the optimized graph.
+        nodes: id -> operator and name, of `covers` if there are some, else of `region`.
         lacking: references between `inputs` and `value` without a value in the model: a node may be missing.
         inside: for a node with bodies, the culprits in the body that first mismatches, in a loop at its first wrong
             iteration. Names are seen from outside: `@12/body/@3`, `@12/body/q[5]`.
@@ -103,6 +110,7 @@ class Culprit:
     evaluated: str = ""
     healed: float | None = None
     covers: list[str] = field(default_factory=list)
+    nodes: dict[str, str] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
     inside: "list[Culprit]" = field(default_factory=list)
 
@@ -155,6 +163,10 @@ class BisectResult(Shown):
         samples: set if there were several samples.
         inner: the search of the first culprit's body, if any.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
+
+    Example:
+        >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
+        'agrees'
     """
 
     verdict: Outcome

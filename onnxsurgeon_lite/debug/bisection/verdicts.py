@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto
 
-from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
+from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
@@ -64,11 +64,11 @@ class Evidence:
 
 def judge(evidence: Evidence) -> list[Finding]:
     """Return the verdicts that hold, in the order of triage."""
-    return [
+    return in_order(
         Finding(verdict, because)
         for verdict, criterion in _CRITERIA.items()
         if (because := criterion(evidence))
-    ]
+    )
 
 
 def _random(e: Evidence) -> str:

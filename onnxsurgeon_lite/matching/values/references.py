@@ -49,8 +49,9 @@ def aligned(
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
     fitted = renamed(references, pairs, index, shapes)
-    notes = filter(None, (_summary(matching, references, len(pairs)), lost_note(matching)))
-    return ReferenceSet(fitted.place, fitted.entries, (*references.notes, *notes))
+    notes = *references.notes, _summary(matching, references, len(pairs))
+    doubts = tuple(filter(None, [lost_note(matching)]))
+    return ReferenceSet(fitted.place, fitted.entries, notes, doubts=doubts)
 
 
 def needs_alignment(references: ReferenceSet, index: GraphIndex, how: str | None = None) -> bool:

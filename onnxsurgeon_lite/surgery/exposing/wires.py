@@ -182,10 +182,8 @@ def element_type(kind: TypeProto | None) -> TypeProto.Tensor:
 
 
 def loop_inputs(iteration: str, going: str) -> list[ValueInfoProto]:
-    """Return the inputs that every Loop body has."""
     return [helper.make_tensor_value_info(iteration, TensorProto.INT64, []), condition(going)]
 
 
 def condition(name: str) -> ValueInfoProto:
-    """Declare a Loop's condition."""
     return helper.make_tensor_value_info(name, TensorProto.BOOL, [])

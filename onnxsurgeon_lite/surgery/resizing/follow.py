@@ -52,9 +52,7 @@ def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None)
             second = None if second is None else _inlined(second, called.function)
         except ShapeError as error:
             if inlined:
-                error.add_note(
-                    f"the ids are those after onnxdbg edit inline of {', '.join(inlined)}"
-                )
+                error.add_note(f"ids are those after onnxdbg edit inline of {', '.join(inlined)}")
             raise
 
 

@@ -39,7 +39,6 @@ class State:
     follows: bool = False
 
     def sizes(self) -> list[Size | None] | None:
-        """Return the sizes of the axes."""
         return None if self.axes is None else list(self.shape or ())
 
     @cached_property

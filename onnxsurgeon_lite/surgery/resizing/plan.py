@@ -12,9 +12,7 @@ Entry = int | Size
 """An element of a shape: a number (0 and -1 as in Reshape), or a size that the model must compute."""
 
 
-_BEFORE = (
-    2  # trials with other sizes than requested: the model's own, and one that shows dependencies
-)
+_BEFORE = 2  # trials before the requested sizes: the own sizes, and one that shows dependencies
 
 
 def after(size: Size) -> Size:
@@ -66,11 +64,9 @@ class Scope:
         return None
 
     def place(self, position: int) -> str:
-        """Return a node's id."""
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
     def describe(self, position: int) -> str:
-        """Return a node's text for messages."""
         return described(self.graph.node[position], self.place(position))
 
 

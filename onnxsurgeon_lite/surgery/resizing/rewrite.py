@@ -43,7 +43,6 @@ class _Rewriting:
         self.opset = max((o.version for o in model.proto.opset_import if o.domain == ""), default=1)
 
     def run(self) -> list[str]:
-        """Apply all changes."""
         notes = self._refill_all()
         notes += [self._stretch(stretch) for stretch in self.plan.stretches]
         for scope in reversed(self.plan.scopes):  # bodies first: writing a graph copies its nodes

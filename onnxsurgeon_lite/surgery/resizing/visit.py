@@ -62,17 +62,14 @@ class Visit:
 
     @property
     def trials(self) -> int:
-        """The number of trials."""
         return self.context.trials
 
     @property
     def plan(self) -> Plan:
-        """The plan so far."""
         return self.context.plan
 
     @property
     def place(self) -> str:
-        """The node's id."""
         return self.scope.place(self.position)
 
     def shown(self, sizes: Sequence[Size]) -> str:
@@ -132,7 +129,6 @@ class Visit:
         return error
 
     def read(self, slot: int) -> State | None:
-        """Return the state of an operand."""
         if slot in self.overrides:
             return self.overrides[slot]
         name = self.node.input[slot] if slot < len(self.node.input) else ""
@@ -155,7 +151,6 @@ class Visit:
         return list(zip(*columns, strict=True)) if len({*map(len, columns)}) == 1 else None
 
     def attribute(self, name: str, default: int) -> int:
-        """Return an integer attribute."""
         return next((a.i for a in self.node.attribute if a.name == name), default)
 
     def demanded(self) -> dict[int, Size]:

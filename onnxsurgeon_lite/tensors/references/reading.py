@@ -67,11 +67,16 @@ def open_references(
 
     Args:
         path: the tensors' place, or the tensors themselves by name.
-        inputs, outputs: the model's names, for the tensors of a `test_data_set_N` that have none.
+        inputs: the model's names, for the tensors of a `test_data_set_N` that have none.
+        outputs: the same.
         sample: the index of the sample, for a set of several.
 
     Raises:
         ReferenceSetError: there is nothing readable at the path.
+
+    Example:
+        >>> len(osl.open_references("references/whole_model.npz"))
+        12
     """
     if isinstance(path, ReferenceSet):
         return path

@@ -71,8 +71,14 @@ class ReferenceSet:
     Attributes:
         place: the path, as the user wrote it.
         notes: remarks for the reader on how the tensors were found.
+        doubts: remarks that matter only where values mismatch.
         bodies: for computed tensors: value -> the values inside the node that produces it (`body/q[3]`).
         prefetch: for computed tensors: receives the names that are read next.
+
+    Example:
+        >>> references = osl.open_references("references/whole_model.npz")
+        >>> references.read("28").shape
+        (1, 3, 20, 20)
     """
 
     place: str
@@ -80,6 +86,7 @@ class ReferenceSet:
     notes: tuple[str, ...] = ()
     prefetch: Callable[[Sequence[str]], None] = lambda _: None
     bodies: Callable[[str], Mapping[str, Entry]] | None = None
+    doubts: tuple[str, ...] = ()
 
     @classmethod
     def of(

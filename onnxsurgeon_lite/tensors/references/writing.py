@@ -145,8 +145,18 @@ def _stored_bytes(value: Array) -> bytes | memoryview:
 def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
     """Store tensors as `.npz` or `.safetensors` if the path says so, otherwise as our own folder.
 
+    Args:
+        path: where to write.
+        values: name -> array, or a list of arrays.
+
     Raises:
         ReferenceSetError: the format cannot hold one of them; nothing is written.
+
+    Example:
+        >>> from pathlib import Path
+        >>> osl.save_tensors(Path("ones.npz"), {"x": np.ones(3, np.float32)})
+        >>> osl.open_references("ones.npz").read("x").shape
+        (3,)
     """
     path = Path(path)
     if path.suffix not in (".npz", ".safetensors"):

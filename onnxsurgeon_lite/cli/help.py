@@ -1,0 +1,50 @@
+"""What `--help` shows: options in panels, the same for every command, and two examples below."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand, TyperOption
+
+_PANELS = {
+    "Main": "",
+    "Feeds": "feeds seed dim fill",
+    "Runtime": "opt provider threads timeout memory memory_limit ops_library",
+    "Output": "output save in_place copy_data force dry_run journal resume metrics verbose json help",
+}
+"""Panel -> the options that it holds; those of no other panel are in the first."""
+
+
+class Command(TyperCommand):
+    """A command whose help has panels and examples."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, panel by panel."""
+        order = list(_PANELS)
+        return sorted(super().get_params(ctx), key=lambda param: order.index(_panel(param.name)))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; brackets in its texts are no markup."""
+        above = ctx.parent.info_name if ctx.parent.parent is not None else ""
+        lines = (f"$ {line}" for line in examples(f"{above} {ctx.info_name}".strip()))
+        self.epilog = _plain("\n\n".join(["Examples:", *lines]))
+        self.help = _plain(self.help)
+        for param in self.get_params(ctx):
+            param.help = _plain(param.help)
+            if isinstance(param, TyperOption):
+                param.rich_help_panel = _panel(param.name)
+        super().format_help(ctx, formatter)
+
+
+def examples(path: str) -> list[str]:
+    """Return the examples of a command (`edit rename`); all run one after another, in a folder with their files."""
+    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
+    return [line for line in text.splitlines() if f"{line} ".startswith(f"onnxdbg {path} ")]
+
+
+def _panel(name: str | None) -> str:
+    return next((panel for panel, names in _PANELS.items() if name in names.split()), "Main")
+
+
+def _plain(text: str | None) -> str:
+    return re.sub(r"\[(?=[a-z#/@])", r"\\[", text or "")

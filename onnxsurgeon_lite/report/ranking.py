@@ -1,0 +1,57 @@
+"""`rank` for the terminal."""
+
+from collections.abc import Sequence
+
+from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.plain import out, show_notes
+from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.tensors.metrics import number_text
+
+_SHOWN = 20  # nodes
+
+
+def show_ranking(ranking: Ranking) -> None:
+    """Show the lossiest nodes, then what to exclude."""
+    columns = ["own dB", "total dB", "node", "operator", "name", "value", "place"]
+    rows = [
+        (f"{n.own_db:.3g}", f"{n.total_db:.3g}", n.id, n.op_type, n.name, n.value, n.place)
+        for n in ranking.nodes[:_SHOWN]
+    ]
+    show_table(columns, rows)
+    _show_rest(len(ranking.nodes))
+    count = len(ranking.exclude)
+    out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
+
+
+def show_risks(risks: Float16Risks) -> None:
+    """Show the nodes in danger, then what to keep."""
+    columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped", "place"]
+    rows = [
+        [
+            "keep" if r.keep else "",
+            r.id,
+            r.op_type,
+            r.name,
+            number_text(r.largest, 4),
+            f"{r.overflowing}/{r.elements}",
+            f"{r.vanishing}/{r.elements}",
+            ", ".join(r.clamped),
+            r.place,
+        ]
+        for r in risks.nodes[:_SHOWN]
+    ]
+    if rows:
+        show_table(columns, rows)
+    _show_rest(len(risks.nodes))
+    out(f"keep in float32 ({len(risks.exclude)}): {_pasted(risks.exclude)}")
+
+
+def _show_rest(count: int) -> None:
+    if count > _SHOWN:
+        show_notes([f"{count - _SHOWN} more with --json"])
+
+
+def _pasted(names: Sequence[str]) -> str:
+    """Names as a Python list, which is also a TOML and (but for the quotes) a JSON one."""
+    return shown("[" + ", ".join(map(repr, names)) + "]")

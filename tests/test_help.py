@@ -1,0 +1,80 @@
+"""`--help`: the same panels everywhere, two examples a command, and every example runs."""
+
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+from typer.testing import CliRunner
+
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.cli.help import examples
+
+GROUPS = {"": app} | {g.name: g.typer_instance for g in app.registered_groups}
+COMMANDS = [
+    f"{group} {command.name or command.callback.__name__}".strip()
+    for group, typer in GROUPS.items()
+    for command in typer.registered_commands
+]
+FILES = {
+    "model.onnx": "whole_model.onnx",
+    "faulty.onnx": "faulty_attribute.onnx",
+    "dynamo.onnx": "whole_model_dynamo.onnx",
+    "block.onnx": "transformer_block.onnx",
+    "fixed.onnx": "frozen_batch.onnx",
+    "linear.onnx": "linear_func.onnx",
+    "weights.safetensors": "whole_model.safetensors",
+    "model.py": "whole_model.py",
+    **{name: name for name in ("detector.onnx", "external.onnx", "external.data")},
+    "whole_model.safetensors": "whole_model.safetensors",
+}
+RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
+PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
+
+
+def helped(command: str, monkeypatch) -> str:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_panels_and_two_examples(command, monkeypatch):
+    told = helped(command, monkeypatch)
+
+    panels = [line.split()[1] for line in told.splitlines() if line.startswith("╭─")]
+    assert panels == [p for p in ("Arguments", "Main", "Feeds", "Runtime", "Output") if p in panels]
+    assert "Options" not in panels
+    assert len(examples(command)) == 2
+    assert told.count("$ onnxdbg") == 2
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_brackets_in_a_help_text_are_shown(monkeypatch):
+    assert "A TOML file: [[step]], verb = ..." in helped("edit apply", monkeypatch)
+    assert "[1,2]" in helped("edit freeze", monkeypatch)
+
+
+def test_every_example_runs(tmp_path, monkeypatch):
+    for name, source in FILES.items():
+        shutil.copy(FIXTURES / source, tmp_path / name)
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "patch.py").write_text(PATCH)
+    np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
+    np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
+    monkeypatch.chdir(tmp_path)
+    lines = [line for command in COMMANDS for line in examples(command)]
+
+    for line in sorted(lines, key=ORDER.index):
+        words, _, file = line.partition(" > ")
+        done = CliRunner().invoke(app, shlex.split(words)[1:])
+        if file:
+            (tmp_path / file).write_text(done.stdout)
+
+        assert done.exit_code in (0, 1), f"{line}\n{done.output}"
+        assert isinstance(done.exception, SystemExit | None), f"{line}\n{done.exception!r}"
+
+
+ORDER = (FIXTURES.parent / "onnxsurgeon_lite" / "cli" / "examples.txt").read_text().splitlines()
