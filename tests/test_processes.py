@@ -18,10 +18,10 @@ from conftest import FIXTURES
 from onnx import TensorProto, helper
 
 import onnxsurgeon_lite
-from onnxsurgeon_lite import errors, load, run_model
+from onnxsurgeon_lite import errors, load
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.run_both import match_models
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 from onnxsurgeon_lite.tensors import dtypes
 
 COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]

@@ -13,13 +13,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxsurgeon_lite import Model, bisect, load, open_references, save, write_reproducer
+from onnxsurgeon_lite import Model, load, save
 from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.debug.bisection import bisect, write_reproducer
 from onnxsurgeon_lite.errors import OutputExistsError, SourceChangedError, SurgeonError
 from onnxsurgeon_lite.model.storage import list_data
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.tensors.references import save_tensors
+from onnxsurgeon_lite.tensors.references import open_references, save_tensors
 
 CALLS = ("replace", "rename", "link", "unlink", "fsync", "copy_file_range")
 WEIGHT = np.random.default_rng(0).normal(0.5, 2, (16, 512)).astype(np.float32)
