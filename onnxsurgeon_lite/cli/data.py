@@ -83,23 +83,27 @@ def move(
     dry_run: options.DryRun = False,
 ) -> None:
     """Move a model's data to another file, in place: the model refers to it there."""
+    from onnxsurgeon_lite.report import plain
+
     with _announced(model, dry_run) as loaded:
-        moved = osl.data.move(loaded, location, force, dry_run)
+        moved = osl.data.move(loaded, location, force, dry_run, progress=plain.show_note)
     options.show(moved)
 
 
 @data.command()
 def gc(model: options.Model, dry_run: options.DryRun = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
+    from onnxsurgeon_lite.report import plain
+
     with _announced(model, dry_run) as loaded:
-        found = osl.data.gc(loaded, dry_run)
+        found = osl.data.gc(loaded, dry_run, progress=plain.show_note)
     options.show(found)
 
 
 @data.command()
 def strip(
     model: options.Model,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the noise.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the noise.")] = 0,
     output: options.Output = None,
     force: options.Force = False,
     dry_run: options.DryRun = False,

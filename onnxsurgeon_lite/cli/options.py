@@ -12,7 +12,7 @@ from onnxsurgeon_lite.api.call import OptLevel
 from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_text, key_value
+from onnxsurgeon_lite.names import is_count, key_text, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.api.call import RunOnFeeds
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Written
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.shown import Shown
+
+
+def _finite(seconds: float | None) -> float | None:
+    if seconds is not None and not seconds < 1e9:
+        raise typer.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
+
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -53,7 +60,7 @@ Feeds = Annotated[
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of made feeds.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of made feeds.")]
 Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", help="Size of a symbolic dimension in made feeds.", metavar="NAME=SIZE"),
@@ -73,7 +80,13 @@ Provider = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", min=0, help="Seconds that the runtime may take.", show_default=False),
+    typer.Option(
+        "--timeout",
+        min=0,
+        callback=_finite,
+        help="Seconds that the runtime may take.",
+        show_default=False,
+    ),
 ]
 Threads = Annotated[
     int, typer.Option("--threads", min=0, help="Threads of the runtime; 0 lets it choose.")
@@ -247,7 +260,7 @@ def save(
 
 
 def _size_of(name: str, size: str) -> int:
-    if not size.isdecimal():
+    if not is_count(size):
         raise UsageError(
             f"the size {size!r} of dimension {name!r} is no number",
             f"write --dim {key_text(name)}=1",
