@@ -162,7 +162,7 @@ def rank(
     json: options.Json = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
-    """Order nodes by the accuracy they lose, and print the names that a quantiser or converter should exclude."""
+    """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude."""
     from onnxsurgeon_lite.report.progress import progress
 
     with progress("ranking") as tell:

@@ -54,7 +54,7 @@ def check(
     timeout: options.Timeout = None,
     json: options.Json = False,
 ) -> None:
-    """Check a model against the ONNX specification, and find what is suspicious, without materialising weights."""
+    """Check a model against the ONNX specification, and find what is suspicious, without materializing weights."""
     result = osl.check(model, full, timeout)
     options.show(result, json)
     if not result.valid:
