@@ -20,7 +20,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_value
+from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -176,7 +176,7 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
                 how = replace(how, opt=cast(OptLevel, value))
             case "provider":
                 how = replace(how, provider=value)
-            case "threads" if value.isdecimal():
+            case "threads" if is_count(value):
                 how = replace(how, threads=int(value))
             case "disabled":
                 how = replace(how, disabled=(*how.disabled, value))

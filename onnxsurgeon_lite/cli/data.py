@@ -10,6 +10,7 @@ import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target, Writing
+from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import announce, progress, writing
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def move(model: Path, location: str, *, force: bool = False, dry_run: bool = Fal
         location: The new path, relative to the model.
     """
     with _announced(model, dry_run) as loaded:
-        moved = osl.data.move(loaded, location, force, dry_run)
+        moved = osl.data.move(loaded, location, force, dry_run, progress=plain.show_note)
     options.show(moved)
 
 
@@ -75,13 +76,15 @@ def move(model: Path, location: str, *, force: bool = False, dry_run: bool = Fal
 def gc(model: Path, *, dry_run: bool = False) -> None:
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
     with _announced(model, dry_run) as loaded:
-        found = osl.data.gc(loaded, dry_run)
+        found = osl.data.gc(loaded, dry_run, progress=plain.show_note)
     options.show(found)
 
 
 @data.command()
 @options.command
-def strip(model: Path, *, seed: int = 0, **how: Unpack[Writing]) -> None:
+def strip(
+    model: Path, *, seed: Annotated[int, options.Typed(least=0)] = 0, **how: Unpack[Writing]
+) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range.
 
     Args:

@@ -124,7 +124,7 @@ def rank(
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
-    """Order nodes by the accuracy they lose, and print the names that a quantiser or converter should exclude.
+    """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
     Args:
         risk: What float16 would lose, from one float32 run.

@@ -42,7 +42,7 @@ def print_model(model: Path) -> None:
 def check(
     model: Path, *, full: bool = False, timeout: float | None = None, json: bool = False
 ) -> None:
-    """Check a model against the ONNX specification, and find what is suspicious, without materialising weights.
+    """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     Args:
         full: Strict type and shape inference, too.

@@ -20,7 +20,7 @@ from onnxsurgeon_lite.cli import completion
 from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_text, key_value
+from onnxsurgeon_lite.names import is_count, key_text, key_value
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import announce, writing
 
@@ -53,6 +53,7 @@ class Typed:
     metavar: str | None = None
     least: int | None = None
     parser: Callable[[str], object] | None = None
+    checks: Callable[[float | None], float | None] | None = None
 
 
 Node = Annotated[str, Typed(completes=completion.nodes)]
@@ -62,6 +63,12 @@ Values = Annotated[Sequence[str], Typed(completes=completion.values)]
 Inputs = Annotated[Sequence[str], Typed(completes=completion.inputs)]
 Metrics = Literal["usual", "all"]
 Save = Annotated[Path | None, Typed(("--save", "-o"))]
+
+
+def _finite(seconds: float | None) -> float | None:
+    if seconds is not None and not seconds < 1e9:
+        raise typer.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
 
 
 def usual(
@@ -74,7 +81,7 @@ def usual(
     metrics: Metrics = "usual",
     json: bool = False,
     feeds: str | None = None,
-    seed: int = 0,
+    seed: Annotated[int, Typed(least=0)] = 0,
     dim: Annotated[Sequence[str], Typed(metavar="NAME=SIZE")] = (),
     fill: Annotated[Sequence[str], Typed((), completion.of_inputs, "NAME=HOW")] = (),
     rtol: float | None = None,
@@ -82,7 +89,7 @@ def usual(
     opt: OptLevel = "all",
     provider: str = "cpu",
     threads: Annotated[int, Typed(least=0)] = 0,
-    timeout: Annotated[float | None, Typed(least=0)] = None,
+    timeout: Annotated[float | None, Typed(least=0, checks=_finite)] = None,
     memory_limit: str = "0",
     ops_library: Sequence[Path] = (),
     reference: str | None = None,
@@ -158,6 +165,7 @@ def _told(parameter: Parameter, said: str | None) -> Parameter:
         autocompletion=typed.completes,
         min=typed.least,
         parser=typed.parser,
+        callback=typed.checks,
     )
     default = None if parameter.default == () else parameter.default
     return parameter.replace(
@@ -290,7 +298,7 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
 
 
 def _size_of(name: str, size: str) -> int:
-    if not size.isdecimal():
+    if not is_count(size):
         raise UsageError(
             f"the size {size!r} of dimension {name!r} is no number",
             f"write --dim {key_text(name)}=1",

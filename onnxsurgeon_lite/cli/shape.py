@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_value, split
+from onnxsurgeon_lite.names import is_count, key_value, split
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
@@ -57,7 +57,7 @@ def rebatch(
             "--two-exports takes two models, other uses one",
             "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
         )
-    size = int(to) if to.isdecimal() else to
+    size = int(to) if is_count(to) else to
     return Rebatch(size, tuple(inputs), axis, None if other is None else str(other))
 
 
@@ -66,7 +66,7 @@ def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     sizes = [size.strip() for size in (shape or "").split(",")]
     if not all(sizes):
         raise UsageError(f"{text!r} gives no input and shape", "write x=N,3,H,W")
-    return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
+    return name, tuple(int(size) if is_count(size) else size for size in sizes)
 
 
 def pad_outputs(

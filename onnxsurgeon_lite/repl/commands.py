@@ -13,6 +13,7 @@ from textwrap import shorten
 from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
+from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
 from onnxsurgeon_lite.repl.session import Command, Session
 from onnxsurgeon_lite.report import plain
@@ -95,7 +96,7 @@ _break_once = partial(_break, once=True)
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    wrong = next((number for number in numbers if not number.isdecimal()), None)
+    wrong = next((number for number in numbers if not is_count(number)), None)
     if wrong is not None:
         raise UsageError(f"no breakpoint has the number {wrong!r}", "break lists them")
     session.dbg.delete(*map(int, numbers))
@@ -173,7 +174,7 @@ def _feed(session: Session, rest: str) -> None:
 
 
 def _seed(session: Session, rest: str) -> None:
-    if not rest.isdecimal():
+    if not is_count(rest):
         raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
     session.given["seed"] = int(rest)
@@ -201,14 +202,17 @@ def _save(session: Session, rest: str) -> None:
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
         raise OutputExistsError(f"the session reads {rest!r}", "save the model under another name")
+    _require_own(session, target)
     written = save(session.model.current, target)
     session.target = target
+    session.written.add(target.absolute())
     plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
     path = Path(rest)
     steps = session.model.history.steps
+    _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
     elif path.suffix == ".py":
@@ -217,7 +221,14 @@ def _export(session: Session, rest: str) -> None:
         write_script(steps, path, str(source), str(target))
     else:
         raise UsageError(f"{rest!r} is neither a script nor a recipe", "end it in .py or .toml")
+    session.written.add(path.absolute())
     plain.show_written(path)
+
+
+def _require_own(session: Session, target: Path) -> None:
+    """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
+    if (target.is_file() or target.is_symlink()) and target.absolute() not in session.written:
+        raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
 
 
 def _help(session: Session, rest: str) -> None:

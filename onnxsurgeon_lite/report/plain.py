@@ -103,6 +103,11 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
+def show_note(text: str) -> None:
+    """Show a note at once."""
+    show_notes([text])
+
+
 def show_changes(changes: Sequence[str]) -> None:
     """What an edit changed, a line each; the first of many."""
     for text in changes_shown(changes):
