@@ -56,6 +56,7 @@ shown.render_by(_report)
 
 def load_ipython_extension(shell: object) -> None:
     """`%load_ext onnxsurgeon_lite`, then `%onnxdbg MODEL --reference REFS`."""
+    from onnxsurgeon_lite.cli.prompt import PromptVerbs
     from onnxsurgeon_lite.repl.extension import load
 
-    load(shell)
+    load(shell, PromptVerbs)

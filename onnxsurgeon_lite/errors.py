@@ -26,7 +26,7 @@
 A mismatch is a result, not an error.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -35,6 +35,13 @@ class SurgeonError(Exception):
 
     Attributes:
         told: notes of the call that it ended, such as how feeds were made.
+
+    Example:
+        >>> try:
+        ...     osl.rename("whole_model.onnx", {"h23": "features"})
+        ... except osl.SurgeonError as error:
+        ...     print(error)
+        graph 'whole_model' has no value 'h23' (it has 32)
     """
 
     told: tuple[str, ...] = ()
@@ -43,6 +50,18 @@ class SurgeonError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Callable[..., "SurgeonError"], tuple[object, ...]]:
+        """Let errors travel between processes: their arguments are not those of `__init__`."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(
+    kind: type[SurgeonError], arguments: tuple[object, ...], facts: dict[str, object]
+) -> SurgeonError:
+    error = kind.__new__(kind, *arguments)
+    vars(error).update(facts)
+    return error
 
 
 class ModelFileError(SurgeonError):

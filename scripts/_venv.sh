@@ -1,18 +1,19 @@
-# Sourced by the scripts beside it: enter the project, make .venv when there is none, install what is asked for.
+# Sourced by the scripts beside it: enter the project, make $VENV (.venv) when there is none, install what is asked for.
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
-PY=.venv/bin/python
+VENV=${VENV:-.venv}
+PY=$VENV/bin/python
 
 ensure_venv() { # $1: the extra to install, or nothing
     if [ ! -x "$PY" ]; then
         python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
             { echo "error: Python 3.11 or newer is needed, this is $(python3 --version)" >&2; exit 2; }
-        python3 -m venv .venv >/dev/null 2>&1 ||
-            { rm -rf .venv; echo "error: this Python has no venv module; on Debian: apt-get install python3-venv" >&2; exit 2; }
+        python3 -m venv "$VENV" >/dev/null 2>&1 ||
+            { rm -rf "$VENV"; echo "error: this Python has no venv module; on Debian: apt-get install python3-venv" >&2; exit 2; }
     fi
-    local wanted stamp=.venv/.installed${1:+-$1}
+    local wanted stamp=$VENV/.installed${1:+-$1}
     wanted=$(cksum <pyproject.toml)
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && return
-    echo "installing onnxsurgeon-lite${1:+[$1]} into .venv ..." >&2
+    echo "installing onnxsurgeon-lite${1:+[$1]} into $VENV ..." >&2
     "$PY" -m pip install --quiet --disable-pip-version-check -e ".${1:+[$1]}" || exit 2
     echo "$wanted" >"$stamp"
 }

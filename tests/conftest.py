@@ -1,6 +1,9 @@
-"""What several tests need: a model from text, a runtime, the command."""
+"""What several tests need: a model from text, a runtime, the command; what is left out where torch is not installed."""
 
+import os
+import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import onnx
@@ -12,6 +15,26 @@ from onnxsurgeon_lite import Model, Runtime, RuntimeOptions, load
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 COMMAND = [sys.executable, "-m", "onnxsurgeon_lite"]
 AS_WRITTEN = RuntimeOptions(opt="none", lean=True)
+INSIDE = ("test_fixtures.py", "test_pages.py")  # what they run imports torch
+LEFT_OUT = [
+    path.name
+    for path in sorted(Path(__file__).parent.glob("test_*.py"))
+    if path.name in INSIDE
+    or re.search(r"^(import|from) (torch|transformers|faults)\b", path.read_text(), re.MULTILINE)
+]
+if all(map(find_spec, ("torch", "transformers", "onnxscript"))):
+    LEFT_OUT.clear()
+collect_ignore = LEFT_OUT
+
+
+def pytest_report_header():
+    """Say what is left out; `scripts/test` allows nothing to be."""
+    if LEFT_OUT and os.environ.get("NO_TEST_LEFT_OUT"):
+        raise pytest.UsageError(
+            'torch, transformers or onnxscript is missing: pip install -e ".[test]"'
+        )
+    left = ", ".join(LEFT_OUT)
+    return f'left out, they need torch (pip install -e ".[test]"): {left}' if left else None
 
 
 @pytest.fixture(scope="module")

@@ -298,11 +298,14 @@ def test_a_file_that_was_not_named_is_not_overwritten(verb, folder):
     assert "28" in outputs_of(str(other))
 
 
-def test_the_named_output_is_overwritten(folder):
+def test_the_named_output_is_overwritten_by_force_alone(folder):
     Path("out.onnx").write_bytes(b"old")
+    invoke("extract", "whole_model.onnx", "--outputs", "28", "-o", "out.onnx", code=2)
+    invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx", code=2)
+    assert Path("out.onnx").read_bytes() == b"old"
 
-    invoke("extract", "whole_model.onnx", "--outputs", "28", "-o", "out.onnx")
-    invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx")
+    invoke("extract", "whole_model.onnx", "--outputs", "28", "-o", "out.onnx", "--force")
+    invoke("expose", "whole_model.onnx", "22", "-o", "whole_model.onnx", "--force")
 
     assert outputs_of("out.onnx") == ["28"]
     assert outputs_of("whole_model.onnx") == ["31", "22"]
@@ -311,6 +314,7 @@ def test_the_named_output_is_overwritten(folder):
 def test_a_reproducer_does_not_fall_into_a_folder_that_is_in_use(folder):
     words = ["bisect", "faulty_constant.onnx", "--reference", "refs.npz"]
     invoke(*words, code=1)
+    Path("faulty_constant.culprit/notes.txt").write_text("mine")
 
     refused = invoke(*words, code=2)
 

@@ -33,6 +33,14 @@ def said(shell, cell: str, capsys) -> str:
     return "".join(capsys.readouterr())
 
 
+def test_cells_are_the_commands_of_onnxdbg(shell, capsys, tmp_path):
+    assert "wrong node" in said(shell, f"bisect -o {tmp_path}/culprit", capsys)
+    assert "-> Sub" in said(shell, "edit set-op Add_7 Sub", capsys)
+    assert "operator Add -> Sub" in said(shell, "diff", capsys)
+    assert "B-> Conv" not in said(shell, "l", capsys)
+    assert "No such option" in said(shell, "check --nope", capsys)
+
+
 def test_cells_are_commands_and_python(shell, capsys):
     assert "breakpoint 1: '27'" in said(shell, "break 27", capsys)
     assert "MISMATCH" in said(shell, "run", capsys)
@@ -74,10 +82,10 @@ def test_results_are_html(shell):
 
 def pixels(png: bytes) -> np.ndarray:
     """The picture in a file that `picture` made."""
-    width, height, _, colour = struct.unpack(">IIBB", png[16:26])
+    width, height, _, color = struct.unpack(">IIBB", png[16:26])
     data = zlib.decompress(png[png.index(b"IDAT") + 4 : png.index(b"IEND") - 8])
     lines = np.frombuffer(data, np.uint8).reshape(height, -1)[:, 1:]
-    return lines.reshape(height, width, 3) if colour == 2 else lines
+    return lines.reshape(height, width, 3) if color == 2 else lines
 
 
 def test_an_image_is_shown_as_it_is_and_channels_side_by_side():
@@ -96,6 +104,6 @@ def test_other_tensors_are_no_pictures(shape):
     assert picture(np.zeros(shape, np.float32)) is None
 
 
-def test_numbers_that_are_not_finite_have_a_colour():
+def test_numbers_that_are_not_finite_have_a_color():
     assert picture(np.full((5, 5), np.nan)) is not None
     assert pixels(picture(np.diag([np.inf, 1, 2, 3.0])))[0, 0] == 255

@@ -34,7 +34,7 @@ def said(*words: object, code: int = 0) -> str:
 def ran(model: str, **feeds: np.ndarray) -> dict[str, np.ndarray]:
     """The outputs of `onnxdbg run`."""
     np.savez("feeds.npz", **feeds)
-    said("run", model, "--feeds", "feeds.npz", "--opt", "none", "--save", "outputs.npz")
+    said("run", model, "--feeds", "feeds.npz", "--opt", "none", "--save", "outputs.npz", "--force")
     return dict(np.load("outputs.npz"))
 
 
@@ -122,7 +122,7 @@ def test_a_static_model_made_dynamic_accepts_what_the_dimension_allows(folder, e
     }""")
     said("build", "static.txt", "--initializer", "w=w.npy", "-o", "model.onnx")
     if edit:
-        said("edit", edit[0], "model.onnx", *edit[1:], "-o", "model.onnx")
+        said("edit", edit[0], "model.onnx", *edit[1:], "-o", "model.onnx", "--force")
 
     for shape, taken in zip(
         [(1, 3, 10, 10), (2, 3, 10, 10), (1, 3, 20, 20)], accepted, strict=True

@@ -55,6 +55,9 @@ def demo(folder: str | PathLike[str] | None = None) -> None:
 
     Raises:
         OutputExistsError: The folder is not empty.
+
+    Example:
+        >>> osl.demo("demo")  # doctest: +SKIP
     """
     if folder is not None:
         require_free(Path(folder))

@@ -1,13 +1,14 @@
-"""Change models: apply, merge, build; the verbs are in `verbs`."""
+"""Change models: apply, merge, build, and a function for each verb."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
-from onnxsurgeon_lite.api.spelling import ALONE, spelled
+from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
+_MODELS = ("second", "model")  # fields that hold a model
+_RETURNS = "    The edited model, what changed, and what running it showed."
+_ALONE = (
+    "extract",
+    "expose",
+)  # verbs whose result is shown by itself: there is nothing to compare it with
 _PROVED = ("set-shape", "rebatch")
 
 
@@ -76,7 +83,7 @@ def applied(
         step = make()
         original = loaded(model)
         done = step.apply(original)
-        alone = None if step.name in ALONE else original
+        alone = None if step.name in _ALONE else original
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
@@ -234,3 +241,55 @@ def _read(text: "str | PathLike[str]") -> str:
         return Path(text).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {str(text)!r} as text: {error}") from error
+
+
+def verb(name: str) -> "Callable[..., EditResult]":
+    """Return an edit as a function: it makes the pass from its fields, and applies it."""
+    from onnxsurgeon_lite.model import loaded
+    from onnxsurgeon_lite.passes import PASSES
+    from onnxsurgeon_lite.passes.recipe import make_pass
+
+    title = name.replace("_", "-")
+    kind = PASSES[title]
+    fields = inspect.signature(kind).parameters
+    signature = _signature(kind, fields)
+    edited = next(iter(signature.parameters))
+
+    def edit(*args: object, **named: object) -> "EditResult":
+        given = signature.bind(*args, **named).arguments
+        model = given.pop(edited)
+        how = {key: given.pop(key) for key in [*given] if key not in fields}
+        given |= {key: loaded(given[key]) for key in _MODELS if given.get(key) is not None}
+        return applied(lambda: make_pass(title, given, PASSES), model, **how)
+
+    edit.__name__ = edit.__qualname__ = name
+    raises = inspect.cleandoc(kind.apply.__doc__ or "").partition("Raises:\n")[2]
+    edit.__doc__ = documented(
+        kind.__doc__ or "", signature.parameters, Raises=raises, Returns=_RETURNS
+    )
+    vars(edit)["__signature__"] = signature
+    return edit
+
+
+def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> inspect.Signature:
+    """Return the model, the fields of the pass, and the options of its runs."""
+    first, hints = "source" if "model" in fields else "model", get_type_hints(kind)
+    model = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY, annotation="ModelLike")
+    own = [p.replace(annotation=_accepted(hints[name])) for name, p in fields.items()]
+    run = [
+        inspect.Parameter("verify", KEYWORD, default=False, annotation=bool),
+        inspect.Parameter("unproved", KEYWORD, default=False, annotation=bool),
+        inspect.Parameter("feeds", KEYWORD, default=None, annotation="Tensors | None"),
+        *options(RunOnFeeds.__annotations__, fields),
+    ]
+    run = [] if kind.name in _ALONE else run
+    return inspect.Signature([model, *own, *run], return_annotation="EditResult")
+
+
+def _accepted(hint: object) -> object:
+    """Return what a field can be made of."""
+    item = get_args(hint)[0] if get_origin(hint) is tuple else None
+    if get_origin(item) is tuple:
+        value = get_args(item)[1]
+        return f"Mapping[str, {getattr(value, '__name__', value)}]"
+    return str | Sequence[str] if item is str else hint

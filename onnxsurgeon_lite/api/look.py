@@ -47,7 +47,6 @@ def inspect(
         value      28
         type       float [1, 3, 20, 20]
         kind       produced
-        scope      (root)
         producer   Add 'Add_7' (@7)
         consumers  Conv 'Conv_8' (@8)
     """

@@ -8,6 +8,6 @@ __all__ = [verb.replace("-", "_") for verb in VERBS]
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onnxsurgeon_lite.api.spelling import verb
+    from onnxsurgeon_lite.api.edit import verb
 
     return verb(name)

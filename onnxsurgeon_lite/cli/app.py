@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import build, cut, debug, edit, look, match, merge, repl, run
+from onnxsurgeon_lite.cli import edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
+from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import Command
-from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
+from onnxsurgeon_lite.cli.options import CHANGE, DEBUG
 
 app = typer.Typer(
     name="onnxdbg",
@@ -36,23 +37,19 @@ def _onnxdbg(
 ) -> None:
     """Debug and edit ONNX models: from "the outputs differ" to the node, and any cut without loading a weight.
 
-    Exit codes: 0 done or agrees, 1 a mismatch was found, 2 could not do it, 130 interrupted.
+    Exit codes: 0 done or agrees, 1 a mismatch was found, 2 could not do it, 70 a bug of onnxdbg,
+    130 interrupted.
     """
 
 
-for panel, commands in (
-    (LOOK, (look.inspect, look.print_model, look.check, look.diff)),
-    (CUT, (cut.extract, cut.expose, cut.split)),
-    (CHANGE, (build.build, merge.merge)),
-    (RUN, (run.run, run.record, run.compare)),
-    (DEBUG, (debug.bisect, repl.repl, debug.rank, match.match, match.weights, debug.demo)),
-):
+for panel, commands in PANELS.items():
     for command in commands:
-        name = command.__name__.removesuffix("_model")
-        app.command(name, rich_help_panel=panel)(command)
+        app.command(name_of(command), rich_help_panel=panel)(command)
 
+app.command("repl", rich_help_panel=DEBUG)(repl.repl)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
-app.add_typer(edit.app, name="edit", rich_help_panel=CHANGE)
-for group in (app, data, edit.app):
+edits = edit.verbs()
+app.add_typer(edits, name="edit", rich_help_panel=CHANGE)
+for group in (app, data, edits):
     for registered in group.registered_commands:
         registered.cls = Command

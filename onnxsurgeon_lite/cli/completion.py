@@ -19,6 +19,7 @@ _BEFORE = (
 )
 _BREAKS = (":", "=")
 
+Completer = Callable[..., list[str]]
 Ask = Callable[["Names", str], list[str]]
 """What of a model begins with what was typed."""
 
@@ -80,9 +81,11 @@ def _complete(context: typer.Context, incomplete: str, done: str, ask: Ask) -> l
     heard = os.environ.get(_BEFORE, "")
     before, comma, typed = f"{heard}{incomplete}".removeprefix(done).rpartition(",")
     found: dict[str, None] = {}
-    for path in _models(context):
+    here = [context.obj] if isinstance(context.obj, Names) else []  # the prompt's
+    for model in here or _models(context):
         try:
-            found |= dict.fromkeys(ask(Names(GraphIndex.of(load(path))), typed))
+            names = model if isinstance(model, Names) else Names(GraphIndex.of(load(model)))
+            found |= dict.fromkeys(ask(names, typed))
         except (SurgeonError, OSError, ValueError):
             continue
     return [f"{done}{before}{comma}{name}".removeprefix(heard) for name in found]

@@ -146,7 +146,24 @@ class Nodes(Sequence[Node]):
 
 
 class Graph:
-    """The main graph of a model: `graph["22"]`, `graph.find(op="Conv")`, `graph.around("22")`, `graph.path(a, b)`."""
+    """The main graph of a model: values, nodes, and what lies around and between them.
+
+    Example:
+        >>> graph["22"]
+        value '22' float [1, 3, 20, 20]: Conv 'Conv_1' (@1) -> Conv 'Conv_2' (@2)
+        >>> graph["22"].producer.attributes["dilations"]
+        '[1, 1]'
+        >>> graph["23"].consumers[1].scope
+        'convs3.0'
+        >>> graph.find(op="Conv", scope="convs2.*")
+        Conv 'Conv_3' (@3): 23, convs2.0.weight, convs2.0.bias -> 24  [convs2.0]
+        Conv 'Conv_4' (@4): 24, convs2.1.weight, convs2.1.bias -> 25  [convs2.1]
+        >>> graph.around("28")  # radius=2: two edges away
+        Add 'Add_7' (@7): 25, 27 -> 28
+        Conv 'Conv_8' (@8): 28, convs4.0.weight, convs4.0.bias -> 29  [convs4.0]
+        >>> [node.name for node in graph.path("22", "28")]
+        ['Conv_2', 'Conv_3', 'Conv_4', 'Add_7']
+    """
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index

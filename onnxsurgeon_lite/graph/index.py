@@ -61,6 +61,11 @@ class GraphIndex:
         producer: value -> the position of its node.
         inputs, outputs: the graph's declarations, by name.
         initializers: by name, sparse ones included.
+
+    Example:
+        >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
+        >>> index.producer["28"], index.consumers["23"]
+        (7, [3, 5])
     """
 
     model: Model

@@ -24,6 +24,11 @@ class SetComparison(Shown):
 
     Attributes:
         places: module, class and source line of a compared value, when known.
+
+    Example:
+        >>> references = osl.open_references("references/whole_model.npz")
+        >>> osl.compare_sets("whole_model.onnx", references).match
+        True
     """
 
     compared: dict[str, Comparison] = field(default_factory=dict)

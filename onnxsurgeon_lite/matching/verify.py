@@ -27,6 +27,10 @@ class EditResult(PassResult):
         ran: how the feeds were generated.
         proof: the proved facts, one line each, for new sizes.
         verified: the comparison of the outputs, if asked for.
+
+    Example:
+        >>> osl.set_op("whole_model.onnx", "Add_7", "Sub", verify=True).match
+        False
     """
 
     verb: str = ""

@@ -38,6 +38,11 @@ class BatchOutputs:
         groups: new output -> the output of each image, in order; by default outputs numbered `boxes.0`, `boxes.1`.
         fill: the padding value by new output, 0 by default.
         count: the name of the output with the number of detections, `int64 [images]`.
+
+    Example:
+        >>> images = osl.name_outputs("detector.onnx", ["boxes", "labels", "scores"])
+        >>> [value.name for value in osl.batch_outputs(images.model, 100).model.proto.graph.output]
+        ['boxes', 'labels', 'scores', 'num_detections']
     """
 
     most: int

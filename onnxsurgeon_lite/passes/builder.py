@@ -32,13 +32,14 @@ class _BuiltNode:
 class Builder:
     """Builds a model.
 
-        g = Builder()
-        x = g.input("x", "float", ["N", 4])
-        scaled = g.op("Mul", x, g.constant(np.float32(2)))
-        g.output("y", g.op("Softmax", scaled, axis=-1))
-        model = g.model("scaled_softmax")
-
     A subgraph is a builder from `body()`, passed as an attribute; its nodes may read the values of this graph.
+
+    Example:
+        >>> g = osl.Builder()
+        >>> x = g.input("x", "float", ["N", 4])
+        >>> g.output("y", g.op("Softmax", x, axis=-1))
+        >>> osl.run(g.model("soft"), {"x": np.zeros((1, 4), np.float32)})["y"]
+        array([[0.25, 0.25, 0.25, 0.25]], dtype=float32)
     """
 
     opset: int = 21

@@ -28,6 +28,10 @@ class Clean:
     """Remove nodes, initializers, declarations and functions that no output depends on; in bodies and functions too.
 
     Inputs, outputs, parameters of kept quantization annotations, and values that training uses stay.
+
+    Example:
+        >>> osl.clean("whole_model.onnx").changed
+        False
     """
 
     name: ClassVar[str] = "clean"

@@ -22,6 +22,10 @@ class Dedupe:
 
     Bytes are read only when another initializer has the same dtype and shape. Inputs with a default, outputs and
     initializers that training updates stay.
+
+    Example:
+        >>> osl.dedupe("whole_model.onnx").changed
+        False
     """
 
     name: ClassVar[str] = "dedupe"

@@ -18,6 +18,15 @@ class Expose:
     A value inside a body (`@12/body/q`) becomes a tensor for a function, and a sequence with one tensor per run of
     the body for a branch or loop. Nested loops, and branches in loops, get another output named after the body
     (`@12/body`) with the iteration of each tensor.
+
+    Attributes:
+        values: names, ids, globs, `op:Conv`.
+        all_values: expose every value.
+
+    Example:
+        >>> exposed = osl.expose("whole_model.onnx", ["23", "op:Add"])
+        >>> list(osl.run(exposed.model))
+        ['31', '23', '28']
     """
 
     values: tuple[str, ...] = ()

@@ -21,6 +21,18 @@ class Extract:
 
     The submodel keeps the captured values, functions, input defaults, quantization annotations, metadata and types
     that it uses. Cut points inside subgraphs and functions are not supported.
+
+    Attributes:
+        inputs: the values to cut at: names, ids, globs.
+        outputs: the values to keep.
+        auto_inputs: add the inputs that close the cut.
+
+    Example:
+        >>> part = osl.extract("whole_model.onnx", inputs="22", outputs="28")
+        >>> print(part)
+        extract: 22 -> 28 (6 nodes, 10 initializers)
+        >>> part.save("part.onnx").path.name
+        'part.onnx'
     """
 
     inputs: tuple[str, ...] = ()

@@ -28,6 +28,10 @@ class Fix:
 
     When two nodes produce one value, a reader gets the last one before it in the file, and a graph output the last
     of all. Value_info is stale when an inferred type contradicts it.
+
+    Example:
+        >>> osl.fix("whole_model.onnx").changed
+        False
     """
 
     name: ClassVar[str] = "fix"

@@ -29,6 +29,16 @@ class Freeze:
 
     With `fold`, onnxruntime computes the nodes that became constant, unless an input or result is larger than
     `limit` bytes. `Promote` is the inverse.
+
+    Attributes:
+        values: name -> numbers, a file that holds them, or None.
+        fold: compute now what depends on nothing else.
+        limit: bytes; nothing larger is folded.
+
+    Example:
+        >>> opened = osl.promote("whole_model.onnx", "convs1.0.bias").model
+        >>> osl.freeze(opened, {"convs1.0.bias": [0.1, 0.2, 0.3]}).changes
+        ("input 'convs1.0.bias' is a constant now",)
     """
 
     values: tuple[tuple[str, Numbers | None], ...]

@@ -27,12 +27,16 @@ class History:
     def apply(self, step: Pass) -> PassResult:
         """Apply an edit and forget undone ones; an edit that changes nothing is not kept."""
         result = step.apply(self.current)
+        self.take(step, result)
+        return result
+
+    def take(self, step: Pass, result: PassResult) -> None:
+        """Have the result of an edit of the current model."""
         if result.changed:
             del self._states[len(self.steps) + 1 :]
             self.steps.append(step)
             self._states.append(result.model)
             self._undone.clear()
-        return result
 
     def undo(self) -> Pass:
         """Undo the last edit.

@@ -14,7 +14,16 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 
 @dataclass(frozen=True)
 class Inline:
-    """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them."""
+    """Replace calls of model-local functions by their nodes; `functions` (`domain::name`) selects some of them.
+
+    Attributes:
+        functions: their names, `domain::name`; all by default.
+
+    Example:
+        >>> outlined = osl.outline("whole_model_dynamo.onnx", "convs1").model
+        >>> osl.inline(outlined).changes
+        ("inlined function 'local::convs1'",)
+    """
 
     functions: tuple[str, ...] = ()
     name: ClassVar[str] = "inline"

@@ -23,12 +23,17 @@ class Insert:
     """Insert a node after a value; the value's readers read the node's output instead.
 
     Attributes:
+        value: the value.
         inputs: the node's inputs, when the value is not the only one; '' omits one.
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
             one. Otherwise the node's output gets the new name and a graph output stays.
-        output, node_name: names of the new value and the node.
+        output: the name of the new value.
+
+    Example:
+        >>> osl.insert("whole_model.onnx", "23", "Relu", to="Conv_3").changes
+        ("inserted Relu @3 after '23', new value '23_relu'",)
     """
 
     value: str

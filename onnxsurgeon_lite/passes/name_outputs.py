@@ -15,6 +15,13 @@ class NameOutputs:
     """Rename the outputs in order: one name per output, or the names of one image, repeated for each image.
 
     `boxes, labels, scores` for nine outputs gives `boxes.0, labels.0, scores.0, boxes.1` and so on.
+
+    Attributes:
+        names: in the order of the outputs.
+
+    Example:
+        >>> osl.name_outputs("whole_model.onnx", "out").changes
+        ("renamed value '31' to 'out'",)
     """
 
     names: tuple[str, ...]

@@ -28,6 +28,13 @@ class Opset:
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
     Functions import their own opsets and do not change.
+
+    Attributes:
+        version: the opset version to convert to.
+
+    Example:
+        >>> osl.opset("whole_model.onnx", 21).changes
+        ('opset 17 -> 21: 0 nodes changed',)
     """
 
     version: int

@@ -20,6 +20,13 @@ class Outline:
     """Move the nodes of a module path (`encoder.layer.4` and below) into a model-local function and call it.
 
     `Inline` is the inverse, except for names.
+
+    Attributes:
+        scope: the module path.
+
+    Example:
+        >>> osl.outline("whole_model_dynamo.onnx", "convs1").changes
+        ('outlined 3 nodes as function local::convs1',)
     """
 
     scope: str

@@ -34,6 +34,10 @@ class PadOutputs:
         outputs: the outputs to pad; by default every output with an open dimension 0.
         fill: the padding value by output, 0 by default.
         count: the name of the output with the number of detections, `int64 [1]`.
+
+    Example:
+        >>> osl.pad_outputs("detector.onnx", 100, "boxes").changes
+        ("padded output 'boxes' to 100", "'num_detections' counts 'boxes'")
     """
 
     most: int

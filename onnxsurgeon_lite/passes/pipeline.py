@@ -13,7 +13,13 @@ from onnxsurgeon_lite.surgery.types import retype
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Apply passes in order; types are checked once, at the end. A pipeline is a pass too."""
+    """Apply passes in order; types are checked once, at the end. A pipeline is a pass too.
+
+    Example:
+        >>> steps = osl.Pipeline((osl.SetOp(("Add_7",), "Sub"), osl.Rename((("31", "out"),))))
+        >>> steps.apply(osl.load("whole_model.onnx")).changes
+        ("Add 'Add_7' (@7): operator Add -> Sub", "renamed value '31' to 'out'")
+    """
 
     passes: tuple[Pass, ...]
     name: ClassVar[str] = "pipeline"

@@ -25,6 +25,14 @@ class Promote:
 
     With `default` the constant stays as the input's default. Declared sizes that depend on its numbers become
     unknown. `Freeze` is the inverse.
+
+    Attributes:
+        values: initializers, or outputs of Constant nodes.
+        default: keep the constant as the input's default.
+
+    Example:
+        >>> osl.promote("whole_model.onnx", "convs1.0.bias").changes
+        ("initializer 'convs1.0.bias' is an input now",)
     """
 
     values: tuple[str, ...]

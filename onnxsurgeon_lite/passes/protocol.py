@@ -19,6 +19,11 @@ class PassResult(Shown):
         notes: hints for the user, one sentence each.
         changes: the changes, one line each.
         unsettled: values whose types do not fit yet; a pipeline checks them at its end.
+
+    Example:
+        >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
+        >>> print(result)
+        renamed value '23' to 'features'
     """
 
     model: Model = field(metadata=HIDDEN)
@@ -48,7 +53,12 @@ class PassResult(Shown):
 
 
 class Pass(Protocol):
-    """An edit of a model; options are fields of a frozen dataclass."""
+    """An edit of a model; options are fields of a frozen dataclass.
+
+    Example:
+        >>> isinstance(osl.Rename({"23": "features"}.items()), osl.PASSES["rename"])
+        True
+    """
 
     name: ClassVar[str]
 

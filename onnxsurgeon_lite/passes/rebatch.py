@@ -24,6 +24,10 @@ class Rebatch:
         inputs: the inputs with the batch dimension; all by default.
         axis: the index of the batch dimension.
         second: an export of the same network at another size, or its path; constants that differ are derived from it.
+
+    Example:
+        >>> osl.rebatch("frozen_batch.onnx").proof
+        ('agrees with the original at N = 2; N = 1; N = 3; N = 7',)
     """
 
     to: int | str = "N"

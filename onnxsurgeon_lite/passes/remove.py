@@ -22,6 +22,13 @@ class Remove:
 
     A graph output keeps its name: the value that replaces it is renamed. Unused constants stay; `clean` removes
     them. Only nodes of the main graph can be removed.
+
+    Attributes:
+        bridge: the input that replaces the output, where several have its type.
+
+    Example:
+        >>> osl.remove("whole_model.onnx", "Add_7", bridge="25").changes
+        ("removed node Add 'Add_7' (@7)", "'25' replaces '28'")
     """
 
     nodes: tuple[str, ...]

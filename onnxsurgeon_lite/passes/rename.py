@@ -22,6 +22,16 @@ class Rename:
     Each pair is (old, new). The old name is a selector, or a pattern: each `*` in the new name repeats the match of
     the same `*` (`('*', 'left/*')` adds a prefix). Uses inside bodies, annotations and training graphs are renamed
     too. Values defined inside bodies and functions cannot be renamed.
+
+    Attributes:
+        names: old -> new.
+        nodes: rename nodes, not values.
+
+    Example:
+        >>> print(osl.rename("whole_model.onnx", {"23": "features"}, verify=True))
+        renamed value '23' to 'features'
+        diff: no difference; named differently: 1 value
+        verified: 1 outputs agree
     """
 
     names: tuple[tuple[str, str], ...]

@@ -35,6 +35,15 @@ class Replace:
     """Replace the region between inputs and outputs by one node (`op_type`) or by a model (`model`, or its path).
 
     Inputs and outputs correspond in order. Values that only the old region read stay; `clean` removes them.
+
+    Attributes:
+        inputs: the values where the region begins, in order.
+        outputs: the values that it computes.
+        model: a model to have instead, or its path.
+
+    Example:
+        >>> osl.replace("whole_model.onnx", "23", "25", "Identity").changes
+        ('replaced 2 nodes by Identity',)
     """
 
     inputs: tuple[str, ...]

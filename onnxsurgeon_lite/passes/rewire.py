@@ -21,8 +21,14 @@ class Rewire:
     """Make readers of one value read another, in their bodies too.
 
     Attributes:
+        old: the value that is read now.
+        new: the value to read instead.
         to: the nodes to rewire; by default all readers of `old`. Graph outputs do not change.
         slot: the input to rewire, for a node that reads `old` more than once.
+
+    Example:
+        >>> osl.rewire("whole_model.onnx", "25", "27").changes
+        ("Add 'Add_7' (@7) reads '27' instead of '25'",)
     """
 
     old: str

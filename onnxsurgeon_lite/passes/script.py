@@ -32,6 +32,15 @@ class Script:
 
     Weights are read only when the function uses their values. Unchanged parts stay equal to the byte, and so does
     everything that graphsurgeon does not support: documentation, metadata, annotations, functions, input defaults.
+
+    Attributes:
+        edit: the function, or the file.
+
+    Example:
+        >>> def edit(graph):
+        ...     graph.nodes[7].op = "Sub"
+        >>> osl.script("whole_model.onnx", edit).changes
+        ("changed node Sub 'Add_7' (@7)",)
     """
 
     edit: Edit | str

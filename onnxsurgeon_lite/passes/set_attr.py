@@ -26,6 +26,13 @@ class SetAttr:
     """Set attributes of nodes to numbers, strings or lists of them, or remove attributes.
 
     Ids select nodes inside bodies and functions. Attributes with tensors and graphs are not supported.
+
+    Attributes:
+        remove: the names of attributes to remove.
+
+    Example:
+        >>> osl.set_attr("whole_model.onnx", "Conv_6", {"dilations": [2, 2], "pads": [2, 2, 2, 2]}).changed
+        True
     """
 
     nodes: tuple[str, ...]

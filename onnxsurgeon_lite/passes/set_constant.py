@@ -26,6 +26,14 @@ class SetConstant:
 
     A single number fills the constant's shape; an array sets a new shape. With `to`, only these nodes read the new
     numbers, from a copy.
+
+    Attributes:
+        value: an initializer, or the output of a Constant node.
+        numbers: a number, a list, an array or a file that holds them.
+
+    Example:
+        >>> osl.set_constant("whole_model.onnx", "convs1.0.bias", 0).changed
+        True
     """
 
     value: str

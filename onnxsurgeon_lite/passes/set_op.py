@@ -19,6 +19,10 @@ class SetOp:
     """Change the operator of nodes; their inputs, outputs, attributes and names stay.
 
     Ids select nodes inside bodies and functions. A new domain is imported at version 1.
+
+    Example:
+        >>> osl.set_op("whole_model.onnx", "Add_7", "Sub").changes
+        ("Add 'Add_7' (@7): operator Add -> Sub",)
     """
 
     nodes: tuple[str, ...]

@@ -22,6 +22,10 @@ class SetShape:
     Attributes:
         shapes: input -> shape, with a number for a fixed size and a name for an open one.
         second: an export of the same network at other sizes, or its path; constants that differ are derived from it.
+
+    Example:
+        >>> osl.set_shape("frozen_batch.onnx", {"x": ("N", 4, 6)}).proof
+        ('agrees with the original at N = 2; N = 1; N = 3; N = 7',)
     """
 
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)

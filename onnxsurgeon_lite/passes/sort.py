@@ -14,7 +14,12 @@ from onnxsurgeon_lite.surgery.edits import Nodes, reorder
 
 @dataclass(frozen=True)
 class Sort:
-    """Sort the nodes of every graph, body and function topologically; sorted nodes do not move."""
+    """Sort the nodes of every graph, body and function topologically; sorted nodes do not move.
+
+    Example:
+        >>> osl.sort("whole_model.onnx").changed
+        False
+    """
 
     name: ClassVar[str] = "sort"
 

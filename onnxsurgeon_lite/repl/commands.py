@@ -1,47 +1,54 @@
 """The commands of a session: word -> what it does with the rest of its line."""
 
+import ast
+import builtins
+import inspect
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
+from textwrap import shorten
 
+from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
+from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
-from onnxsurgeon_lite.repl.session import Session
+from onnxsurgeon_lite.repl.session import Command, Session
 from onnxsurgeon_lite.report import plain
 
 _ASSIGNED = re.compile(r"(?P<name>.+?)\s*=\s*(?P<value>.+)", re.DOTALL)
 _TIMES = re.compile(r"0*[1-9]\d*|")
+_OBJECTS = {
+    "graph": 'graph["22"], graph.find(op="Conv"), graph.path("22", "28")',
+    "model": 'model.rename({"31": "out"}): every edit verb is a method',
+    "dbg": 'dbg["25"]: the numbers of a value; every command is a method',
+}
 
 
-@dataclass(frozen=True)
-class Command:
-    """One command.
+def words(session: Session) -> Collection[str]:
+    """The words that begin a command: those of the prompt, then the verbs of `onnxdbg`."""
+    return {**COMMANDS, **ALIASES, **session.verbs.names}
 
-    Attributes:
-        usage: what follows the word.
-        help: a line.
-        run: what it does; a result is shown.
-        completes: what its line is completed with: `value`, `node`, `file` or nothing.
-    """
 
-    usage: str
-    help: str
-    run: Callable[[Session, str], object]
-    completes: str = ""
+def command_named(word: str) -> Command | None:
+    """The prompt's own command of a word or its short form."""
+    return COMMANDS.get(ALIASES.get(word, word))
 
 
 def do(session: Session, word: str, rest: str) -> None:
-    """Run a command and show what it gives.
+    """Run a command and show its result.
 
     Raises:
-        SurgeonError: it cannot be done, or there is no such command.
-        SyntaxError: a condition or value is no Python.
+        SurgeonError: the command cannot be done, or does not exist.
+        SyntaxError: a condition or value is not Python.
     """
-    command = _known(word)
+    command = _known(session, word)
     if rest and not command.usage:
         raise UsageError(f"{word} takes nothing after it, and was given {rest!r}", f"write {word}")
+    if not rest and command.usage and not command.usage.startswith("["):
+        raise UsageError(f"{word} of what", f"write {word} {command.usage}")
     try:
         result = command.run(session, rest)
     finally:
@@ -50,96 +57,137 @@ def do(session: Session, word: str, rest: str) -> None:
         session.show(result)
 
 
-def _known(word: str) -> Command:
-    if word not in COMMANDS:
-        raise UnknownNameError(word, "the session", COMMANDS, kind="command")
-    return COMMANDS[word]
+def _known(session: Session, word: str) -> Command:
+    command = command_named(word)
+    if command is None and word in session.verbs.names:
+        return Command(
+            "[...]", session.verbs.names[word], lambda s, rest: _verb(s, f"{word} {rest}")
+        )
+    if command is None:
+        raise UnknownNameError(word, "the session", words(session), kind="command")
+    return command
 
 
-def _break(session: Session, rest: str) -> object:
+def _verb(session: Session, line: str) -> None:
+    """Run a verb of `onnxdbg` on the session's model."""
+    try:
+        given = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"cannot read {line!r}: {error}", "close the quotes") from error
+    session.mismatch |= session.verbs.run(given)
+
+
+def _break(session: Session, rest: str, once: bool = False) -> object:
     if not rest:
         return session.dbg.breakpoints
-    selector, condition_word, condition = f" {rest} ".partition(" if ")
-    selector = _needed(selector.strip(), "break NODE if isnan(out)")
-    if condition_word and not condition.strip():
-        raise UsageError(f"break {rest!r} has no condition", "write break NODE if isnan(out)")
-    point = session.dbg.break_(selector, condition.strip() or None)
-    plain.out(str(point))
+    named, condition_word, condition = f" {rest} ".partition(" if ")
+    named, index = named.strip(), session.dbg.index
+    if not named or (condition_word and not condition.strip()):
+        lacks = "condition" if named else "node"
+        raise UsageError(f"break {rest!r} has no {lacks}", "write break NODE if isnan(out)")
+    one = named in index or named in index.named
+    for selector in [named] if one else re.split(r",?\s+", named):
+        plain.out(str(session.dbg.break_(selector, condition.strip() or None, once)))
     return None
+
+
+_break_once = partial(_break, once=True)
 
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    if not all(number.isdecimal() for number in numbers):
-        raise UsageError(f"{rest!r} is no breakpoint's number", "write delete 1, or delete for all")
+    wrong = next((number for number in numbers if not is_count(number)), None)
+    if wrong is not None:
+        raise UsageError(f"no breakpoint has the number {wrong!r}", "break lists them")
     session.dbg.delete(*map(int, numbers))
 
 
-def _repeated(move: Callable[[Session], object]) -> Callable[[Session, str], object]:
+def _plain(move: str) -> Callable[[Session, str], object]:
+    """Call a method of the debugger, as often as the number behind the word says."""
+
     def repeat(session: Session, rest: str) -> object:
         if not _TIMES.fullmatch(rest):
-            raise UsageError(f"{rest!r} is no number of times", "write next 20, or next")
+            raise UsageError(f"{rest!r} is not a number of times", "write next 20, or next")
         stop: object = None
         for _ in range(int(rest or 1)):
-            stop = move(session)
+            stop = getattr(session.dbg, move)()
         return stop
 
     return repeat
 
 
-def _until(session: Session, rest: str) -> object:
-    return session.dbg.until(rest or None)
+def _list(session: Session, rest: str) -> object:
+    """List around the position; then what follows, until the position changes."""
+    frame = session.dbg.frames[-1]
+    place = (id(frame), frame.place)
+    start = session.listed[1] if not rest and session.listed[0] == place else None
+    listing = session.dbg.list_(None if rest in ("", ".") else rest, start)
+    session.listed = place, listing.end
+    return listing
 
 
-def _watch(session: Session, rest: str) -> object:
+def _display(session: Session, rest: str) -> None:
     watched = session.dbg.watch(rest) if rest else session.dbg.watched
-    plain.out(f"watching {', '.join(map(repr, watched))}" if watched else "watching nothing")
-    return None
+    plain.out(f"display {', '.join(map(repr, watched))}" if watched else "display nothing")
+
+
+def _undisplay(session: Session, rest: str) -> None:
+    for name in [rest] if rest else list(session.dbg.watched):
+        if name not in session.dbg.watched:
+            raise UnknownNameError(name, "the session", session.dbg.watched, kind="display")
+        session.dbg.watch(name)
 
 
 def _print(session: Session, rest: str) -> object:
-    return session.dbg.read(_needed(rest, "print VALUE"))
+    text = _values(session, rest)
+    frames = session.dbg.frames
+    known = {**vars(builtins), **session.namespace}
+    used = _expression(text) if not any(text in frame.index for frame in frames) else None
+    held = [name for name in used or () if any(name in frame.index for frame in frames)]
+    if used is None or not all(name in held or name in known for name in used):
+        return session.dbg.read(text)
+    return eval(text, {**session.namespace, **{name: session.dbg[name] for name in held}})
+
+
+def _expression(text: str) -> list[str] | None:
+    """The names that a Python expression uses, None for other text, numbers and lists of them."""
+    try:
+        tree = ast.parse(text, "<input>", "eval")
+    except (SyntaxError, ValueError):
+        return None
+    return None if isinstance(tree.body, (ast.Constant, ast.Tuple)) else free_names(tree)
 
 
 def _compare(session: Session, rest: str) -> object:
-    readings = session.dbg.compare(_needed(rest, "compare VALUE"))
+    readings = session.dbg.compare(_values(session, rest))
     session.mismatch |= not all(reading.match for reading in readings)
     return readings
 
 
 def _set(session: Session, rest: str) -> object:
-    name, value = _assigned(session, rest, "set VALUE = ARRAY")
-    return session.dbg.set(name, value)
+    return session.dbg.set(*_assigned(session, rest, "set VALUE = ARRAY"))
 
 
 def _feed(session: Session, rest: str) -> None:
-    name, value = _assigned(session, rest, "feed INPUT = ARRAY")
-    session.dbg.feed(name, value)
-
-
-def _heal(session: Session, rest: str) -> object:
-    return session.dbg.heal(_needed(rest, "heal VALUE"))
+    session.dbg.feed(*_assigned(session, rest, "feed INPUT = ARRAY"))
+    session.fed = True
 
 
 def _seed(session: Session, rest: str) -> None:
-    if not rest.isdecimal():
-        raise UsageError(f"{rest!r} is no seed", "write seed 0")
+    if not is_count(rest):
+        raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
+    session.given["seed"] = int(rest)
 
 
-def _undo(session: Session, _: str) -> None:
-    plain.out(f"undone: {session.model.undo()}")
-
-
-def _redo(session: Session, _: str) -> None:
-    plain.out(f"done again: {session.model.redo()}")
-
-
-def _diff(session: Session, _: str) -> None:
+def _diff(session: Session, rest: str) -> None:
     from onnxsurgeon_lite.matching import diff
     from onnxsurgeon_lite.report import differences
 
-    differences.show_diff(diff.diff(session.source, session.model.current, None))
+    if rest:
+        _verb(session, f"diff {rest}")
+    else:
+        differences.show_diff(diff.diff(session.source, session.model.current, None))
 
 
 def _history(session: Session, _: str) -> None:
@@ -150,20 +198,21 @@ def _history(session: Session, _: str) -> None:
 
 
 def _save(session: Session, rest: str) -> None:
-    target = Path(_needed(rest, "save FILE.onnx"))
+    target = Path(rest)
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
-        raise OutputExistsError(
-            f"{str(target)!r} is what the session reads", "save under another name"
-        )
+        raise OutputExistsError(f"the session reads {rest!r}", "save the model under another name")
+    _require_own(session, target)
     written = save(session.model.current, target)
     session.target = target
+    session.written.add(target.absolute())
     plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
-    path = Path(_needed(rest, "export session.py, or export recipe.toml"))
+    path = Path(rest)
     steps = session.model.history.steps
+    _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
     elif path.suffix == ".py":
@@ -172,20 +221,54 @@ def _export(session: Session, rest: str) -> None:
         write_script(steps, path, str(source), str(target))
     else:
         raise UsageError(f"{rest!r} is neither a script nor a recipe", "end it in .py or .toml")
+    session.written.add(path.absolute())
     plain.show_written(path)
 
 
+def _require_own(session: Session, target: Path) -> None:
+    """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
+    if (target.is_file() or target.is_symlink()) and target.absolute() not in session.written:
+        raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
+
+
 def _help(session: Session, rest: str) -> None:
-    for word, command in {rest: _known(rest)}.items() if rest else COMMANDS.items():
-        plain.out(f"{word + ' ' + command.usage:<26} {command.help}")
     if not rest:
-        plain.out("anything else is Python; ! in front makes it that: model, graph, dbg, np")
+        _show_all(session)
+    elif rest in _OBJECTS:
+        plain.out(str(inspect.getdoc(type(session.namespace[rest]).__mro__[-2])))
+    elif (command := command_named(rest)) is not None:
+        plain.out(_line(ALIASES.get(rest, rest), command))
+    else:
+        _known(session, rest.partition(" ")[0])
+        _verb(session, f"{rest} --help")
 
 
-def _needed(rest: str, usage: str) -> str:
-    if not rest:
-        raise UsageError(f"{usage.partition(' ')[0]} of what", f"write {usage}")
-    return rest
+def _show_all(session: Session) -> None:
+    """Show a line for everything that can be typed."""
+    for title, commands in GROUPS.items():
+        plain.out("\n".join([title, *(_line(*each) for each in commands.items())]))
+    verbs = {verb: text for verb, text in session.verbs.names.items() if verb not in COMMANDS}
+    others = {"Commands of onnxdbg, on this model": verbs, "Python objects": _OBJECTS}
+    for title, texts in others.items():
+        plain.out(title)
+        for word, text in texts.items():
+            plain.out(shorten(text, 79, initial_indent=f"  {word:<9}", placeholder=" ..."))
+    plain.out("! in front makes a line Python; help WORD says more: bisect, edit rename, graph")
+
+
+def _line(word: str, command: Command) -> str:
+    named = ", ".join([word, *(short for short, long in ALIASES.items() if long == word)])
+    return f"  {named + ' ' + command.usage:<30} {command.help}"
+
+
+def _quit(session: Session, _: str) -> None:
+    session.left = True
+    session.leave()
+
+
+def _values(session: Session, rest: str) -> str:
+    """Remove the spaces behind the commas of a list."""
+    return rest if rest in session.dbg.index else re.sub(r",\s+", ",", rest)
 
 
 def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
@@ -195,33 +278,58 @@ def _assigned(session: Session, rest: str, usage: str) -> "tuple[str, object]":
     return found["name"], eval(found["value"], session.namespace)
 
 
-COMMANDS: dict[str, Command] = {
-    "break": Command("[NODE [if COND]]", "stop after nodes; all breakpoints", _break, "node"),
-    "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
-    "run": Command("", "from the start to a breakpoint", lambda s, _: s.dbg.run()),
-    "continue": Command("", "on to the next breakpoint", lambda s, _: s.dbg.continue_()),
-    "next": Command("[TIMES]", "compute the next node", _repeated(lambda s: s.dbg.next())),
-    "step": Command(
-        "[TIMES]",
-        "the same, into bodies and functions of the model",
-        _repeated(lambda s: s.dbg.step()),
-    ),
-    "out": Command("", "run the body to its end", lambda s, _: s.dbg.out()),
-    "until": Command("[NODE]", "on to a node; past a loop", _until, "node"),
-    "where": Command("", "the frames, and the source line", lambda s, _: s.dbg.where()),
-    "watch": Command("[VALUE]", "show a value at every stop", _watch, "value"),
-    "print": Command("VALUE", "statistics and numbers of a value", _print, "value"),
-    "compare": Command("VALUE", "a value against its reference", _compare, "value"),
-    "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
-    "heal": Command("VALUE", "go on with the reference", _heal, "value"),
-    "restart": Command("", "forget what was run and set", lambda s, _: s.dbg.restart()),
-    "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
-    "seed": Command("NUMBER", "make the inputs not given", _seed),
-    "undo": Command("", "take the last edit back", _undo),
-    "redo": Command("", "do it again", _redo),
-    "diff": Command("", "what the edits changed", _diff),
-    "history": Command("", "the edits", _history),
-    "save": Command("FILE.onnx", "write the model", _save, "file"),
-    "export": Command("FILE.py|FILE.toml", "write the edits as script or recipe", _export, "file"),
-    "help": Command("[COMMAND]", "this", _help),
+GROUPS: dict[str, dict[str, Command]] = {
+    "Run": {
+        "break": Command("[NODE... [if COND]]", "stop after nodes; list all", _break, "node"),
+        "tbreak": Command("NODE... [if COND]", "stop there once", _break_once, "node"),
+        "delete": Command("[NUMBER...]", "remove breakpoints", _delete),
+        "run": Command("", "from the start to a breakpoint", _plain("run")),
+        "continue": Command("", "on to the next breakpoint", _plain("continue_")),
+        "next": Command("[TIMES]", "compute the next node", _plain("next")),
+        "step": Command("[TIMES]", "the same, into bodies and functions", _plain("step")),
+        "out": Command("", "run the body to its end", _plain("out")),
+        "until": Command(
+            "[NODE]", "to a node; or past a loop", lambda s, r: s.dbg.until(r or None), "node"
+        ),
+        "restart": Command("", "forget what was run and set", _plain("restart")),
+        "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
+        "seed": Command("NUMBER", "make the inputs that are not given", _seed),
+        "quit": Command("", "leave", _quit),
+    },
+    "Look": {
+        "print": Command("VALUE", "a value's numbers; or a Python expression", _print, "value"),
+        "display": Command("[VALUE]", "show it at every stop; again: no longer", _display, "value"),
+        "undisplay": Command("[VALUE]", "show it no longer; or none", _undisplay, "value"),
+        "compare": Command("VALUE", "a value against its reference", _compare, "value"),
+        "where": Command("", "the frames, and the source line", _plain("where")),
+        "up": Command("[TIMES]", "resolve names in the frame around", _plain("up")),
+        "down": Command("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
+        "list": Command("[NODE]", "the nodes around; again: those that follow", _list, "node"),
+        "ll": Command("", "the whole graph or body", lambda s, _: s.dbg.list_(whole=True)),
+        "onnxdbg": Command("COMMAND ...", "a command of onnxdbg: onnxdbg run", _verb, "verb"),
+        "help": Command("[WORD]", "this", _help, "help"),
+    },
+    "Edit": {
+        "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
+        "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
+        "undo": Command(
+            "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
+        ),
+        "redo": Command("", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")),
+        "history": Command("", "the edits", _history),
+        "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
+        "save": Command("FILE.onnx", "write the model", _save, "file"),
+        "export": Command("FILE.py|FILE.toml", "write the edits, to run again", _export, "file"),
+    },
 }
+COMMANDS = {word: command for group in GROUPS.values() for word, command in group.items()}
+ALIASES = {
+    short: word
+    for word, forms in {
+        **{"break": "b", "delete": "cl clear", "continue": "c cont", "next": "n", "step": "s"},
+        **{"out": "r", "until": "unt", "quit": "q exit", "print": "p pp", "display": "watch"},
+        **{"where": "w bt", "up": "u", "down": "d", "list": "l", "help": "h"},
+    }.items()
+    for short in forms.split()
+}
+"""Short forms as pdb has them, and other words for the same."""

@@ -1,10 +1,11 @@
-"""What the text before the cursor can go on with."""
+"""Complete the text before the cursor."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from onnxsurgeon_lite.repl.commands import COMMANDS
+from onnxsurgeon_lite.repl.commands import ALIASES, command_named, words
 from onnxsurgeon_lite.repl.session import Session
 
 _WORD = re.compile(r"\s*(\w*)")
@@ -16,23 +17,26 @@ _NAMED = re.compile(
 
 
 def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
-    """(what was typed of the last name, what it can be), None where Python's own completion is meant."""
+    """Return (the typed part of the last name, its completions), None to leave it to Python."""
     names = session.names
-    command = _COMMAND.fullmatch(text)
-    if command and command[1] in COMMANDS:
-        typed = command["typed"]
-        match COMMANDS[command[1]].completes:
+    found = _COMMAND.fullmatch(text)
+    if found and found[1] in words(session):
+        command, typed = command_named(found[1]), found["typed"]
+        match command.completes if command else "verb":
             case "value":
                 typed = re.split(r",\s*", typed)[-1]
                 return typed, names.values(typed)
             case "node":
+                typed = typed.split(" ")[-1]
                 return typed, names.nodes(typed)
             case "file":
                 return typed, _files(typed)
+            case "verb":
+                return _verb(session, typed if found[1] == "onnxdbg" else f"{found[1]} {typed}")
+            case "help":
+                return typed, [w for w in words(session) if w.startswith(typed)]
             case _:
-                return typed, [
-                    word for word in COMMANDS if command[1] == "help" and word.startswith(typed)
-                ]
+                return typed, []
     found = _FOUND.search(text)
     if found and found.end() == len(text):
         kinds = {"op": names.ops, "scope": names.scopes, "cls": names.classes, "src": names.sources}
@@ -43,10 +47,21 @@ def complete(session: Session, text: str) -> tuple[str, list[str]] | None:
     return None
 
 
-def words(text: str) -> Sequence[str]:
+def beginning(session: Session, text: str) -> Sequence[str]:
     """The commands that the first word of a line can be."""
     word = _WORD.fullmatch(text)
-    return [each for each in COMMANDS if word and word[1] and each.startswith(word[1])]
+    full = [each for each in words(session) if each not in ALIASES]
+    return [each for each in full if word and word[1] and each.startswith(word[1])]
+
+
+def _verb(session: Session, line: str) -> tuple[str, list[str]]:
+    """Complete the last word of a verb's line."""
+    before, _, typed = line.rpartition(" ")
+    try:
+        found = session.verbs.complete(shlex.split(before), typed)
+    except ValueError:  # a quote that is open
+        return typed, []
+    return typed, found or _files(typed)
 
 
 def _files(typed: str) -> list[str]:

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 
 
 class UnknownEditError(SurgeonError, AttributeError):
-    """There is no such edit."""
+    """The model has no such edit."""
 
 
 class EditedModel:
@@ -27,11 +27,16 @@ class EditedModel:
         return self.history.current
 
     def apply(self, step: Pass) -> PassResult:
-        """Do an edit."""
-        result = self.history.apply(step)
+        """Apply an edit."""
+        result = step.apply(self.current)
+        self.take(step, result)
+        return result
+
+    def take(self, step: Pass, result: PassResult) -> None:
+        """Go on with the result of an edit."""
+        self.history.take(step, result)
         if result.changed:
             self._follow()
-        return result
 
     def undo(self) -> Pass:
         """Take the last edit back."""

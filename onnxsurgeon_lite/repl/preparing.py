@@ -44,11 +44,12 @@ class Preparation:
         graph.learning = len(graph) >= _LARGE
         if graph.learning:
             sys.setswitchinterval(_TURN)
-        _start(lambda: _learn(graph), 0.0 if graph.learning else delay)
-        _start(lambda: _look(names), delay)
+        start(lambda: _learn(graph), 0.0 if graph.learning else delay)
+        start(lambda: _look(names), delay)
 
 
-def _start(work: Callable[[], None], delay: float) -> None:
+def start(work: Callable[[], object], delay: float) -> None:
+    """Do something in the background, some seconds from now."""
     timer = threading.Timer(delay, work)
     timer.daemon = True
     timer.start()
@@ -65,7 +66,7 @@ def _learn(graph: PreparedGraph) -> None:
 
 
 def _look(names: Names) -> None:
-    """What the quickest questions need first."""
+    """Index what the quickest questions need first."""
     index = names.index
     with contextlib.suppress(GraphError):
         _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers
@@ -73,7 +74,7 @@ def _look(names: Names) -> None:
 
 
 def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
-    """In another process: ONNX's inference lets no other thread of this one go on, and keys would wait for it."""
+    """Infer types in another process: ONNX's inference blocks every thread, so keys would wait for it."""
     model = part.SerializeToString()
     with Child(script="inference.py") as child:
         try:

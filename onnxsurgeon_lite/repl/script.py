@@ -4,34 +4,32 @@ import ast
 import codeop
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from onnxsurgeon_lite.errors import SurgeonError
-from onnxsurgeon_lite.repl.commands import COMMANDS, do
+from onnxsurgeon_lite.repl.commands import do, words
 from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.repl.words import closest, command_of, split
 from onnxsurgeon_lite.report import plain
 
-_LEAVE = ("quit", "exit")
-
 
 def run_script(session: Session, source: Iterable[str]) -> bool:
-    """Run lines one after another; whether all went well. An error ends it, and is shown with the user's line."""
+    """Run lines; return whether all went well. An error ends it, and is shown with the user's line."""
     pending = ""
     for line in source:
-        text = line.rstrip("\n")
-        if not pending and text.strip() in _LEAVE:
+        if session.left:
             return True
+        text = line.rstrip("\n")
         pending = f"{pending}\n{text}" if pending else text
-        if pending.strip() and _is_complete(pending):
+        if pending.strip() and _is_complete(session, pending):
             if not _run(session, pending):
                 return False
             pending = ""
     return not pending.strip() or _run(session, pending)
 
 
-def _is_complete(text: str) -> bool:
-    if "\n" not in text and _commands(text) is not None:
+def _is_complete(session: Session, text: str) -> bool:
+    if "\n" not in text and _commands(session, text) is not None:
         return True
     try:
         return codeop.compile_command(text.removeprefix("!"), symbol="exec") is not None and (
@@ -41,25 +39,27 @@ def _is_complete(text: str) -> bool:
         return True
 
 
-def _commands(line: str) -> list[str] | None:
-    """The parts of a line, if one of them is a command."""
+def _commands(session: Session, line: str) -> list[str] | None:
+    """Return the parts of a line, None if none is a command."""
     parts = split(line)
-    return parts if any(command_of(part, COMMANDS) for part in parts) else None
+    return parts if any(command_of(part, words(session)) for part in parts) else None
 
 
 def _run(session: Session, text: str) -> bool:
-    parts = None if "\n" in text.strip() else _commands(text.strip())
+    parts = None if "\n" in text.strip() else _commands(session, text.strip())
     for part in parts or [text.strip("\n")]:
+        if session.left:
+            break
         try:
             _run_one(session, part, alone=parts is not None)
         except Exception as error:  # noqa: BLE001  the user's own code
-            show_problem(error)
+            show_problem(error, words(session))
             return False
     return True
 
 
 def _run_one(session: Session, text: str, alone: bool) -> None:
-    command = command_of(text, COMMANDS) if alone else None
+    command = command_of(text, words(session)) if alone else None
     if command is not None:
         do(session, *command)
         return
@@ -72,8 +72,8 @@ def _run_one(session: Session, text: str, alone: bool) -> None:
         session.show(value)
 
 
-def show_problem(error: BaseException) -> None:
-    """An error of this library in its words, another from the user's line down."""
+def show_problem(error: BaseException, known: Collection[str] = ()) -> None:
+    """Show an error of this library in its words, another from the user's line down."""
     match error:
         case SurgeonError():
             plain.show_error(error)
@@ -82,15 +82,15 @@ def show_problem(error: BaseException) -> None:
             for text in getattr(error, "__notes__", ()):
                 plain.note(f"  {text}")
         case _:
-            advise(error)
+            advise(error, known)
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename != "<input>":
                 trace = trace.tb_next
             sys.stderr.writelines(traceback.format_exception(type(error), error, trace))
 
 
-def advise(error: BaseException) -> None:
+def advise(error: BaseException, known: Collection[str]) -> None:
     """Say which command a word that Python does not know may mean."""
-    meant = closest(error.name, COMMANDS) if isinstance(error, NameError) and error.name else []
+    meant = closest(error.name, known) if isinstance(error, NameError) and error.name else []
     if meant:
         error.add_note(f"closest commands: {', '.join(map(repr, meant))}")

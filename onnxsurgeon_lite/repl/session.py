@@ -1,11 +1,14 @@
-"""One session: a model, its debugger, what was edited, and the names that Python sees."""
+"""A session: a model, its debugger, its edits, and the names that Python sees."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from pprint import pformat
 
 import numpy as np
 
 from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.complete import Names
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -17,14 +20,60 @@ from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.debugging import text_of
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command of the prompt.
+
+    Attributes:
+        usage: what follows the word.
+        help: a line.
+        run: does it; a result is shown.
+        completes: what completes its line: `value`, `node`, `file`, `verb` or nothing.
+    """
+
+    usage: str
+    help: str
+    run: Callable[["Session", str], object]
+    completes: str = ""
+
+
+class Verbs:
+    """The commands of `onnxdbg` on a session's model: none where the command did not open it.
+
+    Attributes:
+        names: verb -> a line of help.
+    """
+
+    names: Mapping[str, str] = {}
+
+    def run(self, given: Sequence[str]) -> bool:
+        """Run a command line; return whether it found a mismatch.
+
+        Raises:
+            SurgeonError: it cannot be done.
+        """
+        raise UsageError(f"this session has no command {' '.join(given)!r}", "use Python")
+
+    def complete(self, given: Sequence[str], typed: str) -> list[str]:
+        """Return what a word can go on to, files apart."""
+        return []
+
+
 class Session:
-    """What commands work on.
+    """The state that commands work on.
 
     Attributes:
         namespace: the names that Python sees: `model`, `graph`, `dbg`, `np`, and what the user defines.
+        verbs: the commands of `onnxdbg`.
+        given: option -> what the session was opened with, the default of each verb.
         show: shows a result.
-        mismatch: whether a comparison that was asked for found one.
+        leave: ends the session.
+        fed: `feed` gave inputs.
+        left: the session was left.
+        mismatch: a comparison that was asked for found one.
         target: where the model was saved last.
+        written: the files that the session wrote.
+        listed: (position, place after the nodes that `list` showed last).
     """
 
     def __init__(self, model: Model, dbg: Debugger) -> None:
@@ -33,9 +82,16 @@ class Session:
         self.model = EditedModel(History(model), self.follow)
         self.namespace: dict[str, object] = {"model": self.model, "dbg": dbg, "np": np}
         dbg.names = self.namespace
+        self.verbs = Verbs()
+        self.given: dict[str, object] = {}
         self.show: Callable[[object], None] = print_result
+        self.leave: Callable[[], None] = lambda: None
+        self.fed = False
+        self.left = False
         self.mismatch = False
         self.target: Path | None = None
+        self.written: set[Path] = set()
+        self.listed: tuple[object, int] = None, 0
         self._told: list[str] = []
         self._look()
 
@@ -62,6 +118,6 @@ def print_result(result: object) -> None:
     """A result as text; nothing for None."""
     text = text_of(result)
     if text is None and result is not None:
-        text = "\n".join(map(shown, repr(result).split("\n")))
+        text = "\n".join(map(shown, pformat(result).split("\n")))
     if text is not None:
         plain.out(text)

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -15,9 +15,9 @@ from traitlets.config import Config
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.repl.commands import COMMANDS, do
-from onnxsurgeon_lite.repl.completion import complete, words
-from onnxsurgeon_lite.repl.preparing import Preparation
+from onnxsurgeon_lite.repl.commands import do, words
+from onnxsurgeon_lite.repl.completion import beginning, complete
+from onnxsurgeon_lite.repl.preparing import Preparation, start
 from onnxsurgeon_lite.repl.script import advise, show_problem
 from onnxsurgeon_lite.repl.session import Session, print_result
 from onnxsurgeon_lite.repl.words import command_of, split
@@ -40,7 +40,9 @@ def run_shell(session: Session) -> None:
     shell = TerminalInteractiveShell.instance(config=config, user_ns=session.namespace)
     shell.prompts = _PlacePrompt(shell, session)
     install(shell, session).begin(_PATIENCE)
-    lines.out(f"{session.model!r}\nhelp lists the commands; exit leaves")
+    start(lambda: session.verbs.complete([], ""), _PATIENCE)  # the first one takes a moment
+    session.leave = shell.ask_exit
+    lines.out(f"{session.model!r}\nhelp lists the commands; quit leaves")
     shell.mainloop()
     shell.atexit_operations()
 
@@ -56,7 +58,9 @@ def install(shell: InteractiveShell, session: Session) -> Preparation:
     if isinstance(before, Session):
         before.dbg.runtime.__exit__()
         return preparation
-    shell.input_transformers_cleanup.insert(0, transformed)
+    shell.input_transformers_cleanup.insert(
+        0, lambda cell: transformed(cell, words(_current(shell)))
+    )
     shell.Completer.custom_matchers.append(_matcher(shell))
     shell.set_custom_exc((SurgeonError, KeyboardInterrupt, NameError), _shown)
     shell.events.register("post_run_cell", lambda _: preparation.begin())
@@ -72,15 +76,15 @@ def _current(shell: InteractiveShell) -> Session:
     return session
 
 
-def transformed(cell: list[str]) -> list[str]:
-    """A cell of one line that is a command as the Python that runs it; any other as it is."""
+def transformed(cell: list[str], known: Collection[str]) -> list[str]:
+    """Turn a cell of one line that is a command into the Python that runs it; leave any other."""
     text = "".join(cell).strip()
     if "\n" in text:
         return cell
     python = _PYTHON.match(text)
-    if python and python[1] in COMMANDS:
+    if python and python[1] in known:
         return [f"{text[1:].strip()}\n"]
-    parts = [(part, command_of(part, COMMANDS)) for part in split(text)]
+    parts = [(part, command_of(part, known)) for part in split(text)]
     if not any(command for _, command in parts):
         return cell
     calls = (f"{_DO}({text!r})" if command else text for text, command in parts)
@@ -88,21 +92,21 @@ def transformed(cell: list[str]) -> list[str]:
 
 
 def _doer(session: Session) -> Callable[[str], None]:
-    """What a command's line is turned into: it shows what is wrong itself."""
+    """The function that a command's line calls; it shows what is wrong itself."""
 
     def run(text: str) -> None:
-        command = command_of(text, COMMANDS)
+        command = command_of(text, words(session))
         try:
             if command is not None:
                 do(session, *command)
         except Exception as error:  # noqa: BLE001  the user's own code, or an error with its own words
-            show_problem(error)
+            show_problem(error, words(session))
 
     return run
 
 
 def _shower(shell: InteractiveShell) -> Callable[[object], None]:
-    """Results as pictures where the shell can show them."""
+    """Show results as pictures where the shell can."""
 
     def show(result: object) -> None:
         if shell.display_formatter is not None and hasattr(shell, "kernel"):
@@ -120,7 +124,7 @@ def _matcher(shell: InteractiveShell) -> object:
         text = context.line_with_cursor[: context.cursor_position]
         found = complete(_current(shell), text) if "\n" not in context.full_text else None
         if found is None:
-            begun = words(text) if context.cursor_line == 0 else []
+            begun = beginning(_current(shell), text) if context.cursor_line == 0 else []
             return {"completions": [SimpleCompletion(word) for word in begun]}
         typed, names = found
         return {
@@ -139,9 +143,9 @@ def _shown(
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    """What is wrong, without our stack; of a name that Python does not know what IPython says, and what was meant."""
+    """Show an error without our stack; for a name unknown to Python, IPython's text and the closest commands."""
     if isinstance(error, NameError):
-        advise(error)
+        advise(error, words(_current(shell)))
         traceback = shell.InteractiveTB
         said = traceback.structured_traceback(kind, error, trace, tb_offset)
         sys.stderr.write(f"{traceback.stb2text(said)}\n")

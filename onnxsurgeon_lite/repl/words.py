@@ -1,8 +1,8 @@
-"""What a line is: a command, or Python.
+"""Tell commands from Python.
 
 As in pdb, a line whose first word is a command is that command; `!` in front, or what can only be Python after the
-word (`print(x)`, `run = 3`, `next + 1`), makes it Python. What is no Python is a command too if its first word is
-nearly one: then it is said which.
+word (`print(x)`, `run = 3`, `next + 1`), makes it Python; what `p` and `pp` print is. A line that is not Python is a
+command too if its first word is nearly one: the error then says which.
 """
 
 import ast
@@ -12,6 +12,8 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 _PYTHON = re.compile(r"\(|\[|,|=|:=|\.\s*\w|(\+|-|\*\*?|//?|%|&|\||\^|<<?|>>?|!|@)=|[-+*/%&|^<>@] ")
+_ASSIGNMENT = re.compile(r"=|:=|(\+|-|\*\*?|//?|%|&|\||\^|<<?|>>?|!|@)=")
+_PRINTING = ("p", "pp")
 _NEARLY = 0.78  # a letter less, more or exchanged; no word of IPython's own is that near
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 
@@ -21,7 +23,8 @@ def command_of(line: str, words: Collection[str]) -> tuple[str, str] | None:
     word, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if word in words:
-        return None if _PYTHON.match(rest) else (word, rest)
+        python = _ASSIGNMENT if word in _PRINTING else _PYTHON
+        return None if python.match(rest) else (word, rest)
     return (word, rest) if rest and closest(word, words) and not _is_python(line) else None
 
 

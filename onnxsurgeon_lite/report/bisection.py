@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
 from onnxsurgeon_lite.graph.scopes import place_text
-from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out, say, show_notes
+from onnxsurgeon_lite.report.plain import out, say_all, show_notes
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
@@ -25,8 +25,7 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         verbose: the details of every culprit, not of the first alone, and what the search took.
     """
     show_notes(result.notes)
-    for line in bisection_lines(result, verbose, every_metric):
-        say(shown(line))
+    say_all(bisection_lines(result, verbose, every_metric))
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
@@ -75,7 +74,9 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     if many:
         yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
     for culprit in result.culprits:
-        yield f"{'  ' * many}{_headline(culprit)}{_share(culprit) if many else ''}"
+        known = many and culprit.healed is not None
+        share = f" ({culprit.healed:.0%} of the error)" if known else ""
+        yield f"{'  ' * many}{_headline(culprit)}{share}"
         yield from _inner_headlines(culprit, "  " * (many + 1))
 
 
@@ -96,10 +97,6 @@ def _headline(culprit: Culprit) -> str:
     if compared is not None:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
-
-
-def _share(culprit: Culprit) -> str:
-    return "" if culprit.healed is None else f" ({100 * culprit.healed:.0f}% of the error)"
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:
@@ -168,14 +165,9 @@ def _value_row(value: ValueReport, every_metric: bool) -> list[str]:
         return [value.role, "no reference", value.name]
     cells = texts(value.comparison, every_metric)
     cells += [""] * (len(titles(every_metric)) - len(cells))
-    return [value.role, verdict(value.comparison), value.name, *cells, _own(value.introduced)]
-
-
-def _own(introduced: Comparison | None) -> str:
-    """What a node gets wrong on reference inputs."""
-    if introduced is None or introduced.match:
-        return "" if introduced is None else "match"
-    return texts(introduced)[0]
+    own = value.introduced
+    alone = "" if own is None else "match" if own.match else texts(own)[0]
+    return [value.role, verdict(value.comparison), value.name, *cells, alone]
 
 
 def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:

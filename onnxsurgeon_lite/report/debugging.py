@@ -13,6 +13,7 @@ from onnxsurgeon_lite.debug.stepping import (
     Stack,
     Stop,
 )
+from onnxsurgeon_lite.debug.stepping.results import Listing
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain
@@ -35,6 +36,8 @@ def text_of(result: object) -> str | None:
             return "\n".join(map(reading_text, result))
         case Stack():
             return level_text(result)
+        case Listing():
+            return shown_lines(result or ["no more nodes"])
         case Breakpoints():
             return breakpoints_text(list(result))
         case PassResult():
@@ -74,7 +77,8 @@ def level_text(levels: Sequence[Level]) -> str:
         how = "after" if depth == len(levels) else "in"
         node = f", {how} {level.node}" if level.node else ""
         scope = f"  [{level.origin}]" if level.origin else ""
-        lines.append(f"{level.graph or 'main graph'}: {place}{node}{scope}")
+        mark = "> " if level.chosen else ""
+        lines.append(f"{mark}{level.graph or 'main graph'}: {place}{node}{scope}")
     return shown_lines(lines)
 
 

@@ -4,13 +4,17 @@ from base64 import b64encode
 from html import escape
 
 from onnxsurgeon_lite.debug.stepping import Breakpoints, Reading, Readings, Stack, Stop
+from onnxsurgeon_lite.debug.stepping.results import Listing
 from onnxsurgeon_lite.graph.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
-KINDS = (Stop, Reading, Readings, Stack, Breakpoints, PassResult, Graph, Node, Nodes, Value)
+KINDS = (
+    *(Stop, Reading, Readings, Stack, Listing, Breakpoints, PassResult),
+    *(Graph, Node, Nodes, Value),
+)
 """What `html_of` has more for than text."""
 
 

@@ -1,7 +1,7 @@
 """Why two tensors mismatch, in sentences."""
 
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.metrics import number_text
+from onnxsurgeon_lite.tensors.metrics import gap, number_text
 
 
 def explain(name: str, comparison: Comparison) -> list[str]:
@@ -11,15 +11,10 @@ def explain(name: str, comparison: Comparison) -> list[str]:
     dtype, shape = comparison.dtypes[0], list(comparison.shapes[0])
     lines = [f"mismatch at value {name!r} ({dtype} {shape})"]
     if comparison.reason in ("shape", "dtype"):
-        sides = comparison.shapes if comparison.reason == "shape" else comparison.dtypes
-        actual, reference = (list(s) if isinstance(s, tuple) else s for s in sides)
-        return [*lines, f"  its {comparison.reason} is {actual}, the reference's {reference}"]
+        return [*lines, f"  {gap(comparison)}"]
     if comparison.non_finite is not None:
-        (nan, nan_r), (inf, inf_r) = comparison.nan, comparison.inf
-        lines.append(
-            f"  first non-finite difference at {list(comparison.non_finite)}: "
-            f"actual has {nan} NaN and {inf} Inf, the reference {nan_r} and {inf_r}"
-        )
+        where = list(comparison.non_finite)
+        lines.append(f"  first non-finite difference at {where}: {gap(comparison)}")
     over = f"{comparison.exceeding} of {comparison.elements} elements exceed {comparison.tolerance}"
     lines.append(f"  {over}")
     worst = comparison.worst

@@ -34,6 +34,10 @@ class RunResult(Shown, dict[str, RunValue]):
 
     Attributes:
         made: how feeds were made, a line each.
+
+    Example:
+        >>> osl.run("whole_model.onnx", fetch="28")["28"].dtype
+        dtype('float32')
     """
 
     def __init__(self, values: Mapping[str, RunValue], made: Sequence[str] = ()) -> None:

@@ -30,6 +30,10 @@ class Tolerance:
         rtol: relative to the reference element.
         scaled: multiply `atol` by the largest magnitude of the reference, masks excluded, at least `SMALLEST_SCALE`:
             the rounding error of a sum follows its largest terms, not its result.
+
+    Example:
+        >>> print(osl.Tolerance(1e-5, 1e-3))
+        atol=1e-05 + rtol=0.001 * |reference|
     """
 
     atol: float
@@ -97,6 +101,10 @@ class Comparison(Shown):
         ulp: the largest distance in units in the last place of the actual dtype; None for dtypes without.
         nan, inf: (actual, reference) counts.
         non_finite: the first position where the two differ in a non-finite element.
+
+    Example:
+        >>> osl.compare(np.ones(3), np.zeros(3)).exceeding
+        3
     """
 
     tolerance: Tolerance
@@ -177,7 +185,18 @@ def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -
 
 
 def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:
-    """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note."""
+    """Compare shape, dtype, then values; different float dtypes are compared in the wider one, with a note.
+
+    Args:
+        actual: any array.
+        reference: the array to compare with.
+        tolerance: None for the dtype's own.
+
+    Example:
+        >>> found = osl.compare(np.float32([1, 2]), np.float32([1, 2.5]))
+        >>> found.match, found.max_abs
+        (False, 0.5)
+    """
     allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
     result = Comparison(
         allowed, (actual.shape, reference.shape), (str(actual.dtype), str(reference.dtype))

@@ -107,7 +107,10 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
         )
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is None:
-        return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
+        try:
+            return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
+        except ValueError as error:  # negative sizes, more axes than an array has
+            raise SurgeonError(f"a tensor cannot have shape {list(dims)[:70]}: {error}") from error
     return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
 
 
@@ -129,6 +132,10 @@ def to_array(tensor: TensorProto) -> Array:
     Raises:
         SurgeonError: dtype, shape and payload contradict each other.
     """
+    if (
+        tensor.data_location == TensorProto.EXTERNAL
+    ):  # onnx would read it from the working directory
+        raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, KeyError, TypeError) as error:

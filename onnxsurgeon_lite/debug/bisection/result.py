@@ -168,6 +168,10 @@ class BisectResult(Shown):
         inner: the search of the first culprit's body, if any.
         kind: what a search without references looked for, as `overflow:float16`.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
+
+    Example:
+        >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
+        'agrees'
     """
 
     verdict: Outcome

@@ -1,4 +1,4 @@
-"""Stepping through a model as through a program: breakpoints, frames, values that are computed when asked for."""
+"""Steps through a model as through a program: breakpoints, frames, values computed on demand."""
 
 from onnxsurgeon_lite.debug.stepping.breakpoints import Breakpoint, Breakpoints
 from onnxsurgeon_lite.debug.stepping.debugger import Debugger

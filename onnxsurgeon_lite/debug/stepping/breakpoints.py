@@ -1,4 +1,4 @@
-"""Where to stop: nodes that a selector means, in the main graph and in bodies, and on which condition."""
+"""Breakpoints: nodes of the main graph and of bodies, and the condition on which to stop."""
 
 import ast
 import builtins
@@ -15,7 +15,7 @@ from onnxsurgeon_lite.errors import UnknownNameError, UsageError
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 Facts = Mapping[str, RunValue | list[RunValue] | int | str]
-"""What a condition is told, by the names of `FACTS`."""
+"""The facts that a condition sees, by the names of `FACTS`."""
 
 FACTS = ("out", "outs", "node", "iteration")  # its first output, all, what it is, that of its loop
 _USABLE = f"it can use {', '.join(FACTS)}, numpy's functions, np, and what the session defines"
@@ -28,6 +28,8 @@ class Breakpoint:
     """Stop after these nodes.
 
     Attributes:
+        number: 0 is that of `until`.
+        temporary: it goes when it is hit.
         hits: how often it stopped.
     """
 
@@ -42,11 +44,12 @@ class Breakpoint:
     def __str__(self) -> str:
         """`breakpoint 2: 'op:Conv' if isnan(out)`."""
         condition = f" if {self.text}" if self.text else ""
-        called = "until" if self.temporary else f"breakpoint {self.number}:"
+        kind = "temporary breakpoint" if self.temporary else "breakpoint"
+        called = f"{kind} {self.number}:" if self.number else "until"
         return f"{called} {self.selector!r}{condition}"
 
     def holds(self, facts: Callable[[], Facts]) -> bool:
-        """Whether the condition holds; of an array, for any element.
+        """Return True if the condition holds, for any element of an array.
 
         Raises:
             UsageError: it cannot be told.
@@ -70,13 +73,13 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
         names: what else it can use, as they are when it is asked.
 
     Raises:
-        SyntaxError: it is no expression.
+        SyntaxError: it is not an expression.
         UsageError: it uses another name.
     """
     tree = ast.parse(text.strip(), "<condition>", "eval")
     code: CodeType = compile(tree, "<condition>", "eval")
     known = {**vars(builtins), **vars(np), "np": np}
-    for name in _free(tree):
+    for name in free_names(tree):
         if not (name in known or name in names or name in FACTS):
             near = get_close_matches(name, [*FACTS, *names, *known])
             hint = f"closest names: {', '.join(map(repr, near))}" if near else _USABLE
@@ -91,7 +94,7 @@ def expression(text: str, names: Mapping[str, object]) -> Condition:
     return condition
 
 
-def _free(tree: ast.AST) -> list[str]:
+def free_names(tree: ast.AST) -> list[str]:
     """The names that an expression uses and does not define itself."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
@@ -124,25 +127,26 @@ class Breakpoints:
         condition: Condition | None = None,
         text: str = "",
         temporary: bool = False,
+        number: int | None = None,
     ) -> Breakpoint:
-        """A breakpoint more.
+        """Add a breakpoint; its number is the next one unless it is given.
 
         Raises:
             UnknownNameError, UsageError: there is no such node.
         """
         marks = self.scopes.find(selector)
-        self._last += not temporary
-        number = 0 if temporary else self._last
+        self._last += number is None
+        number = self._last if number is None else number
         point = Breakpoint(number, selector, condition, text, temporary, marks)
         self._points[number] = point
         self._mark()
         return point
 
     def delete(self, number: int) -> None:
-        """One less.
+        """Remove a breakpoint.
 
         Raises:
-            UnknownNameError: there is none of that number.
+            UnknownNameError: no breakpoint has that number.
         """
         if number not in self._points:
             known = map(str, self._points)
@@ -151,7 +155,7 @@ class Breakpoints:
         self._mark()
 
     def move(self, scopes: Scopes) -> list[str]:
-        """Have them in another model; those that have no node there stop nowhere, and are told."""
+        """Move them to another model; return those that have no node there and stop nowhere."""
         self.scopes = scopes
         lost = []
         for point in self:
@@ -164,12 +168,12 @@ class Breakpoints:
         return lost
 
     def at(self, frame: Frame, position: int) -> list[Breakpoint]:
-        """Those at a node, those without a condition first."""
+        """Return the breakpoints at a node, those without a condition first."""
         there = [point for point in self if position in point.marks.of(frame)]
         return sorted(there, key=lambda point: point.condition is not None)
 
     def ahead(self, frame: Frame) -> list[int]:
-        """The places that a frame has still before it where one is, or a body that holds one."""
+        """Return the places ahead in a frame that hold a breakpoint, or a body with one."""
         inside = self.inside.get(frame.scope, set())
         marked = inside.union(*(point.marks.of(frame) for point in self))
         places = (frame.index.places[position] for position in marked)

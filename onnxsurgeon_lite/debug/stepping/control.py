@@ -1,4 +1,4 @@
-"""How If, Loop, Scan and function calls run their bodies, iteration by iteration.
+"""Run the bodies of If, Loop, Scan and function calls, iteration by iteration.
 
 Each is a generator of frames: it gives the frame of an execution, is resumed when that was run to its end, and puts
 the results into the outer frame at last. It is what the runtime does: a Loop ends when its body says so, also where
@@ -41,7 +41,7 @@ def iterations(outer: Frame, position: int) -> Iterator[Frame] | None:
 
 
 def steps_over(index: GraphIndex, position: int) -> bool:
-    """Whether a node has bodies that cannot be stepped into: SequenceMap, Scan before opset 9, a custom operator's."""
+    """Return True where no body can be stepped into: SequenceMap, Scan before opset 9, a custom operator."""
     node = index.nodes[position]
     if not node.attribute or not walk.bodies(node):
         return False
@@ -65,17 +65,17 @@ class _FrameBody:
 
     @classmethod
     def of(cls, outer: Frame, position: int, name: str) -> "_FrameBody":
-        """One of a node's bodies."""
+        """Return a body of a node."""
         return cls(outer, position, name, InnerGraph.of(outer.typed, position, name))
 
     @property
     def inputs(self) -> list[str]:
-        """What it is given, then what it captures."""
+        """The inputs, then the captured values."""
         return [value.name for value in self.body.index.graph.input]
 
     @property
     def results(self) -> list[str]:
-        """What it gives."""
+        """The outputs."""
         return [value.name for value in self.body.index.graph.output]
 
     def enter(self, number: int | None = None, given: Mapping[str, str] | None = None) -> Frame:
@@ -208,7 +208,7 @@ def _stack(
 
 
 def _settle(outer: Frame, names: Iterable[str], inner: Frame) -> None:
-    """What came out can be computed again by running the node as a whole, unless something was set inside."""
+    """Let the outputs be computed again by running the whole node, unless a value was set inside."""
     if inner.touched:
         outer.touched = True
     else:

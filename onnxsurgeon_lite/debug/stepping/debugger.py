@@ -1,7 +1,8 @@
 """A model under a debugger: break, run, step, look, change a value, go on."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from os import PathLike, fspath
 
 import numpy as np
 
@@ -16,46 +17,60 @@ from onnxsurgeon_lite.debug.stepping.fitting import fitting
 from onnxsurgeon_lite.debug.stepping.frames import Frame, Machine
 from onnxsurgeon_lite.debug.stepping.looking import Looker
 from onnxsurgeon_lite.debug.stepping.places import Scopes
-from onnxsurgeon_lite.debug.stepping.results import Level, Readings, Stack, Stop
+from onnxsurgeon_lite.debug.stepping.results import Level, Listing, Readings, Stack, Stop
 from onnxsurgeon_lite.debug.stepping.stepping import Halt, Stepper
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.bodies import at
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.select import required
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed
+from onnxsurgeon_lite.graph.select import required, select_node
+from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
+from onnxsurgeon_lite.model import Model, ModelLike, loaded
+from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 BUDGET = 1 << 28  # bytes
+AROUND = 5  # nodes on either side of the one that is listed
 
 
 class Debugger:
-    """One model on one set of feeds, stepped through in topological order; a context manager.
+    """Steps through one model on one set of feeds, in topological order; a context manager.
 
     It stops after nodes. Values are computed when they are looked at, or when a stop needs them, with what they need
-    and no more; optimisation is off, so that they are what the model as it is written gives.
+    and no more; optimization is off, so that they are what the model as it is written gives.
 
     Attributes:
         breakpoints: to be iterated.
         names: what conditions can use, besides what they are told of a node and numpy.
+
+    Example:
+        >>> with osl.Debugger("whole_model.onnx", references="references/whole_model.npz") as dbg:
+        ...     _ = dbg.break_("Add_7")
+        ...     print(dbg.run().node)
+        Add 'Add_7' (@7)
     """
 
     def __init__(
         self,
-        model: Model,
-        feeds: Feeds | None = None,
-        references: ReferenceSet | None = None,
+        model: ModelLike,
+        feeds: Tensors | None = None,
+        references: Tensors | None = None,
         runtime: Runtime | None = None,
         recipe: Recipe | None = None,
         tolerance: Tolerance | None = None,
         budget: int = BUDGET,
+        map: str | PathLike[str] | None = None,
     ) -> None:
         """Nothing runs yet.
 
         Args:
+            model: a path, a file's bytes, a `ModelProto` or a `Model`.
+            feeds: input name -> array, or a path; without them what the references hold of them.
+            references: what values are compared with: a path, name -> array, a `ReferenceSet`.
+            map: how references get the model's names: `auto`, `names` or a file of `match`.
             runtime: one of its own without it.
             recipe: how inputs that are not given are made.
             budget: bytes of values that are kept, so that they need not be computed again.
@@ -64,14 +79,19 @@ class Debugger:
             GraphError: two nodes produce one value.
             FeedsError: a feed that the model does not have, or declares otherwise.
         """
+        index = GraphIndex.of(loaded(model))
         self.runtime = runtime or Runtime(RuntimeOptions(opt="none", lean=True))
-        index = GraphIndex.of(model)
+        try:
+            stored, fed = _fitted(index, feeds, references, self.runtime, map)
+        except SurgeonError:
+            self.runtime.__exit__()
+            raise
         self._execution = Execution(index, Machine(self.runtime, budget), recipe)
         self.breakpoints = Breakpoints(Scopes(index))
         self._stepper = Stepper(self._execution, self.breakpoints)
-        self._looker = Looker(self._execution, self.breakpoints, references, tolerance)
+        self._looker = Looker(self._execution, self.breakpoints, stored, tolerance)
         self.names: Mapping[str, object] = {"dbg": self}
-        for name, value in (feeds or {}).items():
+        for name, value in fed.items():
             self.feed(name, value)
 
     def __enter__(self) -> "Debugger":
@@ -86,13 +106,24 @@ class Debugger:
         return self._execution.frames[-1]
 
     @property
+    def frames(self) -> list[Frame]:
+        """The frames that names are resolved in, the main graph first."""
+        return self._execution.seen
+
+    def _position(self, frame: Frame) -> int | None:
+        """The node of a frame that was computed last, or runs the next frame."""
+        frames = self._execution.frames
+        inner = next((f for f in frames if f.outer is frame), None)
+        return inner.call if inner is not None else _last(frame)
+
+    @property
     def index(self) -> GraphIndex:
         """The main graph."""
         return self._execution.index
 
     @property
     def references(self) -> ReferenceSet | None:
-        """What values are compared with, where there is one of that name."""
+        """The references that values of the same name are compared with."""
         return self._looker.references
 
     @references.setter
@@ -106,8 +137,14 @@ class Debugger:
 
     @property
     def made(self) -> list[str]:
-        """How inputs were made, a line each."""
+        """A line for each input that was made."""
         return self._execution.made
+
+    @property
+    def feeds(self) -> Feeds:
+        """The inputs, given or made."""
+        with self._execution.at_work():
+            return dict(self._execution.fed)
 
     def load(self, model: Model) -> list[str]:
         """Go on with another model, from its start; returns the breakpoints that have no node in it.
@@ -127,74 +164,107 @@ class Debugger:
 
     def where(self) -> Stack:
         """The frames, the main graph first, each with its node."""
-        frames = self._execution.frames
+        frames, chosen = self._execution.frames, self.frames[-1]
         levels = Stack()
-        for frame, inner in zip(frames, [*frames[1:], None], strict=True):
-            position = inner.call if inner is not None else _last(frame)
+        for frame in frames:
+            position = self._position(frame)
             node = "" if position is None else frame.describe(position)
             origin = "" if position is None else str(frame.index.origins[position])
             graph = at(frame.path, frame.numbers)
-            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes)))
+            marked = frame is chosen is not frames[-1]
+            levels.append(Level(graph, node, origin, frame.place, len(frame.index.nodes), marked))
         return levels
 
-    def break_(self, selector: str, condition: str | Condition | None = None) -> Breakpoint:
-        """Stop after the nodes that a selector means, where the condition holds.
+    def up(self, frames: int = 1) -> Stack:
+        """Resolve names so many frames further out, or in if negative, until a node is computed.
+
+        Raises:
+            UsageError: there is no such frame.
+        """
+        ups = self._execution.ups + frames
+        if not 0 <= ups < len(self._execution.frames):
+            raise UsageError(f"there is no frame further {'out' if frames > 0 else 'in'}")
+        self._execution.ups = ups
+        return self.where()
+
+    def list_(
+        self, around: str | None = None, start: int | None = None, whole: bool = False
+    ) -> Listing:
+        """List the nodes around where it stopped, or around another; those from a place on; or all.
+
+        Raises:
+            UnknownNameError, AmbiguousNameError: the frame has no such node, or several.
+        """
+        frame = self.frames[-1]
+        index, here = frame.index, self._position(frame)
+        center = here if around is None else select_node(index, around)
+        if start is None:
+            start = 0 if center is None else max(0, index.places[center] - AROUND)
+        listing = Listing()
+        listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
+        for position in index.order[0 if whole else start : listing.end]:
+            made = [name for name in index.nodes[position].output if name]
+            edges = f"{', '.join(index.reads[position])} -> {', '.join(made)}"
+            stops = "B" if self.breakpoints.at(frame, position) else " "
+            mark = "->" if position == here else "  "
+            listing.append(f"{stops}{mark} {frame.describe(position)}: {edges}")
+        return listing
+
+    def break_(
+        self, selector: str, condition: str | Condition | None = None, temporary: bool = False
+    ) -> Breakpoint:
+        """Stop after the nodes that a selector means, where the condition holds; if temporary, once.
 
         Raises:
             UnknownNameError, UsageError: there is no such node, or the condition uses a name that is not known.
-            SyntaxError: the condition is no Python expression.
+            SyntaxError: the condition is not a Python expression.
         """
-        if isinstance(condition, str):
-            told = expression(condition, self.names)
-            return self.breakpoints.add(required(selector), told, condition)
-        return self.breakpoints.add(required(selector), condition)
+        text = condition if isinstance(condition, str) else ""
+        holds = expression(condition, self.names) if isinstance(condition, str) else condition
+        return self.breakpoints.add(required(selector), holds, text, temporary)
 
     def delete(self, *numbers: int) -> None:
         """Remove breakpoints; all of them where none is named.
 
         Raises:
-            UnknownNameError: it has none of that number.
+            UnknownNameError: no breakpoint has that number.
         """
         for number in numbers or [point.number for point in self.breakpoints]:
             self.breakpoints.delete(number)
 
     def run(self) -> Stop:
-        """From the start to the first breakpoint; what was computed, set or healed stays."""
+        """Run from the start to the first breakpoint; computed, set and healed values stay."""
         self._execution.to_start()
         return self.continue_()
 
     def continue_(self) -> Stop:
-        """On to the next breakpoint, or to the end."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.go())
+        """Run to the next breakpoint, or to the end."""
+        return self._move(self._stepper.go)
 
     def next(self) -> Stop:
         """Compute the next node; bodies that it runs are run at once."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.next())
+        return self._move(self._stepper.next)
 
     def step(self) -> Stop:
-        """As `next`, but into the body of an If, Loop or Scan, and into functions."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.step())
+        """Compute the next node; go into the body of an If, Loop or Scan, and into functions."""
+        return self._move(self._stepper.step)
 
     def out(self) -> Stop:
         """Run the body to its end, all iterations of it, and stop after the node that runs it."""
-        with self._execution.at_work():
-            return self._stopped(self._stepper.go(len(self._execution.frames)))
+        return self._move(lambda: self._stepper.go(len(self._execution.frames)))
 
     def until(self, selector: str | None = None) -> Stop:
-        """On to a node, or (without one) as `next`, but from the end of an iteration to the end of all."""
+        """Run to a node; without one, compute the next node, or at the end of an iteration finish the loop."""
         if selector is None:
             return self.out() if self.frame.ended else self.next()
-        point = self.breakpoints.add(selector, temporary=True)
+        point = self.breakpoints.add(selector, number=0)
         try:
             return self.continue_()
         finally:
             self.breakpoints.delete(point.number)
 
     def restart(self) -> Stop:
-        """Back to the start: everything that was computed, set or healed is forgotten."""
+        """Go back to the start and forget every computed, set and healed value."""
         self._execution.restart()
         return Stop("start")
 
@@ -229,7 +299,7 @@ class Debugger:
         return self.watched
 
     def set(self, name: str, value: object) -> Readings:
-        """Go on with other numbers for a value; a single number fills its shape.
+        """Give a value other numbers; a single number fills its shape.
 
         Raises:
             FeedsError: another dtype or shape.
@@ -272,6 +342,11 @@ class Debugger:
             self._execution.set(frame, name, value)
         return self._looker.readings(frame, values)
 
+    def _move(self, go: Callable[[], Halt]) -> Stop:
+        self._execution.ups = 0
+        with self._execution.at_work():
+            return self._stopped(go())
+
     def _stopped(self, halt: Halt) -> Stop:
         frame, watched = self.frame, self._looker.at_stop()
         if halt.reason == "end":
@@ -281,15 +356,38 @@ class Debugger:
         position = frame.index.order[frame.place - 1]
         for point in halt.hits:
             point.hits += 1
+            if point.temporary:
+                self.breakpoints.delete(point.number)
         return Stop(
             halt.reason,
             frame.describe(position),
             str(frame.index.origins[position]),
             self._looker.readings(frame, frame.fetch(frame.made(position))),
             watched,
-            [point.number for point in halt.hits if not point.temporary],
+            [point.number for point in halt.hits if point.number],
         )
 
 
 def _last(frame: Frame) -> int | None:
     return frame.index.order[frame.place - 1] if frame.place else None
+
+
+def _fitted(
+    index: GraphIndex,
+    feeds: Tensors | None,
+    references: Tensors | None,
+    runtime: Runtime,
+    map: str | PathLike[str] | None,
+) -> tuple[ReferenceSet | None, Feeds]:
+    """The references under the model's names, and what it is fed with."""
+    names = required_inputs(index), list(index.outputs)
+    stored = None if references is None else open_references(references, *names)
+    given = stored if feeds is None else open_references(feeds, *names)
+    if given is None:
+        return stored, {}
+    how = None if map is None else fspath(map)
+    if stored is not None and needs_alignment(stored, index, how):
+        fed = feeds_in_order(index, given)
+        return aligned(stored, index, fed, runtime, how), fed
+    own = [*feeds] if isinstance(feeds, Mapping) else [n for n in index.inputs if n in given]
+    return stored, {name: given.read(name) for name in own}

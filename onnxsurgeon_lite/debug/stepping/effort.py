@@ -1,4 +1,4 @@
-"""Whether a node may take long to compute: then it is run by itself, so that it can be named when interrupted."""
+"""Find nodes that may take long: each runs alone, so that an interruption can name it."""
 
 import math
 
@@ -13,7 +13,7 @@ _CONTRACTIONS = {
 
 
 def takes_long(index: GraphIndex, position: int) -> bool:
-    """Whether a node contracts large tensors, as far as types tell.
+    """Return True for a node that contracts large tensors, as far as types tell.
 
     The multiplications of A [m, k] and B [k, n] are the root of |A| |B| |AB|; a convolution's are a few times as many.
     """

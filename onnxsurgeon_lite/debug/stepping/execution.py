@@ -24,6 +24,7 @@ class Execution:
 
     Attributes:
         frames: the main graph first, the body that is being run last.
+        ups: how many frames lie inside the one that names are resolved in.
         feeds: what was given. recipe: how the other inputs are made; None: they are missing.
         made: how inputs were made, a line each.
     """
@@ -35,8 +36,14 @@ class Execution:
         self.feeds: Feeds = {}
         self.made: list[str] = []
         self.frames = [Frame(index, machine)]
+        self.ups = 0
         self._set: Feeds = {}
-        self._fed: Feeds = {}  # what the runtime was given, empty before it was
+        self.fed: Feeds = {}  # what the runtime was given, empty before it was
+
+    @property
+    def seen(self) -> list[Frame]:
+        """The frames that names are resolved in, the last one first of all."""
+        return self.frames[: max(1, len(self.frames) - self.ups)]
 
     def load(self, index: GraphIndex) -> None:
         """Go on with another model, from its start."""
@@ -50,10 +57,10 @@ class Execution:
         for frame in self.frames:
             frame.forget()
         self.frames = [Frame(self.index, self.machine)]
-        self._set, self._fed = {}, {}
+        self._set, self.fed = {}, {}
 
     def to_start(self) -> None:
-        """Back to the start of the main graph, with what was computed and set there."""
+        """Go back to the start of the main graph; keep its values."""
         for frame in self.frames[1:]:
             frame.forget()
         del self.frames[1:]
@@ -71,14 +78,14 @@ class Execution:
             return found
         if BodyName.of(name):
             raise UnknownNameError(name, "what is being run", [])
-        for frame in reversed(self.frames[1:]):
+        for frame in reversed(self.seen[1:]):
             with contextlib.suppress(UnknownNameError):
                 return _home(frame, select_values(frame.index, [name]).names)
         return self.frames[0], select_values(self.index, [name]).names
 
     def running(self, name: str) -> tuple[Frame, list[str]] | None:
-        """As `find`, of a value's own or full name; None where the body that it names is not being run."""
-        for frame in reversed(self.frames):
+        """Find a value by its own or full name; return None where its body is not being run."""
+        for frame in reversed(self.seen):
             if name in frame.index:
                 return _home(frame, [name])
         for frame in reversed(self.frames[1:]):
@@ -131,7 +138,7 @@ class Execution:
             frame.place = min(frame.place, frame.index.places[nodes[0]])
 
     def _start(self) -> None:
-        if self._fed or not (self.index.inputs or self._set):
+        if self.fed or not (self.index.inputs or self._set):
             return
         self.index.require_sound()
         missing = [name for name in required_inputs(self.index) if name not in self.feeds]
@@ -141,7 +148,7 @@ class Execution:
             main.put(name, value, self.index.inputs[name].type)
         for name, value in self._set.items():
             main.put(name, value, type_of(value))
-        self._fed = feeds
+        self.fed = feeds
 
     def _make(self, missing: list[str]) -> Feeds:
         if self.recipe is None:
@@ -167,7 +174,7 @@ class Execution:
 
             targets = [name for position in nodes for name in frame.made(position)]
             runtime = self.machine.runtime
-            guilty = crashing_node(self.index, self._fed, runtime, targets, dict(self._set))
+            guilty = crashing_node(self.index, self.fed, runtime, targets, dict(self._set))
             nodes = nodes if guilty is None else [guilty]
         first, last = frame.describe(nodes[0]), frame.describe(nodes[-1])
         if len(nodes) == 1:
@@ -185,7 +192,7 @@ class Execution:
         main.observer.kept.clear()
         main.done.clear()
         self.frames = [main]
-        self._fed = {}
+        self.fed = {}
 
 
 def _home(frame: Frame, names: list[str]) -> tuple[Frame, list[str]]:

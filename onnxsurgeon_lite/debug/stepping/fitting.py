@@ -1,4 +1,4 @@
-"""What a user writes for a value -> an array that can take its place."""
+"""Convert what a user writes for a value into an array that fits."""
 
 from collections.abc import Sequence
 from typing import cast

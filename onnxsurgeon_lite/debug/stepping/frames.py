@@ -24,7 +24,7 @@ _NUMBERS = count()
 
 @dataclass
 class Machine:
-    """What all frames of a session share.
+    """The state that all frames of a session share.
 
     Attributes:
         budget: bytes of values that the runtime may hold.
@@ -77,7 +77,7 @@ class Frame:
 
     @property
     def ended(self) -> bool:
-        """Whether all nodes were passed."""
+        """True once all nodes were passed."""
         return self.place >= len(self.index.nodes)
 
     def node_id(self, position: int) -> str:
@@ -85,7 +85,7 @@ class Frame:
         return self.inside(f"@{position}")
 
     def inside(self, name: str) -> str:
-        """What something in the body is called from outside: `@3/body/q[2]`."""
+        """Return the name that something in the body has outside: `@3/body/q[2]`."""
         return at(f"{self.path}/{name}", self.numbers) if self.path else name
 
     def name(self, value: str) -> str:
@@ -96,7 +96,7 @@ class Frame:
 
     @property
     def iteration(self) -> int | None:
-        """Which one this is of a loop's, None where the body is no loop's."""
+        """The number of the iteration, None outside a loop."""
         before = self.outer.numbers if self.outer is not None else ()
         return self.numbers[-1] if self.numbers != before else None
 
@@ -154,7 +154,7 @@ class Frame:
         return {**constants, **self.observer.fetch(there)}
 
     def value(self, name: str) -> RunValue:
-        """One value."""
+        """Return one value."""
         return self.fetch([name])[name]
 
     def need(self, names: Iterable[str]) -> None:
@@ -196,7 +196,7 @@ class Frame:
         self.observer.fetch([], [name for name in keep if name not in self.observer.kept])
 
     def _affordable(self, part: Sequence[int]) -> int:
-        """How many nodes like these make a quarter of the budget."""
+        """Return how many nodes like these fill a quarter of the budget."""
         held = self.machine.runtime.held
         made = (self.observer.stored(name) for p in part for name in self.index.nodes[p].output)
         size = sum(held.get(name, 0) for name in made)

@@ -68,10 +68,10 @@ class Looker:
         return Readings(found or [Reading(name, "not computed", statistics(name, None))])
 
     def reference(self, name: str) -> Stored:
-        """What a value is compared with.
+        """Return the reference of a value.
 
         Raises:
-            ReferenceSetError: nothing is.
+            ReferenceSetError: it has none.
         """
         if self.references is None:
             raise ReferenceSetError(
@@ -87,7 +87,7 @@ class Looker:
             (self.watched.remove if each in self.watched else self.watched.append)(each)
 
     def at_stop(self) -> Readings:
-        """What is watched and was passed; not what belongs to a body that is not being run."""
+        """Read the watched values that were passed, except in bodies that are not being run."""
         readings = Readings()
         for name in self.watched:
             try:

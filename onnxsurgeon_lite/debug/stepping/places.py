@@ -36,7 +36,7 @@ class Marks:
     numbers: tuple[int, ...] = ()
 
     def of(self, frame: Frame) -> set[int]:
-        """Those of a frame."""
+        """Return the marked nodes of a frame."""
         elsewhere = self.path and self.path != frame.path
         if elsewhere or self.numbers != frame.numbers[: len(self.numbers)]:
             return set()

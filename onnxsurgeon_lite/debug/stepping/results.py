@@ -1,4 +1,4 @@
-"""What a debugger says: where it stopped, and what it reads there."""
+"""The results of a debugger: where it stopped, and what it read there."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +26,13 @@ class Reading:
 
     @property
     def match(self) -> bool:
-        """Whether nothing speaks against it."""
+        """True unless a comparison mismatches."""
         return all(comparison.match for comparison in self.comparisons.values())
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Where stepping stopped: after a node.
+    """A place where stepping stopped: after a node.
 
     Attributes:
         reason: `start`, `breakpoint`, `step`, `over` (a body that it cannot go into), `returned` (from one) or `end`.
@@ -61,6 +61,7 @@ class Level:
         graph: the frame's path; '' is the main graph.
         node: what was computed last, or runs the next frame.
         passed, nodes: how far it is.
+        chosen: names are resolved in it, although another frame is being run.
     """
 
     graph: str
@@ -68,10 +69,17 @@ class Level:
     origin: str
     passed: int
     nodes: int
+    chosen: bool = False
 
 
 class Readings(list[Reading]):
     """Values that were looked at together."""
+
+
+class Listing(list[str]):
+    """Lines of nodes in the order in which they are computed; `end` is the place after the last."""
+
+    end = 0
 
 
 class Stack(list[Level]):

@@ -33,7 +33,7 @@ class Stepper:
         return self.execution.frames[-1]
 
     def go(self, depth: int = 0) -> Halt:
-        """On to the next breakpoint, to the end, or until fewer frames than `depth` are left."""
+        """Run to the next breakpoint, to the end, or until fewer frames than `depth` are left."""
         while True:
             halt = self._to_breakpoint()
             if halt is not None:
@@ -59,7 +59,7 @@ class Stepper:
         return Halt("step")
 
     def step(self) -> Halt:
-        """As `next`, but into bodies."""
+        """Compute the next node; go into bodies."""
         if self.frame.ended and len(self.execution.frames) > 1 and self._leave():
             return self._returned()
         while not self.frame.ended and self._enter():
@@ -104,7 +104,7 @@ class Stepper:
         frame.need(wanted)
 
     def _facts(self, position: int) -> Facts:
-        """What conditions are told of a node."""
+        """Return what conditions see of a node."""
         frame = self.frame
         outs = list(frame.fetch(frame.made(position)).values())
         first = outs[0] if outs else None

@@ -71,6 +71,10 @@ class ModelDiff(Shown):
         renamed: kind -> names that differ, first -> second.
         notes: what does not count as a difference, one sentence each.
         outputs: comparisons by name in the first model, if both models were run.
+
+    Example:
+        >>> osl.diff("whole_model.onnx", "whole_model.onnx").same
+        True
     """
 
     same: bool

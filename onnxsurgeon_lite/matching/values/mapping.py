@@ -14,7 +14,7 @@ from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, require_regular
 
 FORMAT = "onnxsurgeon-map"
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
@@ -37,9 +37,9 @@ def load_map(path: Path) -> list[Pair]:
         ReferenceSetError: the file cannot be read, is not a map, or names a value twice.
     """
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(require_regular(path).read_bytes())
         pairs = [_pair(item) for item in found["pairs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise ReferenceSetError(
             f"{str(path)!r} is not a map: {error}",
             "write one with: onnxdbg match A B --save map.json",

@@ -1,0 +1,19 @@
+"""The commands that the shell and the prompt share, by the panel of the help page."""
+
+from collections.abc import Callable
+
+from onnxsurgeon_lite.cli import build, cut, debug, look, match, merge, run
+from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
+
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    LOOK: (look.inspect, look.print_model, look.check, look.diff),
+    CUT: (cut.extract, cut.expose, cut.split),
+    CHANGE: (build.build, merge.merge),
+    RUN: (run.run, run.record, run.compare),
+    DEBUG: (debug.bisect, debug.rank, match.match, match.weights, debug.demo),
+}
+
+
+def name_of(command: Callable[..., None]) -> str:
+    """What a command is called."""
+    return command.__name__.removesuffix("_model")

@@ -1,0 +1,134 @@
+"""The commands of `onnxdbg` at the prompt: the same functions, on the session's model and inputs."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from onnxsurgeon_lite.cli import commands, edit, options
+from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.cli.data import data
+from onnxsurgeon_lite.cli.help import Command
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.repl.session import Verbs
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.model.loading import HeldPath
+    from onnxsurgeon_lite.repl.session import Session
+
+_ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
+_SOURCES = ("against", "a", "b", "find", "risk")  # of which a search takes one, or references
+_SHARED = ("feeds", "seed", "dim", "fill", "provider", "timeout", "ops_library")
+_COMPARED = (*_SHARED, "reference", "mapping", "rtol", "atol")  # of a command that takes references
+_REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
+
+
+class PromptVerbs(Verbs):
+    """The commands of `onnxdbg`; each takes the session's model and, by default, its options and inputs."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._built: tuple[str, object] = "", None
+        functions = [function for panel in commands.PANELS.values() for function in panel]
+        lines = {commands.name_of(f): (f.__doc__ or "").splitlines()[0] for f in functions}
+        others = {
+            "data": str(data.info.help),
+            "edit": "Edit the session's model: edit rename 31=y.",
+        }
+        self.names: Mapping[str, str] = {**lines, **others}
+
+    def run(self, given: Sequence[str]) -> bool:
+        try:
+            with self._group().make_context("", list(given) or ["--help"]) as context:
+                context.command.invoke(context)
+        except typer.Exit as end:
+            return end.exit_code == MISMATCH
+        except _REFUSED as error:
+            words = [word for word in given if not word.startswith("-")][:2]
+            verb = words if words[:1] in (["edit"], ["data"]) else words[:1]
+            raise UsageError(str(error), f"help {' '.join(verb)} shows its options") from error
+        return False
+
+    def complete(self, given: Sequence[str], typed: str) -> list[str]:
+        from typer._completion_classes import BashComplete
+
+        completer = BashComplete(self._group(), {"obj": self._session.names}, "", "")
+        return [found.value for found in completer.get_completions(list(given), typed)]
+
+    def _group(self) -> "typer.core.TyperGroup":
+        """The commands with the defaults that the session has now."""
+        key = repr(self._session.given)
+        if self._built[0] != key:
+            self._built = key, typer.main.get_command(self._app())
+        return cast("typer.core.TyperGroup", self._built[1])
+
+    def _app(self) -> typer.Typer:
+        app = typer.Typer(no_args_is_help=True, add_completion=False)
+        for panel, functions in commands.PANELS.items():
+            for function in functions:
+                name = commands.name_of(function)
+                app.command(name, rich_help_panel=panel, cls=Command)(self._bound(function))
+        for name, group in (("data", data), ("edit", edit.verbs(self._session.model.take))):
+            inner = typer.Typer(no_args_is_help=True, help=group.info.help)
+            for command in group.registered_commands:
+                assert command.callback is not None
+                inner.command(command.name, cls=Command)(self._bound(command.callback))
+            app.add_typer(inner, name=name)
+        return app
+
+    def _bound(self, function: Callable[..., None]) -> Callable[..., None]:
+        """A command without the model among its parameters, and with the session's defaults."""
+        parameters = inspect.signature(function).parameters
+        shared = _COMPARED if "reference" in parameters else _SHARED
+        usual = {n: v for n, v in self._session.given.items() if n in shared}
+        its = next((name for name in _ITS if name in parameters), None)
+
+        def command(**given: object) -> None:
+            if its is not None:
+                here = self._model()
+                guests = cast("list[Path]", given.get("models", []))
+                given[its] = [here, *guests] if its == "models" else here
+            with self._inputs(given):
+                function(**given)
+
+        own = {
+            name: p.replace(default=usual.get(name, p.default))
+            for name, p in parameters.items()
+            if name != its or its == "models"
+        }
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        return options.spelled(command, own)
+
+    def _model(self) -> "HeldPath":
+        """The session's model under its file's name, or that of its edited copy."""
+        from onnxsurgeon_lite.model.loading import HeldPath
+
+        source = self._session.source.path or Path("model.onnx")
+        if self._session.model.history.steps:
+            source = source.with_name(f"{source.stem}.edited{source.suffix}")
+        held = HeldPath(source)
+        held.model = replace(self._session.model.current, path=source)
+        return held
+
+    @contextmanager
+    def _inputs(self, given: dict[str, object]) -> Iterator[None]:
+        """Leave out the session's references where others are asked for, and give its inputs where no file has them."""
+        session = self._session
+        usual = session.given.get("reference")
+        if str(given.get("reference")) == str(usual) and any(given.get(name) for name in _SOURCES):
+            given |= {"reference": None} if "reference" in given else {}
+        own = session.fed or (usual and not given.get("reference"))
+        if "feeds" not in given or given["feeds"] != session.given.get("feeds") or not own:
+            yield
+            return
+        from onnxsurgeon_lite.tensors.references import save_tensors
+
+        with TemporaryDirectory() as folder:
+            given["feeds"] = str(Path(folder, "feeds"))
+            save_tensors(Path(folder, "feeds"), session.dbg.feeds)
+            yield

@@ -1,0 +1,49 @@
+"""An `onnxdbg repl` in a pseudo-terminal, typed at line by line."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pexpect
+
+PROMPT = r"onnxdbg( @\S+)?> "
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+
+
+class Terminal:
+    """An `onnxdbg repl` that is typed at."""
+
+    def __init__(self, *arguments: str, folder: Path, columns: int = 300) -> None:
+        environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython"), "TERM": "dumb"}
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-m", "onnxsurgeon_lite", "repl", *arguments],
+            cwd=str(folder),
+            env=environment,
+            encoding="utf-8",
+            timeout=20,
+            dimensions=(40, columns),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # maybe ignored here
+        )
+        self.child.delaybeforesend = 0.25  # the prompt is there before its keys are read
+        self.wait()
+
+    def wait(self) -> str:
+        """What is said before the next prompt; the prompt is left in `prompt`."""
+        self.child.expect(PROMPT)
+        self.prompt = self.child.after.strip()
+        return ESCAPES.sub("", self.child.before)
+
+    def type(self, line: str) -> str:
+        """What a line gives."""
+        self.child.sendline(line)
+        said = self.wait()
+        return said[said.index("\n") + 1 :].replace("\r", "")
+
+    def leave(self) -> None:
+        self.child.sendline("exit")
+        self.child.expect(pexpect.EOF)
+        self.child.close()
+        assert self.child.exitstatus == 0

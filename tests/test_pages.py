@@ -1,0 +1,44 @@
+"""The README and docs/: examples give what they show, links lead somewhere."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from pages import BLOCK, PAGES, ROOT, run_page
+
+WITH_EXAMPLES = [page for page in PAGES if BLOCK.search(page.read_text())]
+README = ROOT / "README.md"
+
+
+def named(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=named)
+def test_the_examples_of_a_page_give_what_it_shows(page, tmp_path):
+    """`scripts/update-examples` writes a page with the output that its examples have now."""
+    assert run_page(page, tmp_path) == page.read_text()
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_to_files(page):
+    """The site's own links are checked by its build, those that leave it here."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_package_alone_can_show_itself():
+    done = subprocess.run(
+        [sys.executable, "-m", "onnxsurgeon_lite", "demo"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "wrong node: Conv (@6) makes '27'" in done.stdout
