@@ -100,11 +100,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
 
 
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
-    """Run the parts one after another and compare their outputs with the whole model's.
-
-    Raises:
-        RuntimeFailure: the runtime refuses a model, fails, crashes or times out.
-    """
+    """Run the parts one after another and compare their outputs with the whole model's."""
     reference = run(index, feeds, runtime)
     waiting = Counter(name for part in found.parts for name in part.inputs)
     values = {name: value for name, value in feeds.items() if name not in index.producer}

@@ -26,9 +26,6 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
 
     Returns:
         (changes, notes).
-
-    Raises:
-        RuntimeFailure: the runtime cannot run the nodes.
     """
     index = GraphIndex.of(result)
     positions, too_large = _foldable(index, set(values), limit)

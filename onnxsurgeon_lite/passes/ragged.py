@@ -27,11 +27,7 @@ def require_output(index: GraphIndex, name: str) -> None:
 
 
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:
-    """Return the type of an output that can be padded along dimension 0.
-
-    Raises:
-        ShapeError: it is not a tensor, is a scalar, or has an unknown rank.
-    """
+    """Return the type of an output that can be padded along dimension 0."""
     kind = index.type_of(name) or TypeProto()
     if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
         what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"

@@ -69,11 +69,7 @@ class SetAttr:
 def make_attribute(
     index: GraphIndex, node: NodeProto, name: str, value: AttributeValue
 ) -> AttributeProto:
-    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value.
-
-    Raises:
-        EditError: the value has another type.
-    """
+    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value."""
     schema = schema_of(index, node)
     expected = next((a.type for a in node.attribute if a.name == name), None)
     if schema is not None and name in schema.attributes:

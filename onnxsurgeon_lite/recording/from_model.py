@@ -99,9 +99,6 @@ def computed_wide(
     """Like `computed`, in float64 from node to node; nodes without a float64 evaluation run in the model's dtypes.
 
     Memory holds the values that later nodes read. Values inside bodies are not computed.
-
-    Raises:
-        UnknownNameError: a named value is not in the main graph.
     """
     for name in values:
         index.require(name)

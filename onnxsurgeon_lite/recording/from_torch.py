@@ -41,9 +41,6 @@ def record_factory(
     Args:
         feeds: a reference set with the arguments of `forward`, instead of those from the factory.
         model: an ONNX model whose input names are used.
-
-    Raises:
-        ReferenceSetError: the module cannot be recorded; the notes are the user's own lines of the traceback.
     """
     inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:

@@ -47,12 +47,7 @@ def required_inputs(index: GraphIndex) -> list[str]:
 
 
 def read_feeds(index: GraphIndex, path: Tensors, sample: int = 0) -> Feeds:
-    """Read the feeds from a file or folder, and check them against the model.
-
-    Raises:
-        FeedsError: a feed is missing, has an unknown name, or another dtype or shape than declared.
-        ReferenceSetError: the file cannot be read.
-    """
+    """Read the feeds from a file or folder, and check them against the model."""
     stored = open_references(path, required_inputs(index), list(index.outputs), sample)
     return feeds_from(index, stored)
 

@@ -71,11 +71,7 @@ class Float64:
         return None, "no float64 evaluation in the time limit"
 
     def outputs(self, position: int, inputs: Mapping[str, RunValue]) -> dict[str, RunValue]:
-        """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes.
-
-        Raises:
-            RuntimeFailure: the runtime cannot run the node at all.
-        """
+        """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes."""
         index = self.observer.index
         node = index.nodes[position]
         names = [name for name in node.output if name]

@@ -38,11 +38,7 @@ class Observer:
     sessions: int = 0
 
     def feed(self, feeds: Feeds) -> None:
-        """Set the graph's inputs.
-
-        Raises:
-            GraphError: a cycle, a function that calls itself.
-        """
+        """Set the graph's inputs."""
         self.index.require_sound()
         for name, value in feeds.items():
             self.put(name, value, self.index.inputs[name].type)

@@ -186,9 +186,6 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
 
     Returns:
         The index of the result.
-
-    Raises:
-        EditError: a value has no producer or two, or the graph has a cycle.
     """
     try:
         after = GraphIndex.of(result)

@@ -27,11 +27,7 @@ class Contents:
     def compare(
         self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
     ) -> TensorDifference | None:
-        """Return the difference of two tensors with one dtype and shape, None when equal.
-
-        Raises:
-            SourceChangedError: a file changed after its model was loaded.
-        """
+        """Return the difference of two tensors with one dtype and shape, None when equal."""
         if tensor.data_type == TensorProto.STRING:
             return _compare_strings(tensor, other)
         if not (is_external(tensor) and is_external(other)):

@@ -44,11 +44,7 @@ def diff(
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
-    """Diff an edit; None when it changed too much of a large graph for a quick answer.
-
-    Raises:
-        GraphError: as for `diff`.
-    """
+    """Diff an edit; None when it changed too much of a large graph for a quick answer."""
     sides = before.proto, after.proto
     if max(len(proto.graph.node) for proto in sides) <= _SMALL:
         return diff(before, after)

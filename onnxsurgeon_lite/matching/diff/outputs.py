@@ -19,12 +19,7 @@ def with_outputs(
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> ModelDiff:
-    """Add comparisons of the outputs on the first model's feeds; the first model is the reference.
-
-    Raises:
-        FeedsError: the feeds do not fit the second model.
-        RuntimeFailure: the runtime refuses a model, fails, crashes or times out.
-    """
+    """Add comparisons of the outputs on the first model's feeds; the first model is the reference."""
     first, second = map(GraphIndex.of, models)
     inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))
     theirs = {inputs.get(name, name): value for name, value in feeds.items()}

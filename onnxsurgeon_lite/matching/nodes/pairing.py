@@ -51,9 +51,6 @@ def align(
     Args:
         outside: for subgraphs, the values of the enclosing graphs that correspond.
         known: pairs of positions that are the same node.
-
-    Raises:
-        GraphError: a graph has a cycle.
     """
     matcher = _Matcher(Alignment(first, second))
     matcher.pair_ends(outside or {})

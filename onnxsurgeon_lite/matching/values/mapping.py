@@ -31,11 +31,7 @@ def save_map(matching: Matching, path: Path) -> None:
 
 
 def load_map(path: Path) -> list[Pair]:
-    """Load the pairs of a map file.
-
-    Raises:
-        ReferenceSetError: the file cannot be read, is not a map, or names a value twice.
-    """
+    """Load the pairs of a map file."""
     try:
         found = json.loads(path.read_bytes())
         pairs = [_pair(item) for item in found["pairs"]]
@@ -87,9 +83,6 @@ def renamed(
 
     Args:
         shapes: known shapes of the model's values.
-
-    Raises:
-        UnknownNameError: a pair names a missing value.
     """
     entries: dict[str, Entry] = {}
     for pair in pairs:
@@ -128,11 +121,7 @@ def _reshaped(index: GraphIndex, name: str) -> list[str]:
 
 
 def feeds_in_order(index: GraphIndex, references: ReferenceSet) -> Feeds:
-    """Read feeds from a set by name, else in order of its recorded inputs.
-
-    Raises:
-        FeedsError: an input has no tensor, or its tensor does not fit.
-    """
+    """Read feeds from a set by name, else in order of its recorded inputs."""
     required = required_inputs(index)
     given = [name for name, entry in references.entries.items() if entry.is_input]
     left = [name for name in given if name not in required]

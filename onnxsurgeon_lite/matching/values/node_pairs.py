@@ -7,11 +7,7 @@ from onnxsurgeon_lite.matching.values.board import Pair
 
 
 def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
-    """Pair positions of nodes with equal operators and paired outputs, each at most once.
-
-    Raises:
-        UnknownNameError: a pair names a value that a model does not have.
-    """
+    """Pair positions of nodes with equal operators and paired outputs, each at most once."""
     found: dict[int, int] = {}
     taken: set[int] = set()
     for pair in pairs:

@@ -62,10 +62,6 @@ def match_models(
 
     Args:
         feeds: feeds for a; b gets the same, by name or in order.
-
-    Raises:
-        FeedsError: the feeds do not fit b.
-        RuntimeFailure: the runtime cannot run one of them.
     """
     given = feeds_of_other(b, feeds)
     with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:

@@ -71,9 +71,6 @@ def compare_weights(
 
     Args:
         tolerance: None requires copies to be equal, and folded or cast weights to be within the dtype's tolerance.
-
-    Raises:
-        ReferenceSetError: the checkpoint has no weight of the model.
     """
     return _WeightSearch(index, checkpoint, tolerance, progress).run()
 

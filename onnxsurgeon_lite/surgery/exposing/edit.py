@@ -22,12 +22,7 @@ _OPSET = 13  # the first in which If and Loop pass sequences; Identity does so o
 
 
 def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
-    """Make values inside bodies (`@12/body/q`, `@12/body/q[3]`) values of the main graph.
-
-    Raises:
-        UnknownNameError: there is no such value.
-        EditError: a value cannot be exposed.
-    """
+    """Make values inside bodies (`@12/body/q`, `@12/body/q[3]`) values of the main graph."""
     if not names:
         return Exposed(index.model.copy())
     root = Demand(index)

@@ -31,10 +31,6 @@ def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None)
 
     Args:
         second: an export of the same network at another size: its constants show what depends on the size.
-
-    Raises:
-        ShapeError: a node blocks the change.
-        GraphError: the graph has a cycle, or a function calls itself.
     """
     inlined: list[str] = []
     while True:

@@ -20,11 +20,7 @@ _EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice w
 
 
 def carry_out(model: Model, plan: Plan) -> list[str]:
-    """Change the model that was traced; return a line for each constant that changed.
-
-    Raises:
-        ShapeError: the model has no value to compute a size from, or its opset lacks an operator.
-    """
+    """Change the model that was traced; return a line for each constant that changed."""
     return _Rewriting(model, plan).run()
 
 
