@@ -2,7 +2,6 @@
 
 from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.mapping import feeds_in_order, load_map, save_map
-from onnxsurgeon_lite.matching.values.node_pairs import same_nodes
 from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import aligned, needs_alignment
 
@@ -13,6 +12,5 @@ __all__ = [
     "load_map",
     "lost_note",
     "needs_alignment",
-    "same_nodes",
     "save_map",
 ]

@@ -1,14 +1,15 @@
 """Match two models, or a reference set and a model, on the same feeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import FeedsError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key
 from onnxsurgeon_lite.graph.scopes import place_text
+from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
@@ -97,6 +98,25 @@ def feeds_of_other(index: GraphIndex, feeds: Feeds) -> Feeds:
     )
     check_feeds(index, given)
     return given
+
+
+def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
+    """Pair positions of nodes with equal operators and paired outputs, each at most once."""
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for pair in pairs:
+        a.require(pair.a)
+        b.require(pair.b)
+        one, other = a.producer.get(pair.a), b.producer.get(pair.b)
+        if one is None or other is None or pair.blocked:
+            continue
+        node, twin = a.nodes[one], b.nodes[other]
+        same_slot = [*node.output].index(pair.a) == [*twin.output].index(pair.b)
+        fits = same_slot and call_key(node) == call_key(twin)
+        if fits and one not in found and other not in taken:
+            found[one] = other
+            taken.add(other)
+    return list(found.items())
 
 
 def _result(a: Side, b: Side) -> MatchResult:
