@@ -124,12 +124,9 @@ def _fill_graph(
     graph.value_info.extend(info for info in source.value_info if info.name in inner)
     index.learn_types((*cut.inputs, *cut.outputs))
     graph.input.extend(map(index.value_info, cut.inputs))
-    graph.input.extend(info for info in source.input if _has_default(info.name, index, stays))
+    defaults = stays & index.initializers.keys()
+    graph.input.extend(info for info in source.input if info.name in defaults)
     graph.output.extend(map(index.value_info, cut.outputs))
-
-
-def _has_default(name: str, index: GraphIndex, stays: Container[str]) -> bool:
-    return name in stays and name in index.initializers
 
 
 def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex) -> None:

@@ -134,7 +134,7 @@ class Float64:
 
     def _ask(self, part: ModelProto, feeds: Mapping[str, Array]) -> Array:
         if self._evaluator is None:
-            self._evaluator = Child(script="evaluator.py")
+            self._evaluator = Child(script="onnx_worker.py")
         described = [
             {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
             for name, value in feeds.items()

@@ -218,13 +218,9 @@ class GraphDiff:
         seen: tuple[set[str], set[str]] = (set(), set())
         for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
             if other in seen[1] and name not in seen[0]:  # several were merged
-                yield named(
-                    "removed", "initializer", self._subject(name), name, tensor_kind(mine[name])
-                )
+                yield self._lone("removed", name, mine[name])
             if name in seen[0] and other not in seen[1]:  # one was split
-                yield named(
-                    "added", "initializer", self._subject(other), other, tensor_kind(theirs[other])
-                )
+                yield self._lone("added", other, theirs[other])
             yield from self._initializer(name, mine[name], other, theirs[other])
             seen[0].add(name)
             seen[1].add(other)
@@ -237,9 +233,10 @@ class GraphDiff:
         for tensors, known, status in ((mine, paired[0], "removed"), (theirs, paired[1], "added")):
             for name, tensor in tensors.items():
                 if name not in known:
-                    yield named(
-                        status, "initializer", self._subject(name), name, tensor_kind(tensor)
-                    )
+                    yield self._lone(status, name, tensor)
+
+    def _lone(self, status: str, name: str, tensor: Initializer) -> Difference:
+        return named(status, "initializer", self._subject(name), name, tensor_kind(tensor))
 
     def _initializer(
         self, name: str, tensor: Initializer, other_name: str, other: Initializer

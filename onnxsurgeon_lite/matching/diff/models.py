@@ -144,15 +144,11 @@ def _training(context: DiffContext, main: GraphDiff) -> Iterator[Difference]:
         yield Difference("changed", "model", "training info", changes=(change,))
     for number, (one, two) in enumerate(zip(first, second, strict=False)):
         for part in ("initialization", "algorithm"):
-            scopes = (
-                NamedGraph.of_body(
-                    context.models[0], getattr(one, part), f"training:{number}/{part}"
-                ),
-                NamedGraph.of_body(
-                    context.models[1], getattr(two, part), f"training:{number}/{part}"
-                ),
+            mine, theirs = (
+                NamedGraph.of_body(model, getattr(info, part), f"training:{number}/{part}")
+                for model, info in zip(context.models, (one, two), strict=True)
             )
-            yield from GraphDiff(context, scopes, main.wiring).differences()
+            yield from GraphDiff(context, (mine, theirs), main.wiring).differences()
         for part in ("initialization_binding", "update_binding"):
             changes = tuple(entry_changes(part.replace("_", " "), *_bindings(main, one, two, part)))
             if changes:

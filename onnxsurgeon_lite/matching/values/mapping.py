@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,21 +57,16 @@ def _pair(item: Mapping[str, object]) -> Pair:
     )
 
 
-@dataclass(frozen=True)
-class _Rearranged:
-    """A stored tensor in another layout."""
-
-    entry: Entry
-    axes: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
-
-    def read(self) -> Stored:
-        stored = self.entry.read()
-        if not isinstance(stored, np.ndarray):
-            return stored
-        array = stored if self.axes is None else np.transpose(stored, self.axes)
-        fits = self.shape is not None and np.prod(self.shape, dtype=int) == array.size
-        return array.reshape(self.shape) if fits and self.shape is not None else array
+def _rearranged(
+    entry: Entry, axes: tuple[int, ...] | None, shape: tuple[int, ...] | None
+) -> Stored:
+    """Read a stored tensor into another layout."""
+    stored = entry.read()
+    if not isinstance(stored, np.ndarray):
+        return stored
+    array = stored if axes is None else np.transpose(stored, axes)
+    fits = shape is not None and np.prod(shape, dtype=int) == array.size
+    return array.reshape(shape) if fits and shape is not None else array
 
 
 def renamed(
@@ -94,8 +90,9 @@ def renamed(
         same = [name for name in _reshaped(index, pair.b) if name in shapes]
         for name in (pair.b, *same):
             entry = references.entries[pair.a]
-            layout = _Rearranged(entry, pair.axes, shapes.get(name))
-            own = replace(entry, read=layout.read, shape=shapes.get(name), is_input=False)
+            shape = shapes.get(name)
+            read = partial(_rearranged, entry, pair.axes, shape)
+            own = replace(entry, read=read, shape=shape, is_input=False)
             entries[name] = own if name == pair.b else entries.get(name, own)
     return ReferenceSet(references.place, entries, references.notes)
 

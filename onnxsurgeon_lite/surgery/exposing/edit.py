@@ -145,7 +145,8 @@ class _Exposer:
                 elements = fresh(f"{place}.elements", self.taken)
                 numbers = own.places(value, elements)
                 found.append(Wire(elements, numbers, place=elements, columns=1))
-                wire = wire.of_elements(own.add("Identity", [value], f"{key}.all"), elements)
+                whole = own.add("Identity", [value], f"{key}.all")
+                wire = replace(wire, name=whole, many=True, elements=elements)
             found.append(wire)
         return found
 

@@ -1,5 +1,6 @@
 """Read reference sets: `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
 
+import contextlib
 import io
 import json
 import zipfile
@@ -308,38 +309,29 @@ def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> 
 
 def _pb_entry(path: Path, declared: Sequence[str]) -> tuple[str, Entry]:
     """Return (name, entry): the name in the file, else the declared name with the number of the file."""
-    tensor = _parse_pb(path)
+    message = _parse_pb(path)
     number = _number(path)[0]
-    name = tensor.name or (declared[number] if number < len(declared) else path.stem)
-    if isinstance(tensor, SequenceProto):
-        return name, Entry(lambda: _sequence(_as_sequence(path)), None, "sequence")
-    return name, Entry(
-        lambda: dtypes.to_array(_as_tensor(path)),
-        tuple(tensor.dims),
-        dtypes.dtype_name(tensor.data_type),
-        size=path.stat().st_size,
-    )
+    name = message.name or (declared[number] if number < len(declared) else path.stem)
+    read = partial(_read_pb, path)
+    if isinstance(message, SequenceProto):
+        return name, Entry(read, None, "sequence")
+    dtype = dtypes.dtype_name(message.data_type)
+    return name, Entry(read, tuple(message.dims), dtype, size=path.stat().st_size)
+
+
+def _read_pb(path: Path) -> Stored:
+    message = _parse_pb(path)
+    return _sequence(message) if isinstance(message, SequenceProto) else dtypes.to_array(message)
 
 
 def _parse_pb(path: Path) -> TensorProto | SequenceProto:
-    try:
-        return _as_tensor(path)
-    except ReferenceSetError:
-        return _as_sequence(path)
-
-
-def _as_tensor(path: Path) -> TensorProto:
-    try:
-        tensor: TensorProto = TensorProto.FromString(path.read_bytes())
+    raw = path.read_bytes()
+    with contextlib.suppress(DecodeError, SurgeonError, ValueError, TypeError, KeyError):
+        tensor: TensorProto = TensorProto.FromString(raw)
         dtypes.to_array(tensor)
-    except (DecodeError, SurgeonError, ValueError, TypeError, KeyError) as error:
-        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor: {error}") from error
-    return tensor
-
-
-def _as_sequence(path: Path) -> SequenceProto:
+        return tensor
     try:
-        sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
+        sequence: SequenceProto = SequenceProto.FromString(raw)
     except DecodeError as error:
         raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence") from error
     if sequence.elem_type != SequenceProto.TENSOR:
