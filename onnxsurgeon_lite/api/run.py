@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.recording.recording import Recording
+    from onnxsurgeon_lite.recording.from_model import Recording
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -131,7 +131,7 @@ def record(
         from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.recording import from_model
-        from onnxsurgeon_lite.recording.recording import Recording
+        from onnxsurgeon_lite.recording.from_model import Recording
         from onnxsurgeon_lite.surgery.exposing import exposable
 
         index = GraphIndex.of(loaded(cast("ModelLike", model)))

@@ -187,12 +187,11 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
     for position in nodes:
         for name in index.reads[position]:
             producer = index.producer.get(name)
-            outside = producer in owner if producer is not None else name in index.inputs
-            if (
-                outside
-                and producer not in own
-                and not (producer is None and name in index.initializers)
-            ):
+            if producer is None:
+                outside = name in index.inputs and name not in index.initializers
+            else:
+                outside = producer in owner and producer not in own
+            if outside:
                 inputs[name] = None
         for name in filter(None, index.nodes[position].output):
             if name in index.outputs or not own.issuperset(index.consumers.get(name, ())):

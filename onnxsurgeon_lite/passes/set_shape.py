@@ -51,11 +51,9 @@ def resized(
     symbols = symbols_for(index, shapes)
     if not any(symbol.changes for symbol in symbols):
         return PassResult(model, changed=False)
-    followed = follow(model.copy(), symbols, None if second is None else loaded(second))
-    result, plan = followed.model, followed.plan
-    changes = [
-        f"inlined function {name!r}: it contains values that change" for name in followed.inlined
-    ]
+    other = None if second is None else loaded(second)
+    result, plan, inlined = follow(model.copy(), symbols, other)
+    changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
     changes += Rewriting(result, plan).run()
     for info in result.proto.graph.input:
         before = index.inputs[info.name].type

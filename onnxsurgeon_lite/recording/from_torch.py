@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
 from onnxsurgeon_lite.names import split
-from onnxsurgeon_lite.recording.recording import Recording
+from onnxsurgeon_lite.recording.from_model import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
     RecordError,

@@ -52,13 +52,6 @@ def read_feeds(index: GraphIndex, path: Tensors, sample: int = 0) -> Feeds:
     return feeds_from(index, stored)
 
 
-def given_or_made(
-    index: GraphIndex, path: Tensors | None, recipe: Recipe
-) -> tuple[Feeds, list[str]]:
-    """Return the feeds at `path`, or generated ones with a line for each that says how."""
-    return (read_feeds(index, path), []) if path is not None else make_feeds(index, recipe)
-
-
 def feeds_from(index: GraphIndex, stored: ReferenceSet) -> Feeds:
     """Return a reference set's entries for the graph inputs, checked against the model."""
     missing = [name for name in required_inputs(index) if name not in stored]
