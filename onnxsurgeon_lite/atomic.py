@@ -1,12 +1,20 @@
 """Write whole files or none: beside the target, flushed to disk, then renamed into place."""
 
 import contextlib
+import ctypes
 import errno
+import fcntl
+import functools
 import io
 import os
+import re
+import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,13 +24,22 @@ from onnxsurgeon_lite.names import command
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+Head = Callable[[BinaryIO, Mapping[Path, Path]], None]
+"""Writes the file that refers to others; the mapping says under which other path some of them are at that time."""
+
+WRITING = ".writing"
+"""The suffix of temporary files."""
+
+_LEFTOVER = re.compile(r"\..*\.(?P<machine>[0-9a-f]+)-(?P<process>\d+)-.*", re.DOTALL)
+_AT_CWD, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+
 
 WATCHED: ContextVar[list["Staging"] | None] = ContextVar("watched", default=None)
 """Where files that are being written enlist, so that somebody can show how far they are."""
 
 
 class Staging:
-    """Files being written; on `commit` all of them appear under their names, otherwise none.
+    """Files being written; on `commit` or `finish` all of them appear under their names, otherwise none.
 
     Attributes:
         dry_run: write nothing, only count the bytes.
@@ -65,7 +82,7 @@ class Staging:
                 return
             if parents:
                 target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.")
+            descriptor, name = tempfile.mkstemp(WRITING, temporary_prefix(target), target.parent)
             self._waiting.append((Path(name), target))
             with os.fdopen(descriptor, "wb") as file:
                 yield file
@@ -78,18 +95,151 @@ class Staging:
         """Return the bytes that wait for `commit`."""
         return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
 
+    def commit(self, check: Callable[[], None] = lambda: None) -> None:
+        """Rename every file into place, in the order in which they were opened.
+
+        Args:
+            check: raises if the last must not be replaced; no other writer replaces it meanwhile.
+        """
+        if self._waiting:
+            with _held(self._waiting[-1][1]):
+                check()
+                self._rename({})
+
+    def finish(
+        self, named: Path, write: Head, check: Callable[[], None] = lambda: None
+    ) -> dict[Path, Path]:
+        """Write the file that refers to the others, and rename all; at every moment it refers to complete files.
+
+        A file whose name is taken first appears under a fresh name, to which `write` refers; then it is linked to its
+        own name too, `named` is replaced by one that refers to that, and the fresh name is removed.
+
+        Returns:
+            The files that keep their fresh names, on a file system without hard links: intended path -> actual path.
+        """
+        taken = {t: _fresh(t) for _, t in self._waiting if t.exists()}
+        if taken:
+            with self.open(named) as file:
+                write(file, taken)
+        with self.open(named) as file:
+            write(file, {})
+        if self.dry_run:
+            return {}
+        with _held(self._waiting[-1][1]):
+            check()
+            last = self._waiting.pop() if taken else None
+            try:
+                self._rename(taken)
+                return {} if last is None else _settle(taken, *last)
+            finally:
+                if last is not None:
+                    last[0].unlink(missing_ok=True)
+
+    def _rename(self, instead: Mapping[Path, Path]) -> None:
+        """Rename the files into place; unless the last is renamed, remove those that did not exist before."""
+        places = [(t, instead.get(target, target)) for t, target in self._waiting]
+        new = [(temporary, place) for temporary, place in places if not place.exists()]
+        try:
+            for temporary, place in places:
+                with _write_errors(place):
+                    temporary.replace(place)
+        finally:  # the files say what was done: an interruption can come between any two lines
+            if places[-1][0].exists():
+                for temporary, place in new:
+                    if not temporary.exists():
+                        place.unlink(missing_ok=True)
+
+
+def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, Path]:
+    """Link the files to their own names, then rename the file that refers to those; on failure keep the fresh names."""
+    try:
+        for place, fresh in taken.items():
+            second = head.with_suffix(".second.writing")
+            os.link(fresh, second)
+            second.replace(place)
+        head.replace(target)
+    except OSError:
+        return dict(taken)
+    for fresh in taken.values():
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+    return {}
+
+
+class NewFolder:
+    """A folder being filled; on `commit` it replaces the target as a whole, otherwise nothing changes.
+
+    Args:
+        named: the target.
+        own: what the relative paths of files in such a folder look like; a folder with any other file is not replaced.
+
+    Attributes:
+        path: the temporary folder to fill.
+
+    Raises:
+        OutputExistsError: the target holds another file.
+        WriteError: the parent is missing or read-only, or a file has this name.
+    """
+
+    def __init__(self, named: Path, own: str) -> None:
+        self.target = Path(os.path.realpath(named))
+        for file in self.target.rglob("*") if self.target.is_dir() else ():
+            name = file.relative_to(self.target).as_posix()
+            if not file.is_dir() and not re.fullmatch(own, name):
+                raise OutputExistsError(
+                    f"{str(named)!r} holds {name!r}, which would be lost: the folder is replaced as a whole",
+                    "choose another -o",
+                )
+        if self.target.exists() and not self.target.is_dir():
+            raise WriteError(
+                f"{str(named)!r} already exists and is not a folder", "choose another name"
+            )
+        with _write_errors(self.target):
+            prefix = temporary_prefix(self.target)
+            self.path = Path(tempfile.mkdtemp(WRITING, prefix, self.target.parent))
+            self.path.chmod(_mode(self.target, 0o777))
+
+    def __enter__(self) -> "NewFolder":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def commit(self) -> None:
-        """Rename every file into place, in the order in which they were opened."""
-        while self._waiting:
-            temporary, target = self._waiting[0]
-            with _write_errors(target):
-                temporary.replace(target)
-            self._waiting.pop(0)
+        """Replace the target."""
+        with _write_errors(self.target):
+            if not self.target.exists():
+                self.path.rename(self.target)
+            elif not _exchange(self.path, self.target):
+                _step_aside(self.target, self.path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; return whether the system can."""
+    if sys.platform != "linux":
+        return False
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    return rename is not None and rename(_AT_CWD, names[0], _AT_CWD, names[1], _EXCHANGE) == 0
+
+
+def _step_aside(old: Path, new: Path) -> None:
+    """Rename `new` to `old`; the old folder is moved aside first, then removed, or moved back on failure."""
+    aside = new.with_suffix(".old")
+    old.rename(aside)
+    try:
+        new.rename(old)
+    finally:
+        if old.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(old)
 
 
 def require_free(path: Path, force: bool = False) -> None:
     """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
-    if not force and (path.is_file() or (path.is_dir() and any(path.iterdir()))):
+    link = path.is_symlink() and not path.is_dir()
+    if not force and (link or path.is_file() or (path.is_dir() and any(path.iterdir()))):
         raise OutputExistsError(
             f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
         )
@@ -136,10 +286,60 @@ def _write_errors(target: Path) -> Iterator[None]:
         raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
 
 
-def _mode(target: Path) -> int:
-    """Return the permissions of the target, or those of a new file."""
+@contextlib.contextmanager
+def _held(target: Path) -> Iterator[None]:
+    """Make other writers of a file wait, if the system has locks."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            fcntl.flock(stack.enter_context(target.open("rb")), fcntl.LOCK_EX)
+        yield
+
+
+def _fresh(target: Path) -> Path:
+    """Return an unused path beside a file."""
+    names = (target.with_name(f"{target.stem}.{number}{target.suffix}") for number in count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
+def temporary_prefix(target: Path) -> str:
+    """Return the start of a temporary name for a target; it tells which process writes it."""
+    _sweep(target.parent, os.getpid())
+    return f".{target.name[:40]}.{_machine()}-{os.getpid()}-"
+
+
+@functools.cache
+def _sweep(folder: Path, _process: int) -> None:
+    """Remove the files that killed processes of this machine left in a folder; look once in each process."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            left = _LEFTOVER.fullmatch(name) if name.endswith(WRITING) else None
+            if left and left["machine"] == _machine() and not _runs(int(left["process"])):
+                path = folder / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@functools.cache
+def _machine() -> str:
+    """Return what identifies this machine, and the container on it: process ids mean nothing elsewhere."""
+    with contextlib.suppress(OSError):
+        return f"{zlib.crc32((os.uname().nodename + os.readlink('/proc/self/ns/pid')).encode()):x}"
+    return f"{zlib.crc32(os.uname().nodename.encode()):x}"
+
+
+def _mode(target: Path, new: int = 0o666) -> int:
+    """Return the permissions of the target, or those of a new file or folder."""
     if target.exists():
         return target.stat().st_mode & 0o777
     umask = os.umask(0)
     os.umask(umask)
-    return 0o666 & ~umask
+    return new & ~umask

@@ -26,7 +26,7 @@
 A mismatch is a result, not an error.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -50,6 +50,18 @@ class SurgeonError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Callable[..., "SurgeonError"], tuple[object, ...]]:
+        """Let errors travel between processes: their arguments are not those of `__init__`."""
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(
+    kind: type[SurgeonError], arguments: tuple[object, ...], facts: dict[str, object]
+) -> SurgeonError:
+    error = kind.__new__(kind, *arguments)
+    vars(error).update(facts)
+    return error
 
 
 class ModelFileError(SurgeonError):

@@ -1,6 +1,8 @@
 """Names as people write and read them: lists and `key=value` on a command line, safe display, shell quoting."""
 
 import fnmatch
+import json
+import math
 import re
 import shlex
 from bisect import bisect_left
@@ -39,6 +41,38 @@ def _ansi_c(character: str) -> str:
     if not character.isprintable():
         return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
     return "\\" + character if character in "\\'" else character
+
+
+def is_count(text: str) -> bool:
+    """Return whether a text is a whole number, 0 or more, of a size that a dimension or position can have."""
+    return text.isdecimal() and len(text) <= 18
+
+
+def python(value: object) -> str:
+    """Write a value as a Python literal, in ASCII: the only way in which a value gets into generated Python.
+
+    Raises:
+        TypeError: the value has no literal.
+    """
+    match value:
+        case None | bool() | int() | bytes():
+            return repr(value)
+        case str():
+            return ascii(str(value))
+        case float():
+            return repr(float(value)) if math.isfinite(value) else f"float({str(float(value))!r})"
+        case tuple():
+            return f"({' '.join(f'{python(item)},' for item in value)})"
+        case list():
+            return f"[{', '.join(map(python, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{python(k)}: {python(v)}' for k, v in value.items())}}}"
+    raise TypeError(f"a {type(value).__name__} has no literal")
+
+
+def toml(text: str) -> str:
+    """Quote a text for a TOML file."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def listed(names: Iterable[str]) -> str:

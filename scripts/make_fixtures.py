@@ -151,9 +151,9 @@ def conv(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
 
 def layer_normalization(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:
     x, scale, bias = inputs
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = (centred**2).mean(axis=-1, keepdims=True)
-    return centred / np.sqrt(variance + attributes["epsilon"]) * scale + bias
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = (centered**2).mean(axis=-1, keepdims=True)
+    return centered / np.sqrt(variance + attributes["epsilon"]) * scale + bias
 
 
 def softmax(inputs: list[np.ndarray], attributes: dict[str, Any]) -> np.ndarray:

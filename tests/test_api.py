@@ -35,6 +35,7 @@ TERMINAL = {
     "in_place",
     "copy_data",
     "commands",
+    "context",
     "metrics",
     "verbose",
 }

@@ -178,6 +178,16 @@ def test_looks_keep_their_old_names(folder):
     assert look("shipped") == "optimized"
 
 
+def test_the_optimized_graph_is_searched_also_where_channels_do_not_fill_a_block(folder):
+    model = FIXTURES / "faulty_attribute.onnx"
+    words = ["bisect", model, "--reference", REFERENCES, "--look", "optimized", "--json"]
+
+    done = onnxdbg(*words, cwd=folder)
+
+    (culprit,) = json.loads(done.stdout)["culprits"]
+    assert culprit["covers"] == ["@4", "@6", "@7"]  # '27' is fused into the sum, and cannot be seen
+
+
 def slow_model(folder: Path) -> None:
     """Twelve nodes that take a while each, the eighth of them wrong."""
     names = [f"h{i}" for i in range(12)]

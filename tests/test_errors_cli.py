@@ -255,7 +255,7 @@ def test_a_broken_graph_is_told(kind, verb, folder):
         (["expose", "good.onnx", "--all", "-o", "a b/x.onnx"], "a b/x.onnx", "a b'"),
         (["record", "good.onnx", "-o", "no/refs"], "'no/refs'", "mkdir -p no"),
         (["record", "good.onnx", "-o", "no/refs.npz"], "no/refs.npz", "mkdir -p"),
-        (["record", "good.onnx", "-o", "good.onnx"], "is not a folder", "another"),
+        (["record", "good.onnx", "-o", "good.onnx", "--force"], "is not a folder", "another"),
         (["run", "good.onnx", "--save", "no/out.npz"], "no/out.npz", "mkdir -p"),
         (["bisect", "good.onnx", "--reference", "refs.npz", "-o", "no/x"], "'no'", "mkdir -p no"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "/sys/x.onnx"], "/sys/x", "elsewhere"),
@@ -524,11 +524,11 @@ def test_the_runtime_dies_with_the_command(folder):
     "words",
     [
         ["extract", "good.onnx", "--outputs", "28", "-o", "out.onnx"],
-        ["expose", "good.onnx", "--all", "-o", "good.onnx"],
+        ["expose", "good.onnx", "--all", "-o", "good.onnx", "--force"],
         ["record", "good.onnx", "-o", "recorded"],
         ["record", "good.onnx", "-o", "recorded.npz"],
         ["record", "good.onnx", "-o", "recorded.safetensors"],
-        ["run", "good.onnx", "--save", "refs.npz"],
+        ["run", "good.onnx", "--save", "refs.npz", "--force"],
     ],
 )
 def test_a_full_disk_is_told_and_leaves_every_file(words, folder):

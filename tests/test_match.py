@@ -332,7 +332,7 @@ BLOCKS = """g (float[1,8,6,6] x, float[16,8,3,3] w, float[16,16,3,3] v) => (floa
 }"""
 
 
-def test_values_in_the_optimizer_s_blocked_layout_are_recognised(model_of, runtime, tmp_path):
+def test_values_in_the_optimizer_s_blocked_layout_are_recognized(model_of, runtime, tmp_path):
     loose = GraphIndex.of(model_of(BLOCKS))
     rng = np.random.default_rng(0)
     proto = onnx.load(loose.model.path)

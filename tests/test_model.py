@@ -102,7 +102,7 @@ def test_a_saved_model_is_complete_elsewhere(path, tmp_path, external):
 
     assert np.allclose(result_of(tmp_path / "moved" / "copy.onnx"), EXPECTED)
     assert bool(written.data_files) == (
-        external or (external is None and "weights.bin" in str(written))
+        external or (external is None and "copy.data" in str(written))
     )
 
 
@@ -218,10 +218,18 @@ def test_data_that_is_too_short_is_refused(tmp_path, entries):
         load(at("data", tmp_path, **entries))
 
 
-def test_data_in_several_files_and_folders_is_kept_so(tmp_path):
+@pytest.mark.parametrize(
+    ("locations", "written"),
+    [
+        (("m.data", "m.onnx_data"), ("m.data", "m.onnx_data")),
+        (("sub/a.bin", "m.bin"), ("m.bin", "m.data")),
+        (("numpy.py", "Makefile"), ("m.1.data", "m.data")),
+    ],
+)
+def test_data_files_are_named_after_the_model_that_is_written(tmp_path, locations, written):
     model = proto()
     (tmp_path / "in" / "sub").mkdir(parents=True)
-    for i, location in enumerate(("sub/a.bin", "b.bin")):
+    for i, location in enumerate(locations):
         tensor = model.graph.initializer[i]
         raw = numpy_helper.to_array(tensor).tobytes()
         (tmp_path / "in" / location).write_bytes(raw)
@@ -234,8 +242,12 @@ def test_data_in_several_files_and_folders_is_kept_so(tmp_path):
 
     save(load(tmp_path / "in" / "m.onnx"), tmp_path / "out" / "m.onnx")
 
-    for name in ("m.onnx", "sub/a.bin", "b.bin"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "in" / name).read_bytes()
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == sorted(
+        (*written, "m.onnx")
+    )
+    if written == locations:
+        for name in ("m.onnx", *written):
+            assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "in" / name).read_bytes()
     assert np.allclose(result_of(tmp_path / "out" / "m.onnx"), EXPECTED)
 
 

@@ -82,10 +82,10 @@ def test_results_are_html(shell):
 
 def pixels(png: bytes) -> np.ndarray:
     """The picture in a file that `picture` made."""
-    width, height, _, colour = struct.unpack(">IIBB", png[16:26])
+    width, height, _, color = struct.unpack(">IIBB", png[16:26])
     data = zlib.decompress(png[png.index(b"IDAT") + 4 : png.index(b"IEND") - 8])
     lines = np.frombuffer(data, np.uint8).reshape(height, -1)[:, 1:]
-    return lines.reshape(height, width, 3) if colour == 2 else lines
+    return lines.reshape(height, width, 3) if color == 2 else lines
 
 
 def test_an_image_is_shown_as_it_is_and_channels_side_by_side():
@@ -104,6 +104,6 @@ def test_other_tensors_are_no_pictures(shape):
     assert picture(np.zeros(shape, np.float32)) is None
 
 
-def test_numbers_that_are_not_finite_have_a_colour():
+def test_numbers_that_are_not_finite_have_a_color():
     assert picture(np.full((5, 5), np.nan)) is not None
     assert pixels(picture(np.diag([np.inf, 1, 2, 3.0])))[0, 0] == 255

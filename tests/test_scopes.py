@@ -74,7 +74,7 @@ def test_a_weight_that_several_nodes_share_places_none_of_them():
     assert list(Provenances(nodes, {"a.ln.weight"})) == [Provenance(), Provenance()]
 
 
-def test_a_node_without_a_trace_lies_in_the_module_around_its_neighbours():
+def test_a_node_without_a_trace_lies_in_the_module_around_its_neighbors():
     nodes = [
         helper.make_node("Gemm", ["x", "a.b.c.weight"], ["h"]),
         helper.make_node("Relu", ["h"], ["r"]),

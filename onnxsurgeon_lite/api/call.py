@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.runtime.child import Child
@@ -13,6 +13,7 @@ from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
     from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -125,6 +126,13 @@ class Call:
         from onnxsurgeon_lite.runtime.session import Runtime
 
         return self.stack.enter_context(Runtime(self.options(opt), child or self.child()))
+
+    def index(self, model: object) -> "GraphIndex":
+        """Return a model's graph, indexed."""
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.model import loaded
+
+        return GraphIndex.of(loaded(cast("ModelLike", model)))
 
     def recipe(self) -> "Recipe":
         """Return how feeds are made."""

@@ -48,11 +48,9 @@ def split(
     """
     with Call(opt=opt, **how) as call:
         from onnxsurgeon_lite.atomic import require_free
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import split as splitting
-        from onnxsurgeon_lite.model import loaded
 
-        index = GraphIndex.of(loaded(model))
+        index = call.index(model)
         found = splitting.split(index, [at] if isinstance(at, str) else at)
         if output is None:
             return call.done(found)

@@ -1,5 +1,6 @@
 """Where a model's tensors are, and putting them elsewhere, file to file: `osl.data.ls`, `osl.data.embed` and others."""
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,12 +79,20 @@ def external(
 
 
 @spelled
-def move(model: "ModelLike", location: str, force: bool = False, dry_run: bool = False) -> "Moved":
+def move(
+    model: "ModelLike",
+    location: str,
+    force: bool = False,
+    dry_run: bool = False,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> "Moved":
     """Move a model's data to another file, in place: the model refers to it there.
 
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         location: The new path, relative to the model.
+        progress: Is told of each file before it is removed.
 
     Raises:
         UsageError: The location is outside the model's folder.
@@ -95,20 +104,27 @@ def move(model: "ModelLike", location: str, force: bool = False, dry_run: bool =
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    written, notes = storage.move(loaded(model), location, force=force, dry_run=dry_run)
+    source = loaded(model)
+    written, notes = storage.move(source, location, force=force, dry_run=dry_run, tell=progress)
     return storage.Moved(written, tuple(notes))
 
 
 @spelled
-def gc(model: "ModelLike", dry_run: bool = False) -> "Collected":
+def gc(
+    model: "ModelLike",
+    dry_run: bool = False,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+) -> "Collected":
     """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
 
     Args:
         model: The path of a model, or a `Model` that was loaded from one.
         dry_run: Find out what that gives, and write nothing.
+        progress: Is told of the bytes that go, before they do.
 
     Raises:
-        SharedDataError: Another model in the folder refers to one of the files.
+        SharedDataError: Another model refers to one of the files, or one holds anything but a model's data.
 
     Example:
         >>> print(osl.data.gc("external.onnx", dry_run=True))
@@ -116,7 +132,7 @@ def gc(model: "ModelLike", dry_run: bool = False) -> "Collected":
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    return storage.collect(loaded(model), dry_run=dry_run)
+    return storage.collect(loaded(model), dry_run=dry_run, tell=progress)
 
 
 @spelled

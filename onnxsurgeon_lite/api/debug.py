@@ -20,7 +20,7 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_value
+from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -107,13 +107,10 @@ def bisect(
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching.values import aligned
-        from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime.session import Runtime
 
-        ours = loaded(model)
-        index = GraphIndex.of(ours)
+        index = call.index(model)
         if output is not None:
             require_free(Path(output), force)
         if journal is not None and not resume:
@@ -139,21 +136,23 @@ def bisect(
                 (aligned(stored, index, given, runtime, mapping, tell), given)
                 for stored, given in _samples(index, reference, feeds)
             ]
-            result = bisection.bisect_samples(ours, samples, runtime, optimized, search, tell)
+            result = bisection.bisect_samples(
+                index.model, samples, runtime, optimized, search, tell
+            )
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:
-                result = bisection.find(ours, find, given, runtime, search, tell)
+                result = bisection.find(index.model, find, given, runtime, search, tell)
             else:
                 theirs = with_settings(usual, a) if a or b else runtime.options
-                other = index if against is None else GraphIndex.of(loaded(against))
+                other = index if against is None else call.index(against)
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
-                    ours, stored, given, runtime, optimized, search, tell, changed
+                    index.model, stored, given, runtime, optimized, search, tell, changed
                 )
     if result.culprits and output is not None:
-        made = bisection.write_reproducer(ours, result, Path(output), not quick)
+        made = bisection.write_reproducer(index.model, result, Path(output), not quick)
         result.reproducer, result.reproduce = made.folder, made.words
         if strip_weights:
             result.notes.append(bisection.strip_weights(made, result))
@@ -177,7 +176,7 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
                 how = replace(how, opt=cast(OptLevel, value))
             case "provider":
                 how = replace(how, provider=value)
-            case "threads" if value.isdecimal():
+            case "threads" if is_count(value):
                 how = replace(how, threads=int(value))
             case "disabled":
                 how = replace(how, disabled=(*how.disabled, value))
@@ -285,10 +284,8 @@ def rank(
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
-        from onnxsurgeon_lite.graph.index import GraphIndex
-        from onnxsurgeon_lite.model import loaded
 
-        index = GraphIndex.of(loaded(model))
+        index = call.index(model)
         runtime = call.runtime(child, "none")
         if fp16_risk:
             risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
@@ -298,7 +295,7 @@ def rank(
             stored, given = _samples(index, reference, feeds)[0]
         else:
             given = call.feeds(index, feeds)
-            other = GraphIndex.of(loaded(cast("ModelLike", against)))
+            other = call.index(against)
             stored = call.stack.enter_context(_other_side(other, given, runtime.options, call))
         ranked = ranking.rank(index, stored, given, runtime, call.progress)
         lossy = [node.name or node.id for node in ranked if node.own_db < below]
@@ -333,17 +330,15 @@ def match(
     """
     with Call(**how) as call:
         child = call.child()
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching.values import feeds_in_order
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
-        from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
-        index = GraphIndex.of(loaded(b))
+        index = call.index(b)
         runtime = call.runtime(child, "none")
         if is_model(a):
-            other = GraphIndex.of(loaded(cast("ModelLike", a)))
+            other = call.index(a)
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
@@ -375,16 +370,15 @@ def weights(
         >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
         True
     """
-    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.weights import compare_weights
-    from onnxsurgeon_lite.model import loaded
     from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
     from onnxsurgeon_lite.tensors.references import open_references
 
-    index = GraphIndex.of(loaded(model))
+    call = Call(**how)
+    index = call.index(model)
     is_path = isinstance(against, str | PathLike)
     stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
-    return compare_weights(index, stored, Call(**how).tolerance(), progress)
+    return compare_weights(index, stored, call.tolerance(), progress)
 
 
 @spelled
@@ -414,11 +408,9 @@ def verify(
     """
     with Call(**how) as call:
         child = call.child()
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import verify as verifying
-        from onnxsurgeon_lite.model import loaded
 
-        before, after = GraphIndex.of(loaded(original)), GraphIndex.of(loaded(edited))
+        before, after = call.index(original), call.index(edited)
         given = call.feeds(before, feeds)
         runtime = call.runtime(child, "none")
         return call.done(verifying.verify(before, after, given, runtime, call.tolerance()))

@@ -49,12 +49,10 @@ def run(
     with Call(opt=opt, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_values
-        from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime import run as running
 
-        index = GraphIndex.of(loaded(model))
+        index = call.index(model)
         wanted = [fetch] if isinstance(fetch, str) else fetch
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
@@ -127,14 +125,12 @@ def record(
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
         child = call.child()
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_values
-        from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.recording import from_model
         from onnxsurgeon_lite.recording.from_model import Recording
         from onnxsurgeon_lite.surgery.exposing import exposable
 
-        index = GraphIndex.of(loaded(cast("ModelLike", model)))
+        index = call.index(model)
         selected = select_values(index, [value] if isinstance(value, str) else value, inner=True)
         if inner:
             names, left = exposable(index)
@@ -212,13 +208,11 @@ def compare_sets(
         if child is None:
             tensors = open_references(cast("Tensors", actual))
             return sets.compare_sets(tensors, open_references(reference), call.tolerance())
-        from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
-        from onnxsurgeon_lite.model import loaded
         from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
 
         allowed = call.tolerance()
-        index = GraphIndex.of(loaded(cast("ModelLike", actual)))
+        index = call.index(actual)
         stored = open_references(reference, required_inputs(index), list(index.outputs))
         given = read_feeds(index, feeds) if feeds is not None else feeds_in_order(index, stored)
         runtime = call.runtime(child)

@@ -77,10 +77,25 @@ def options(shared: Mapping[str, object], taken: Iterable[str] = ()) -> list[ins
 
 def documented(doc: str, parameters: Iterable[str], **more: str) -> str:
     """Return a docstring whose arguments are all explained: by itself, or by what they mean everywhere."""
-    about, *rest = _SECTION.split(inspect.cleandoc(doc).replace("Attributes:\n", "Args:\n"))
-    sections = {**dict(zip(rest[::2], rest[1::2], strict=True)), **more}
-    own = _ARGUMENT.split(sections.get("Args", ""))
-    said = _MEANING | dict(zip(own[1::2], map(str.rstrip, own[2::2]), strict=True))
+    about, sections = _sections(doc)
+    sections |= more
+    said = _MEANING | _arguments(sections)
     sections["Args"] = "\n".join(f"    {name}: {said[name]}" for name in parameters if name in said)
     named = (name for name in ("Args", "Returns", "Raises", "Example") if sections.get(name))
     return "\n\n".join([about, *(f"{name}:\n{sections[name].rstrip()}" for name in named)])
+
+
+def explained(doc: str) -> tuple[str, dict[str, str]]:
+    """Return what a docstring says before its sections, and of each argument."""
+    about, sections = _sections(doc)
+    return about, {name: " ".join(text.split()) for name, text in _arguments(sections).items()}
+
+
+def _sections(doc: str) -> tuple[str, dict[str, str]]:
+    about, *rest = _SECTION.split(inspect.cleandoc(doc).replace("Attributes:\n", "Args:\n"))
+    return about, dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _arguments(sections: Mapping[str, str]) -> dict[str, str]:
+    own = _ARGUMENT.split(sections.get("Args", ""))
+    return dict(zip(own[1::2], map(str.rstrip, own[2::2]), strict=True))

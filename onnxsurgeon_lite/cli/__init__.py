@@ -7,6 +7,9 @@ def main() -> None:
     import os
     import sys
 
+    from onnxsurgeon_lite.cli.process import end_on_signals, open_streams
+
+    open_streams()
     from onnxsurgeon_lite.cli.app import app
     from onnxsurgeon_lite.cli.completion import rejoin_words
 
@@ -14,6 +17,7 @@ def main() -> None:
     gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
     code: object = 0
     try:
+        end_on_signals()
         app()
     except SystemExit as end:
         code = end.code

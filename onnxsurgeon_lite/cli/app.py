@@ -37,7 +37,8 @@ def _onnxdbg(
 ) -> None:
     """Debug and edit ONNX models: from "the outputs differ" to the node, and any cut without loading a weight.
 
-    Exit codes: 0 done or agrees, 1 a mismatch was found, 2 could not do it, 130 interrupted.
+    Exit codes: 0 done or agrees, 1 a mismatch was found, 2 could not do it, 70 a bug of onnxdbg,
+    130 interrupted.
     """
 
 

@@ -4,48 +4,83 @@ import errno
 import os
 import sys
 from io import TextIOWrapper
-from typing import Any
+from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
 
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.report import plain
 
-MISMATCH, FAILED, INTERRUPTED = 1, 2, 130
+MISMATCH, FAILED, INTERNAL, INTERRUPTED = 1, 2, 70, 130
+_CommandLineError = cast(
+    type[Exception], typer.BadParameter.__mro__[2]
+)  # click's own, for which typer has no name
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Boundary(TyperGroup):
-    """A `SurgeonError` is shown and exits 2; Ctrl-C exits 130; anything else is our bug and keeps its traceback."""
+    """Show errors and exit: 2 for a `SurgeonError` or the system's, 130 for Ctrl-C, 70 for a bug of ours."""
 
     def invoke(self, ctx: Any) -> Any:
-        from onnxsurgeon_lite.report import plain
-
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a name may not fit the encoding
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except SurgeonError as error:
+        except (typer.Exit, typer.Abort, _CommandLineError):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            raise typer.Exit(_show(error)) from error
+        return result
+
+
+def _show(error: BaseException) -> int:
+    """Show an error; return the exit code."""
+    match error:
+        case SurgeonError():
             plain.show_error(error)
-            raise typer.Exit(FAILED) from error
-        except KeyboardInterrupt as interrupt:
+        case KeyboardInterrupt():
             plain.note("interrupted")
-            for text in getattr(interrupt, "__notes__", ()):
+            for text in getattr(error, "__notes__", ()):
                 plain.note(f"  {text}")  # how far the work was
-            raise typer.Exit(INTERRUPTED) from None
-        except BrokenPipeError:
+            return INTERRUPTED
+        case BrokenPipeError():
             _close_stdout()  # whoever read the result has gone
-            raise typer.Exit(FAILED) from None
-        except OSError as error:
-            if error.filename is not None or error.errno not in _NO_ROOM:
-                raise
+        case OSError(filename=None, errno=number) if number in _NO_ROOM:
             _close_stdout()
             plain.note(f"error: cannot write the result: {error.strerror}")
             plain.note("  free some space, or send it elsewhere")
-            raise typer.Exit(FAILED) from error
-        return result
+        case OSError():
+            place = f"{os.fsdecode(error.filename)!r}: " if error.filename else ""
+            plain.show_error(SurgeonError(f"{place}{error.strerror or error}"))
+        case MemoryError():
+            plain.show_error(SurgeonError("there is not enough memory"))
+        case _:
+            plain.note(f"error: {_reported(error)}")
+            return INTERNAL
+    return FAILED
+
+
+def _reported(error: BaseException) -> str:
+    """Write a traceback to a file, and say where it is."""
+    import tempfile
+    import traceback
+    from importlib.metadata import version
+
+    kind = type(error).__name__
+    lines = [f"onnxdbg {version('onnxsurgeon-lite')}: {sys.argv!r}\n"]
+    lines += traceback.format_exception(error)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="onnxdbg-", suffix=".txt", delete=False, errors="backslashreplace"
+        ) as file:
+            file.writelines(lines)
+    except OSError:
+        sys.stderr.writelines(lines)
+        return f"internal error ({kind}): please report it with the lines above"
+    return f"internal error ({kind}): please report it with {file.name}"
 
 
 def _close_stdout() -> None:

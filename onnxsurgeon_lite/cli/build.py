@@ -1,29 +1,30 @@
 """Build: a model from text."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.outputs import Target, Writing
+from onnxsurgeon_lite.report import plain
 
 
+@options.command
 def build(
-    text: Annotated[Path, typer.Argument(help="File in ONNX text syntax; a graph alone will do.")],
-    output: options.Output = None,
-    initializer: Annotated[
-        list[str] | None,
-        typer.Option("--initializer", help="Array for a name.", metavar="NAME=FILE.npy"),
-    ] = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    text: Path,
+    *,
+    initializer: Annotated[Sequence[str], options.Typed(metavar="NAME=FILE.npy")] = (),
+    **how: Unpack[Writing],
 ) -> None:
-    """Build a model from ONNX text syntax, and check it."""
-    from onnxsurgeon_lite.report import plain
+    """Build a model from ONNX text syntax, and check it.
 
+    Args:
+        text: File in ONNX text syntax; a graph alone will do.
+        initializer: Array for a name.
+    """
     model = osl.build(text, dict(options.pairs("--initializer", initializer)))
-    if dry_run:
+    target = Target(text, "build", **how)
+    if target.dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
-    options.save(model, Target(text, "build", output, force), dry_run=dry_run)
+    options.save(model, target)

@@ -19,6 +19,7 @@ _BEFORE = (
 )
 _BREAKS = (":", "=")
 
+Completer = Callable[..., list[str]]
 Ask = Callable[["Names", str], list[str]]
 """What of a model begins with what was typed."""
 

@@ -1,5 +1,6 @@
 """Change: `onnxdbg edit VERB MODEL`. A verb's function makes the pass; what all edits share is added to each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,234 +8,193 @@ import typer
 
 from onnxsurgeon_lite.cli import completion, options, shape
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
+from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
 
-Nodes = Annotated[
-    list[str],
-    typer.Argument(help="Nodes: names, ids, op:Conv[2], globs.", autocompletion=completion.nodes),
-]
-To = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--to",
-        help="Only where this node reads the value; can be repeated.",
-        autocompletion=completion.nodes,
-    ),
-]
+_Attributes = Annotated[Sequence[str], Typed(metavar="NAME=VALUE")]
 
 
 def rename(
-    pairs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Old and new name; '*=left/*' is a prefix.",
-            metavar="OLD=NEW...",
-            autocompletion=completion.nodes,
-        ),
-    ],
-    node: Annotated[bool, typer.Option("--node", help="Rename nodes, not values.")] = False,
+    pairs: Annotated[Sequence[str], Typed(completes=completion.nodes, metavar="OLD=NEW...")],
+    *,
+    node: bool = False,
 ) -> "Pass":
-    """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped."""
+    """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped.
+
+    Args:
+        pairs: Old and new name; '*=left/*' is a prefix.
+        node: Rename nodes, not values.
+    """
     from onnxsurgeon_lite.passes import Rename
 
     return Rename(tuple(options.pairs("rename", pairs)), node)
 
 
-def remove(
-    nodes: Nodes,
-    bridge: Annotated[
-        str | None,
-        typer.Option(
-            "--bridge",
-            help="The input that takes the output's place.",
-            autocompletion=completion.values,
-        ),
-    ] = None,
-) -> "Pass":
-    """Remove nodes; what read their output reads the input of the same type."""
+def remove(nodes: Nodes, *, bridge: Value | None = None) -> "Pass":
+    """Remove nodes; what read their output reads the input of the same type.
+
+    Args:
+        nodes: Nodes: names, ids, op:Conv[2], globs.
+        bridge: The input that takes the output's place.
+    """
     from onnxsurgeon_lite.passes import Remove
 
     return Remove(tuple(nodes), bridge)
 
 
 def insert(
-    value: Annotated[
-        str,
-        typer.Argument(
-            help="The value behind which the node goes.", autocompletion=completion.values
-        ),
-    ],
-    op_type: Annotated[str, typer.Argument(help="The operator.")],
-    attr: Annotated[
-        list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            help="All inputs in order, VALUE among them; '' is an omitted one.",
-            autocompletion=completion.values,
-        ),
-    ] = None,
-    to: To = None,
-    before: Annotated[
-        bool, typer.Option("--before", help="In front of the value, which keeps its name.")
-    ] = False,
-    domain: Annotated[str, typer.Option("--domain", help="The operator's domain.")] = "",
-    new_value: Annotated[str | None, typer.Option("--value", help="Name of the new value.")] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the new node.")] = "",
+    value: Value,
+    op_type: str,
+    *,
+    attr: _Attributes = (),
+    inputs: Annotated[Sequence[str], Typed(("--input",), completion.values)] = (),
+    to: Nodes = (),
+    before: bool = False,
+    domain: str = "",
+    new_value: Annotated[str | None, Typed(("--value",))] = None,
+    name: str = "",
 ) -> "Pass":
-    """Insert a node on an edge: after a value, or before it; for all its readers, or one."""
+    """Insert a node on an edge: after a value, or before it; for all its readers, or one.
+
+    Args:
+        value: The value behind which the node goes.
+        op_type: The operator.
+        attr: An attribute.
+        inputs: All inputs in order, VALUE among them; '' is an omitted one.
+        to: Only where this node reads the value; can be repeated.
+        before: In front of the value, which keeps its name.
+        domain: The operator's domain.
+        new_value: Name of the new value.
+        name: Name of the new node.
+    """
     from onnxsurgeon_lite.passes import Insert
 
     attributes = options.attributes(attr)
     return Insert(
-        value,
-        op_type,
-        tuple(inputs or ()),
-        attributes,
-        domain,
-        tuple(to or ()),
-        before,
-        new_value,
-        name,
+        value, op_type, tuple(inputs), attributes, domain, tuple(to), before, new_value, name
     )
 
 
 def rewire(
-    old: Annotated[
-        str, typer.Argument(help="The value that is read now.", autocompletion=completion.values)
-    ],
-    new: Annotated[
-        str, typer.Argument(help="The value to read instead.", autocompletion=completion.values)
-    ],
-    to: To = None,
-    slot: Annotated[
-        int | None, typer.Option("--slot", min=0, help="Only this input of a node, counted from 0.")
-    ] = None,
+    old: Value,
+    new: Value,
+    *,
+    to: Nodes = (),
+    slot: Annotated[int | None, Typed(least=0)] = None,
 ) -> "Pass":
-    """Make what reads one value read another."""
+    """Make what reads one value read another.
+
+    Args:
+        old: The value that is read now.
+        new: The value to read instead.
+        to: Only where this node reads the value; can be repeated.
+        slot: Only this input of a node, counted from 0.
+    """
     from onnxsurgeon_lite.passes import Rewire
 
-    return Rewire(old, new, tuple(to or ()), slot)
+    return Rewire(old, new, tuple(to), slot)
 
 
 def replace(
-    inputs: Annotated[
-        list[str],
-        typer.Option(
-            "--inputs", help="Values where the region begins.", autocompletion=completion.values
-        ),
-    ],
-    outputs: Annotated[
-        list[str],
-        typer.Option(
-            "--outputs", help="Values that it computes.", autocompletion=completion.values
-        ),
-    ],
-    op: Annotated[str, typer.Option("--op", help="The operator to have instead.")] = "",
-    attr: Annotated[
-        list[str] | None, typer.Option("--attr", help="An attribute.", metavar="NAME=VALUE")
-    ] = None,
-    domain: Annotated[str, typer.Option("--domain", help="The operator's domain.")] = "",
-    name: Annotated[str, typer.Option("--name", help="Name of the new node.")] = "",
-    by: Annotated[
-        str | None, typer.Option("--model", help="A model to have instead; its inputs in order.")
-    ] = None,
+    *,
+    inputs: Values,
+    outputs: Values,
+    op: str = "",
+    attr: _Attributes = (),
+    domain: str = "",
+    name: str = "",
+    by: Annotated[str | None, Typed(("--model",))] = None,
 ) -> "Pass":
-    """Replace what lies between values by one node, or by another model."""
+    """Replace what lies between values by one node, or by another model.
+
+    Args:
+        inputs: Values where the region begins.
+        outputs: Values that it computes.
+        op: The operator to have instead.
+        attr: An attribute.
+        domain: The operator's domain.
+        name: Name of the new node.
+        by: A model to have instead; its inputs in order.
+    """
     from onnxsurgeon_lite.passes import Replace
 
     attributes = options.attributes(attr)
     return Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
 
 
-def set_op(
-    nodes: Nodes,
-    op_type: Annotated[str, typer.Argument(help="The operator to have instead.")],
-    domain: Annotated[
-        str | None, typer.Option("--domain", help="Its domain; the node's own by default.")
-    ] = None,
-) -> "Pass":
-    """Give nodes another operator: `set-op model.onnx Add_7 Sub`."""
+def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "Pass":
+    """Give nodes another operator: `set-op model.onnx Add_7 Sub`.
+
+    Args:
+        nodes: Nodes: names, ids, op:Conv[2], globs.
+        op_type: The operator to have instead.
+        domain: Its domain; the node's own by default.
+    """
     from onnxsurgeon_lite.passes import SetOp
 
     return SetOp(tuple(nodes), op_type, domain)
 
 
 def set_attr(
-    node: Annotated[
-        str,
-        typer.Argument(help="Nodes: name, id, op:Conv[2], glob.", autocompletion=completion.nodes),
-    ],
-    attributes: Annotated[
-        list[str] | None,
-        typer.Argument(help="Attributes to set: pads=[1,1,1,1].", metavar="NAME=VALUE..."),
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option("--remove", help="An attribute to remove.")
-    ] = None,
+    node: Node,
+    attributes: Annotated[Sequence[str], Typed(metavar="NAME=VALUE...")] = (),
+    *,
+    remove: Sequence[str] = (),
 ) -> "Pass":
-    """Set attributes of nodes to numbers, text or lists; or remove some."""
+    """Set attributes of nodes to numbers, text or lists; or remove some.
+
+    Args:
+        node: Nodes: name, id, op:Conv[2], glob.
+        attributes: Attributes to set: pads=[1,1,1,1].
+        remove: An attribute to remove.
+    """
     from onnxsurgeon_lite.passes import SetAttr
 
-    return SetAttr((node,), options.attributes(attributes), tuple(remove or ()))
+    return SetAttr((node,), options.attributes(attributes), tuple(remove))
 
 
-def set_constant(
-    value: Annotated[
-        str,
-        typer.Argument(
-            help="An initializer, or the output of a Constant.", autocompletion=completion.values
-        ),
-    ],
-    numbers: Annotated[str, typer.Argument(help="0.5, [1,2] or a file that holds them.")],
-    to: To = None,
-) -> "Pass":
-    """Give a constant other numbers; with --to, one node gets a copy of it."""
+def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "Pass":
+    """Give a constant other numbers; with --to, one node gets a copy of it.
+
+    Args:
+        value: An initializer, or the output of a Constant.
+        numbers: 0.5, [1,2] or a file that holds them.
+        to: Only where this node reads the value; can be repeated.
+    """
     from onnxsurgeon_lite.passes import SetConstant
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
-    return SetConstant(value, read_numbers(numbers), tuple(to or ()))
+    return SetConstant(value, read_numbers(numbers), tuple(to))
 
 
-def promote(
-    values: Annotated[
-        list[str],
-        typer.Argument(
-            help="Initializers, or outputs of Constant nodes.", autocompletion=completion.values
-        ),
-    ],
-    default: Annotated[
-        bool, typer.Option("--default", help="Keep the constant as the input's default.")
-    ] = False,
-) -> "Pass":
-    """Make constants inputs of the graph."""
+def promote(values: Values, *, default: bool = False) -> "Pass":
+    """Make constants inputs of the graph.
+
+    Args:
+        values: Initializers, or outputs of Constant nodes.
+        default: Keep the constant as the input's default.
+    """
     from onnxsurgeon_lite.passes import Promote
 
     return Promote(tuple(values), default)
 
 
 def freeze(
-    values: Annotated[
-        list[str],
-        typer.Argument(
-            help="Input and its numbers (0.5, [1,2], a file); without numbers its default.",
-            metavar="NAME[=NUMBERS]...",
-            autocompletion=completion.values,
-        ),
-    ],
-    fold: Annotated[
-        bool, typer.Option("--fold", help="Compute now what depends on nothing else.")
-    ] = False,
-    limit: Annotated[
-        str, typer.Option("--fold-limit", help="Fold nothing that is larger than this.")
-    ] = "1MB",
+    values: Annotated[Sequence[str], Typed((), completion.values, "NAME[=NUMBERS]...")],
+    *,
+    fold: bool = False,
+    limit: Annotated[str, Typed(("--fold-limit",))] = "1MB",
 ) -> "Pass":
-    """Make inputs constants."""
+    """Make inputs constants.
+
+    Args:
+        values: Input and its numbers (0.5, [1,2], a file); without numbers its default.
+        fold: Compute now what depends on nothing else.
+        limit: Fold nothing that is larger than this.
+    """
     from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
@@ -273,53 +233,61 @@ def dedupe() -> "Pass":
 
 
 def inline(
-    functions: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Functions: domain::name; all by default.", autocompletion=completion.functions
-        ),
-    ] = None,
+    functions: Annotated[Sequence[str], Typed(completes=completion.functions)] = (),
 ) -> "Pass":
-    """Replace calls of model-local functions by their nodes."""
+    """Replace calls of model-local functions by their nodes.
+
+    Args:
+        functions: Functions: domain::name; all by default.
+    """
     from onnxsurgeon_lite.passes import Inline
 
-    return Inline(tuple(functions or ()))
+    return Inline(tuple(functions))
 
 
 def outline(
-    scope: Annotated[
-        str,
-        typer.Argument(help="A module path: encoder.layer.4.", autocompletion=completion.scopes),
-    ],
-    domain: Annotated[str, typer.Option("--domain", help="The function's domain.")] = "local",
+    scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
 ) -> "Pass":
-    """Make the nodes of a module a function."""
+    """Make the nodes of a module a function.
+
+    Args:
+        scope: A module path: encoder.layer.4.
+        domain: The function's domain.
+    """
     from onnxsurgeon_lite.passes import Outline
 
     return Outline(scope, domain)
 
 
-def opset(version: Annotated[int, typer.Argument(help="The version to convert to.")]) -> "Pass":
-    """Convert to another opset version of ONNX's own operators."""
+def opset(version: int) -> "Pass":
+    """Convert to another opset version of ONNX's own operators.
+
+    Args:
+        version: The version to convert to.
+    """
     from onnxsurgeon_lite.passes import Opset
 
     return Opset(version)
 
 
-def apply(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file: [[step]], verb = ..., its options.")],
-) -> "Pass":
-    """Apply a recipe: several verbs, all or nothing."""
+def apply(recipe: Path) -> "Pass":
+    """Apply a recipe: several verbs, all or nothing.
+
+    Args:
+        recipe: A TOML file: [[step]], verb = ..., its options.
+    """
     from onnxsurgeon_lite.passes import PASSES
     from onnxsurgeon_lite.passes.recipe import read_recipe
 
     return read_recipe(recipe, PASSES)
 
 
-def script(
-    patch: Annotated[Path, typer.Argument(help="A Python file with def edit(graph): ...")],
-) -> "Pass":
-    """Call a function of yours on the graph as onnx-graphsurgeon has it."""
+def script(patch: Path) -> "Pass":
+    """Call a function of yours on the graph as onnx-graphsurgeon has it.
+
+    Args:
+        patch: A Python file with def edit(graph): ...
+    """
     from onnxsurgeon_lite.passes import Script
 
     return Script(str(patch))

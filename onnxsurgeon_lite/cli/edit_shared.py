@@ -1,18 +1,18 @@
 """What all edits do around their pass: load, apply, show what changed, prove or verify, save."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
-
-import typer
+from typing import TYPE_CHECKING, cast
 
 from onnxsurgeon_lite.api.call import RunOnFeeds
+from onnxsurgeon_lite.api.spelling import explained
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import progress
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model
@@ -25,33 +25,29 @@ Keep = Callable[["Pass", "PassResult"], object]
 """Takes a result in place of a file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shared:
-    """The options of every edit."""
+    """The options of every edit.
 
-    output: options.Output = None
-    in_place: Annotated[bool, typer.Option("--in-place", help="Write over the model itself.")] = (
-        False
-    )
-    force: options.Force = False
-    dry_run: options.DryRun = False
-    copy_data: Annotated[
-        bool, typer.Option("--copy-data", help="Give the result a data file of its own.")
-    ] = False
-    verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify", help="Run both; write nothing when their outputs differ (exit code 1)."
-        ),
-    ] = False
-    unproved: Annotated[
-        bool,
-        typer.Option(
-            "--unproved",
-            help="Write new sizes although they were not run: nothing says that they hold.",
-        ),
-    ] = False
-    feeds: options.Feeds = None
+    Args:
+        in_place: Write over the model itself.
+        copy_data: Give the result a data file of its own.
+        verify: Run both; write nothing when their outputs differ (exit code 1).
+        unproved: Write new sizes although they were not run: nothing says that they hold.
+    """
+
+    output: Path | None = None
+    in_place: bool = False
+    force: bool = False
+    dry_run: bool = False
+    copy_data: bool = False
+    verify: bool = False
+    unproved: bool = False
+    feeds: str | None = None
+
+
+_SHARED = options.parameters(Shared)
+_USUAL = options.parameters(options.usual)
 
 
 def command(
@@ -71,24 +67,23 @@ def command(
     """
     make_shared: Callable[..., Shared] = Shared
     verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
-    own = inspect.signature(make).parameters
+    own = options.parameters(make)
     foreign = {*own} if proved or listed else {*own, "unproved"}
     foreign |= {*_WRITING} if keep else set()
-    shared = {n: p for n, p in inspect.signature(Shared).parameters.items() if n not in foreign}
-    model = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=options.Model)
+    shared = {name: p for name, p in _SHARED.items() if name not in foreign}
+    run = {n: p for n, p in _USUAL.items() if n in RunOnFeeds.__annotations__.keys() - own.keys()}
+    model = {"model": _USUAL["model"]}
 
     def command(**given: object) -> None:
-        how = make_shared(**{name: given[name] for name in shared})
-        step = partial(make, **{name: given[name] for name in own})
-        passed_on = options.library_options({n: given[n] for n in given.keys() - own.keys()})
+        told = options.written(given)
+        how = make_shared(**{name: told[name] for name in shared if name in told})
+        step = partial(make, **{name: told[name] for name in own if name in told})
+        passed_on = options.library_options({n: told[n] for n in run if n in told})
         _edit(verb, step, cast(Path, given["model"]), how, proved, passed_on, keep)
 
-    named = [*own.values(), model] if of_a_file else [model, *own.values()]
-    run = [
-        name for name in RunOnFeeds.__annotations__ if name in options.SHARED.keys() - own.keys()
-    ]
-    command.__doc__ = make.__doc__
-    return options.spelled(command, [*named, *shared.values(), *map(options.option, run)])
+    command.__doc__, _ = explained(make.__doc__ or "")
+    named = own | model if of_a_file else model | own
+    return options.spelled(command, named | shared | run)
 
 
 def _edit(
@@ -102,14 +97,10 @@ def _edit(
 ) -> None:
     """Edit, show what that changed and what running it showed, save or keep."""
     from onnxsurgeon_lite.api.edit import applied
-    from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
 
     if shared.in_place and shared.output:
         raise UsageError("-o and --in-place exclude each other", "leave one of them out")
-    with progress(f"editing {source}") as tell:
-        how["progress"] = tell
+    with progress(f"editing {source}") as how["progress"]:
         result = applied(
             make,
             source,
@@ -122,23 +113,19 @@ def _edit(
     options.show(result)
     if not result.match:
         plain.show_notes(["the outputs differ: nothing was written"])
-        raise typer.Exit(MISMATCH)
+    options.require(result.match)
     if keep:
         if not shared.dry_run:
             keep(make(), result)
         return
-    if shared.in_place:
-        target = Target(source, verb, source, force=True)
-    else:
-        target = Target(source, verb, shared.output, shared.force)
+    output = source if shared.in_place else shared.output
+    target = Target(source, verb, output, shared.force or shared.in_place, shared.dry_run)
     if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
 
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:
-    from onnxsurgeon_lite.report import plain
-
-    written = options.save(model, target, True if shared.copy_data else None, shared.dry_run)
+    written = options.save(model, target, True if shared.copy_data else None)
     kept = {file.path for file in model.files.values() if file.location is not None}
     beside = {path.absolute() for path in written.data_files} if written else set()
     if target.path != source and kept & beside:

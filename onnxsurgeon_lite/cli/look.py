@@ -3,89 +3,76 @@
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds
-from onnxsurgeon_lite.cli import completion, options
-from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.options import Node, Typed, Value
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import progress
 
 
+@options.command
 def inspect(
-    model: options.Model,
-    node: Annotated[
-        str | None,
-        typer.Option(
-            "--node",
-            help="Show this node: name, id or op:Conv[2].",
-            show_default=False,
-            autocompletion=completion.nodes,
-        ),
-    ] = None,
-    value: Annotated[
-        str | None,
-        typer.Option(
-            "--value", help="Show this value.", show_default=False, autocompletion=completion.values
-        ),
-    ] = None,
-    ops: Annotated[bool, typer.Option("--ops", help="Count every operator.")] = False,
-    tree: Annotated[
-        bool, typer.Option("--tree", help="Show the modules of the source program.")
-    ] = False,
-    json: options.Json = False,
+    model: Path,
+    *,
+    node: Node | None = None,
+    value: Value | None = None,
+    ops: bool = False,
+    tree: bool = False,
+    json: bool = False,
 ) -> None:
-    """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read."""
-    found = osl.inspect(model, node, value, ops, tree)
-    options.show(found, json)
+    """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
+
+    Args:
+        node: Show this node: name, id or op:Conv[2].
+        value: Show this value.
+        ops: Count every operator.
+        tree: Show the modules of the source program.
+    """
+    options.show(osl.inspect(model, node, value, ops, tree), json)
 
 
-def print_model(model: options.Model) -> None:
+@options.command
+def print_model(model: Path) -> None:
     """Print a model in ONNX text syntax, weights elided."""
-    from onnxsurgeon_lite.report import plain
-
     plain.out(osl.text(model))
 
 
+@options.command
 def check(
-    model: options.Model,
-    full: Annotated[
-        bool, typer.Option("--full", help="Strict type and shape inference, too.")
-    ] = False,
-    timeout: options.Timeout = None,
-    json: options.Json = False,
+    model: Path, *, full: bool = False, timeout: float | None = None, json: bool = False
 ) -> None:
-    """Check a model against the ONNX specification, and find what is suspicious, without materialising weights."""
+    """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
+
+    Args:
+        full: Strict type and shape inference, too.
+    """
     result = osl.check(model, full, timeout)
     options.show(result, json)
-    if not result.valid:
-        raise typer.Exit(MISMATCH)
+    options.require(result.valid)
 
 
-@options.shared
+@options.command
 def diff(
-    first: options.Model,
-    second: Annotated[Path, typer.Argument(help="Model to compare it with.", show_default=False)],
-    run: Annotated[bool, typer.Option("--run", help="Run both on the same feeds, too.")] = False,
-    mapping: Annotated[
-        str | None,
-        typer.Option(
-            "--map",
-            metavar="auto|FILE",
-            help="Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.",
-            show_default=False,
-        ),
-    ] = None,
-    feeds: options.Feeds = None,
-    opt: options.Opt = "all",
-    json: options.Json = False,
+    first: Path,
+    second: Path,
+    *,
+    run: bool = False,
+    mapping: Annotated[str | None, Typed(("--map",), metavar="auto|FILE")] = None,
+    feeds: str | None = None,
+    opt: OptLevel = "all",
+    json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
-    """Compare two models by structure, whatever their values and nodes are called and however they are ordered."""
-    from onnxsurgeon_lite.report.progress import progress
+    """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
 
-    with progress(f"comparing {first} with {second}") as tell:
-        how["progress"] = tell
+    Args:
+        first: Model to read.
+        second: Model to compare it with.
+        run: Run both on the same feeds, too.
+        mapping: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
+    """
+    with progress(f"comparing {first} with {second}") as how["progress"]:
         found = osl.diff(first, second, run, mapping, feeds, opt=opt, **how)
     options.show(found, json)
-    if not found.same:
-        raise typer.Exit(MISMATCH)
+    options.require(found.same)

@@ -1,47 +1,34 @@
 """Change: merge, which takes several models."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli import completion, options
-from onnxsurgeon_lite.cli.outputs import Target
+from onnxsurgeon_lite.cli.options import Inputs, Typed
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 
 
+@options.command
 def merge(
-    models: Annotated[
-        list[Path], typer.Argument(help="Models to merge, two or more.", show_default=False)
-    ],
-    links: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            help="A value so far, and the input that it feeds.",
-            metavar="VALUE=INPUT",
-            autocompletion=completion.links,
-        ),
-    ] = None,
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--share", help="An input that all have, as one.", autocompletion=completion.inputs
-        ),
-    ] = None,
-    prefix: Annotated[
-        list[str] | None,
-        typer.Option("--prefix", help="Before every name of the next model; can be repeated."),
-    ] = None,
-    output: options.Output = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
+    models: Sequence[Path],
+    *,
+    links: Annotated[Sequence[str], Typed(("--map",), completion.links, "VALUE=INPUT")] = (),
+    share: Inputs = (),
+    prefix: Sequence[str] = (),
+    **how: Unpack[Writing],
 ) -> None:
-    """Merge models into one: outputs of one feed inputs of the next, inputs are shared."""
+    """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
+
+    Args:
+        models: Models to merge, two or more.
+        links: A value so far, and the input that it feeds.
+        share: An input that all have, as one.
+        prefix: Before every name of the next model; can be repeated.
+    """
     from onnxsurgeon_lite.model import movable
 
-    pairs = options.pairs("--map", links)
-    result = osl.merge(*models, map=pairs, share=share or (), prefix=prefix or ())
+    result = osl.merge(*models, map=options.pairs("--map", links), share=share, prefix=prefix)
     options.show(result)
-    target = Target(models[0], "merge", output, force)
-    options.save(result.model, target, movable(result.model), dry_run)
+    options.save(result.model, Target(models[0], "merge", **how), movable(result.model))

@@ -1,24 +1,36 @@
-"""Arguments and options that several commands share, and what they mean."""
+"""How the commands' functions become commands: words and kinds of their parameters, and what several of them do.
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+A parameter before `*` is an argument, one behind it an option; its help is its line under `Args:`, or that of `usual`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Literal, Union, cast, get_args, get_origin
 
 import typer
 
 from onnxsurgeon_lite.api.call import OptLevel
+from onnxsurgeon_lite.api.spelling import explained
+from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.cli import completion
+from onnxsurgeon_lite.cli.boundary import MISMATCH
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_text, key_value
+from onnxsurgeon_lite.names import is_count, key_text, key_value
+from onnxsurgeon_lite.report import plain
+from onnxsurgeon_lite.report.progress import announce, writing
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.api.call import RunOnFeeds
+    from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.model import Model as Loaded
     from onnxsurgeon_lite.model import Written
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
+    from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
@@ -26,110 +38,168 @@ LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panel
 Look = Literal["auto", "unoptimized", "optimized", "node"]
 LOOKS: tuple[Look, ...] = get_args(Look)
 
-Model = Annotated[Path, typer.Argument(help="Model to read.", show_default=False)]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output", "-o", help="Where to write; by default a named file here.", show_default=False
-    ),
-]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be made or changed, no more.")
-]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show the details of every culprit, and the search.")
-]
-Metrics = Annotated[
-    Literal["usual", "all"],
-    typer.Option("--metrics", help="Columns of tables: the usual metrics, or all."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Feeds = Annotated[
-    str | None,
-    typer.Option(
-        "--feeds",
-        help="Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.",
-        show_default=False,
-    ),
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of made feeds.")]
-Dims = Annotated[
-    list[str] | None,
-    typer.Option("--dim", help="Size of a symbolic dimension in made feeds.", metavar="NAME=SIZE"),
-]
-Fills = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fill",
-        help="How an input is made: zeros, ones, normal, uniform:lo,hi or a file.",
-        metavar="NAME=HOW",
-        autocompletion=completion.of_inputs,
-    ),
-]
-Opt = Annotated[OptLevel, typer.Option("--opt", help="Graph optimization level of the runtime.")]
-Provider = Annotated[
-    str, typer.Option("--provider", help="Execution provider: cpu, cuda, or its full name.")
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", min=0, help="Seconds that the runtime may take.", show_default=False),
-]
-Threads = Annotated[
-    int, typer.Option("--threads", min=0, help="Threads of the runtime; 0 lets it choose.")
-]
-MemoryLimit = Annotated[
-    str,
-    typer.Option(
-        "--memory-limit", help="What the runtime may allocate, such as 4GB; 0 for no limit."
-    ),
-]
-OpsLibraries = Annotated[
-    list[Path] | None,
-    typer.Option("--ops-library", help="Shared library with custom operators.", show_default=False),
-]
-REFERENCES = "Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder."
-Against = Annotated[
-    Path | None,
-    typer.Option("--against", help="Model whose values are the references.", show_default=False),
-]
-Map = Annotated[
-    str | None,
-    typer.Option(
-        "--map",
-        metavar="auto|names|FILE",
-        help="How references are matched with values: auto, names, or a file of `onnxdbg match`; "
-        "auto by default where they are called otherwise.",
-        show_default=False,
-    ),
-]
-Rtol = Annotated[
-    float | None,
-    typer.Option(
-        "--rtol", help="Relative tolerance; each dtype's own by default.", show_default=False
-    ),
-]
-Atol = Annotated[
-    float | None,
-    typer.Option(
-        "--atol", help="Absolute tolerance; each dtype's own by default.", show_default=False
-    ),
-]
+
+@dataclass(frozen=True)
+class Typed:
+    """How a parameter is typed on a command line, where that does not follow from its name and kind.
+
+    Attributes:
+        flags: `--output`, `-o`; by default the parameter's name.
+        least: the smallest number that it may be.
+    """
+
+    flags: tuple[str, ...] = ()
+    completes: completion.Completer | None = None
+    metavar: str | None = None
+    least: int | None = None
+    parser: Callable[[str], object] | None = None
+    checks: Callable[[float | None], float | None] | None = None
 
 
-SHARED: dict[str, tuple[object, object]] = {
-    "seed": (Seed, 0),
-    "dim": (Dims, None),
-    "fill": (Fills, None),
-    "rtol": (Rtol, None),
-    "atol": (Atol, None),
-    "provider": (Provider, "cpu"),
-    "threads": (Threads, 0),
-    "timeout": (Timeout, None),
-    "memory_limit": (MemoryLimit, "0"),
-    "ops_library": (OpsLibraries, None),
-}
-"""Options of every command that runs a model: what typer is told, and the default."""
+Node = Annotated[str, Typed(completes=completion.nodes)]
+Nodes = Annotated[Sequence[str], Typed(completes=completion.nodes)]
+Value = Annotated[str, Typed(completes=completion.values)]
+Values = Annotated[Sequence[str], Typed(completes=completion.values)]
+Inputs = Annotated[Sequence[str], Typed(completes=completion.inputs)]
+Metrics = Literal["usual", "all"]
+Save = Annotated[Path | None, Typed(("--save", "-o"))]
+
+
+def _finite(seconds: float | None) -> float | None:
+    if seconds is not None and not seconds < 1e9:
+        raise typer.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
+
+
+def usual(
+    model: Path,
+    *,
+    output: Annotated[Path | None, Typed(("--output", "-o"))] = None,
+    force: bool = False,
+    dry_run: bool = False,
+    verbose: bool = False,
+    metrics: Metrics = "usual",
+    json: bool = False,
+    feeds: str | None = None,
+    seed: Annotated[int, Typed(least=0)] = 0,
+    dim: Annotated[Sequence[str], Typed(metavar="NAME=SIZE")] = (),
+    fill: Annotated[Sequence[str], Typed((), completion.of_inputs, "NAME=HOW")] = (),
+    rtol: float | None = None,
+    atol: float | None = None,
+    opt: OptLevel = "all",
+    provider: str = "cpu",
+    threads: Annotated[int, Typed(least=0)] = 0,
+    timeout: Annotated[float | None, Typed(least=0, checks=_finite)] = None,
+    memory_limit: str = "0",
+    ops_library: Sequence[Path] = (),
+    reference: str | None = None,
+    against: Path | None = None,
+    mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
+) -> None:
+    """Hold what means the same in most commands.
+
+    Args:
+        model: Model to read.
+        output: Where to write; by default a named file here.
+        force: Overwrite what is there.
+        dry_run: Say what would be made or changed, no more.
+        verbose: Show the details of every culprit, and the search.
+        metrics: Columns of tables: the usual metrics, or all.
+        json: Print the result as JSON.
+        feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
+        seed: Seed of made feeds.
+        dim: Size of a symbolic dimension in made feeds.
+        fill: How an input is made: zeros, ones, normal, uniform:lo,hi or a file.
+        opt: Graph optimization level of the runtime.
+        provider: Execution provider: cpu, cuda, or its full name.
+        threads: Threads of the runtime; 0 lets it choose.
+        timeout: Seconds that the runtime may take.
+        memory_limit: What the runtime may allocate, such as 4GB; 0 for no limit.
+        ops_library: Shared library with custom operators.
+        reference: Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
+        against: Model whose values are the references.
+        mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
+            auto by default where they are called otherwise.
+        rtol: Relative tolerance; each dtype's own by default.
+        atol: Absolute tolerance; each dtype's own by default.
+    """
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a command of a function; `**how` are usual options, as the library takes them."""
+    has_how = "how" in signature(function).parameters
+
+    @wraps(function)
+    def run(**given: object) -> None:
+        told = written(given)
+        function(**(library_options(told) if has_how else told))
+
+    run.__doc__, _ = explained(function.__doc__ or "")
+    return spelled(run, parameters(function))
+
+
+def parameters(function: Callable[..., object]) -> dict[str, Parameter]:
+    """Return a function's parameters as typer sees them."""
+    _, said = explained(function.__doc__ or "")
+    found = dict(signature(function).parameters)
+    if (how := found.pop("how", None)) is not None:
+        found |= {
+            n: p for n, p in _USUAL.items() if n in get_args(how.annotation)[0].__annotations__
+        }
+    return {name: _told(p, said.get(name)) for name, p in found.items()}
+
+
+def _told(parameter: Parameter, said: str | None) -> Parameter:
+    """Say to typer what a parameter is; one without words of its own is the usual one."""
+    kind, typed = _kind(parameter.annotation)
+    if kind is typer.Context:
+        return parameter
+    if said is None:
+        said = _SAID_USUALLY[parameter.name]
+        _, typed = _kind(_USUAL[parameter.name].annotation)
+    is_option = parameter.kind is Parameter.KEYWORD_ONLY
+    flags = typed.flags or (f"--{parameter.name.replace('_', '-')}",)
+    info = (partial(typer.Option, *flags) if is_option else typer.Argument)(
+        help=said,
+        metavar=typed.metavar,
+        autocompletion=typed.completes,
+        min=typed.least,
+        parser=typed.parser,
+        callback=typed.checks,
+    )
+    default = None if parameter.default == () else parameter.default
+    return parameter.replace(
+        annotation=Annotated[kind, info], default=default, kind=Parameter.KEYWORD_ONLY
+    )
+
+
+def _kind(annotation: object) -> tuple[object, Typed]:
+    """Return what a parameter holds where it holds something, and how it is typed."""
+    typed = Typed()
+    while get_origin(annotation) in (Annotated, Union, UnionType):
+        annotation, *more = get_args(annotation)
+        typed = next((each for each in more if isinstance(each, Typed)), typed)
+    if get_origin(annotation) is Sequence:
+        return list[get_args(annotation)[0]], typed  # type: ignore[misc]
+    return annotation, typed
+
+
+_USUAL = dict(signature(usual).parameters)
+_, _SAID_USUALLY = explained(usual.__doc__ or "")
+
+
+def spelled(
+    command: Callable[..., None], parameters: Mapping[str, Parameter]
+) -> Callable[..., None]:
+    """Return a command that has these parameters, as typer sees it."""
+    vars(command).update(__signature__=Signature([*parameters.values()]))
+    command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    return command
+
+
+def written(given: Mapping[str, object]) -> dict[str, object]:
+    """Return what stands on the command line."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def look(name: str) -> Look:
@@ -170,43 +240,14 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     return tuple(found)
 
 
-def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that it passes on to the library as `**how`."""
-    own = dict(signature(command).parameters)
-    names = [n for n in get_args(own.pop("how").annotation)[0].__annotations__ if n in SHARED]
-    parameters = [*own.values(), *map(option, names)]
-
-    @wraps(command)
-    def run(**given: object) -> None:
-        command(**(given | library_options(given)))
-
-    return spelled(run, parameters)
-
-
-def option(name: str) -> Parameter:
-    """A shared option as a parameter."""
-    annotation, default = SHARED[name]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def spelled(command: Callable[..., None], parameters: Iterable[Parameter]) -> Callable[..., None]:
-    """A command with these parameters, as typer sees it."""
-    keyword = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in parameters]
-    vars(command).update(__signature__=Signature(keyword))
-    command.__annotations__ = {p.name: p.annotation for p in keyword}
-    return command
-
-
 def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
-    """What the library takes for shared options as they are written."""
-    found = {name: given[name] for name in SHARED if name in given}
+    """Return usual options as the library takes them."""
+    found = dict(given)
     if "dim" in found:
-        texts = cast("list[str] | None", found["dim"])
+        texts = cast("list[str]", found["dim"])
         found["dim"] = {name: _size_of(name, size) for name, size in pairs("--dim", texts)}
     if "fill" in found:
-        found["fill"] = dict(pairs("--fill", cast("list[str] | None", found["fill"])))
-    if "ops_library" in found:
-        found["ops_library"] = found["ops_library"] or ()
+        found["fill"] = dict(pairs("--fill", cast("list[str]", found["fill"])))
     return cast("RunOnFeeds", found)
 
 
@@ -220,21 +261,31 @@ def show(
     results.show(result, json, **{name: True for name, wanted in how.items() if wanted})
 
 
-def save(
-    model: "Loaded", target: Target, external: bool | None = None, dry_run: bool = False
-) -> "Written | None":
+def require(agreement: bool) -> None:
+    """End with the exit code of a mismatch where there is one."""
+    if not agreement:
+        raise typer.Exit(MISMATCH)
+
+
+def store(result: "RunResult | MatchResult", place: Path | None, force: bool) -> None:
+    """Save a result where it is wanted, and say so."""
+    if place is not None:
+        require_free(place, force)
+        result.save(place)
+        plain.show_written(place)
+
+
+def save(model: "Loaded", target: Target, external: bool | None = None) -> "Written | None":
     """Write a model and say so.
 
     Raises:
         OutputExistsError: something stands there that may not be replaced.
     """
-    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.model import save
     from onnxsurgeon_lite.model.saving import embedded_size
-    from onnxsurgeon_lite.report.progress import announce, writing
 
     size = embedded_size(model)
-    if dry_run:
+    if target.dry_run:
         announce("would write", target.path, size)
         return None
     force = target.replaceable()
@@ -247,7 +298,7 @@ def save(
 
 
 def _size_of(name: str, size: str) -> int:
-    if not size.isdecimal():
+    if not is_count(size):
         raise UsageError(
             f"the size {size!r} of dimension {name!r} is no number",
             f"write --dim {key_text(name)}=1",

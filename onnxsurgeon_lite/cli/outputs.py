@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.errors import WriteError
@@ -22,14 +23,23 @@ Marks = dict[str, list[int]]
 """File -> inode, size, time of its last change."""
 
 
+class Writing(TypedDict, total=False):
+    """Where to write, and whether."""
+
+    output: Path | None
+    force: bool
+    dry_run: bool
+
+
 @dataclass(frozen=True)
 class Target:
     """What a command writes: what -o says, or `<source>.<verb><suffix>` in the working directory."""
 
     source: Path
     verb: str
-    output: Path | None
-    force: bool
+    output: Path | None = None
+    force: bool = False
+    dry_run: bool = False
     suffix: str = ".onnx"
 
     @property

@@ -96,11 +96,11 @@ class PromptVerbs(Verbs):
             with self._inputs(given):
                 function(**given)
 
-        own = [
-            p.replace(default=usual.get(p.name, p.default))
-            for p in parameters.values()
-            if p.name != its or its == "models"
-        ]
+        own = {
+            name: p.replace(default=usual.get(name, p.default))
+            for name, p in parameters.items()
+            if name != its or its == "models"
+        }
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         return options.spelled(command, own)
 

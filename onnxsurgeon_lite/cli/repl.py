@@ -8,28 +8,27 @@ import typer
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, byte_size
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.boundary import FAILED, MISMATCH
+from onnxsurgeon_lite.cli.boundary import FAILED
 
 
-@options.shared
+@options.command
 def repl(
     context: typer.Context,
-    model: options.Model,
-    feeds: options.Feeds = None,
-    reference: Annotated[
-        Path | None, typer.Option("--reference", help=options.REFERENCES, show_default=False)
-    ] = None,
-    mapping: options.Map = None,
-    commands: Annotated[
-        str | None,
-        typer.Option("-c", help='Run these and leave: "break 25; run; print 25".'),
-    ] = None,
-    memory: Annotated[
-        str, typer.Option("--keep", help="Bytes of values that are kept once computed.")
-    ] = "256MB",
+    model: Path,
+    *,
+    feeds: str | None = None,
+    reference: Path | None = None,
+    mapping: str | None = None,
+    commands: Annotated[str | None, options.Typed(("-c",))] = None,
+    memory: Annotated[str, options.Typed(("--keep",))] = "256MB",
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
-    """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt."""
+    """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt.
+
+    Args:
+        commands: Run these and leave: "break 25; run; print 25".
+        memory: Bytes of values that are kept once computed.
+    """
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.cli.prompt import PromptVerbs
@@ -56,5 +55,4 @@ def repl(
             return
         if not run_script(session, [commands] if commands is not None else sys.stdin):
             raise typer.Exit(FAILED)
-        if session.mismatch:
-            raise typer.Exit(MISMATCH)
+        options.require(not session.mismatch)

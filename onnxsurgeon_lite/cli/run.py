@@ -1,115 +1,76 @@
 """Run: run, record, compare."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import Comparing, RunOnFeeds
-from onnxsurgeon_lite.cli import completion, options
-from onnxsurgeon_lite.cli.boundary import MISMATCH
+from onnxsurgeon_lite.api.call import Comparing, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.report.progress import progress
 
 
-@options.shared
+@options.command
 def run(
-    model: options.Model,
-    feeds: options.Feeds = None,
-    fetch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fetch",
-            help="Values to return instead of the outputs, comma-separated.",
-            autocompletion=completion.values,
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", "-o", help="Store what was returned: .npz, .safetensors or a folder."
-        ),
-    ] = None,
-    opt: options.Opt = "all",
-    force: options.Force = False,
-    json: options.Json = False,
+    model: Path,
+    *,
+    feeds: str | None = None,
+    fetch: Values = (),
+    save: options.Save = None,
+    opt: OptLevel = "all",
+    force: bool = False,
+    json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
-    """Run a model in a process of its own and show shape, dtype and range of what comes out."""
-    from onnxsurgeon_lite.atomic import require_free
-    from onnxsurgeon_lite.report import plain
-    from onnxsurgeon_lite.report.progress import progress
+    """Run a model in a process of its own and show shape, dtype and range of what comes out.
 
+    Args:
+        fetch: Values to return instead of the outputs, comma-separated.
+        save: Store what was returned: .npz, .safetensors or a folder.
+    """
     with progress(f"running {model}"):
-        result = osl.run(model, feeds, fetch or (), opt=opt, **how)
+        result = osl.run(model, feeds, fetch, opt=opt, **how)
     options.show(result, json)
-    if save is not None:
-        require_free(save, force)
-        result.save(save)
-        plain.show_written(save)
+    options.store(result, save, force)
 
 
-@options.shared
+@options.command
 def record(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="Model to read, or FILE.py:function that returns a PyTorch module, or (module, args).",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Where to store: a folder, .npz or .safetensors.",
-            show_default=False,
-        ),
-    ],
-    feeds: options.Feeds = None,
-    value: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--value",
-            help="Values to record, comma-separated; all by default.",
-            autocompletion=completion.values,
-        ),
-    ] = None,
-    inner: Annotated[
-        bool,
-        typer.Option("--inner", help="Values inside branches, loops and functions as well."),
-    ] = False,
-    wide: Annotated[
-        bool, typer.Option("--float64", help="Compute an ONNX model in float64, node by node.")
-    ] = False,
-    scope: Annotated[
-        list[str] | None,
-        typer.Option("--scope", help="PyTorch: only what lies in this module, such as layer.4.*."),
-    ] = None,
-    operators: Annotated[
-        bool,
-        typer.Option("--operators", help="PyTorch: every operator's output, by torch.export."),
-    ] = False,
-    names_of: Annotated[
-        Path | None,
-        typer.Option("--model", help="PyTorch: store inputs under this model's names."),
-    ] = None,
-    force: options.Force = False,
+    model: Path,
+    *,
+    output: Annotated[Path, Typed(("--output", "-o"))],
+    feeds: str | None = None,
+    value: Values = (),
+    inner: bool = False,
+    wide: Annotated[bool, Typed(("--float64",))] = False,
+    scope: Sequence[str] = (),
+    operators: bool = False,
+    names_of: Annotated[Path | None, Typed(("--model",))] = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
-    """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them."""
-    from onnxsurgeon_lite.report.progress import progress
+    """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
-    with progress(f"recording {model}") as tell:
-        how["progress"] = tell
+    Args:
+        model: Model to read, or FILE.py:function that returns a PyTorch module, or (module, args).
+        output: Where to store: a folder, .npz or .safetensors.
+        value: Values to record, comma-separated; all by default.
+        inner: Values inside branches, loops and functions as well.
+        wide: Compute an ONNX model in float64, node by node.
+        scope: PyTorch: only what lies in this module, such as layer.4.*.
+        operators: PyTorch: every operator's output, by torch.export.
+        names_of: PyTorch: store inputs under this model's names.
+    """
+    with progress(f"recording {model}") as how["progress"]:
         done = osl.record(
             model,
             output,
             feeds,
-            value or (),
+            value,
             inner,
             wide,
-            scope or (),
+            scope,
             operators,
             names_of,
             force,
@@ -118,23 +79,24 @@ def record(
     options.show(done)
 
 
-@options.shared
+@options.command
 def compare(
-    actual: Annotated[
-        Path, typer.Argument(help="A model, or a set of tensors.", show_default=False)
-    ],
-    reference: Annotated[
-        Path, typer.Argument(help="The set of tensors to compare with.", show_default=False)
-    ],
-    feeds: options.Feeds = None,
-    mapping: options.Map = None,
-    opt: options.Opt = "all",
+    actual: Path,
+    reference: Path,
+    *,
+    feeds: str | None = None,
+    mapping: str | None = None,
+    opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
-    json: options.Json = False,
+    json: bool = False,
     **how: Unpack[Comparing],
 ) -> None:
-    """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values."""
+    """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
+
+    Args:
+        actual: A model, or a set of tensors.
+        reference: The set of tensors to compare with.
+    """
     result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
     options.show(result, json, metrics)
-    if not result.match:
-        raise typer.Exit(MISMATCH)
+    options.require(result.match)

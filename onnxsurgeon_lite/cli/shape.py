@@ -1,63 +1,55 @@
 """Edits of shapes and outputs: the passes that set-shape, rebatch, pad-outputs, batch-outputs and name-outputs make."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from onnxsurgeon_lite.cli import completion
+from onnxsurgeon_lite.cli import completion, options
+from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import key_value, split
+from onnxsurgeon_lite.names import is_count, key_value, split
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass
 
-_TwoExports = Annotated[
-    bool,
-    typer.Option("--two-exports", help="Learn what follows from an export at another size."),
-]
+_Fill = Annotated[Sequence[str], Typed(completes=completion.of_outputs, metavar="NAME=NUMBER")]
+_Most = Annotated[int, Typed(("--max",), least=1)]
 
 
 def set_shape(
-    shapes: Annotated[
-        list[str],
-        typer.Argument(
-            help="Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.",
-            show_default=False,
-            autocompletion=completion.of_inputs,
-        ),
-    ],
-    two_exports: _TwoExports = False,
+    shapes: Annotated[Sequence[str], Typed(completes=completion.of_inputs)],
+    *,
+    two_exports: bool = False,
 ) -> "Pass":
-    """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running."""
+    """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running.
+
+    Args:
+        shapes: Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.
+        two_exports: Learn what follows from an export at another size.
+    """
     from onnxsurgeon_lite.passes import SetShape
 
-    second = shapes.pop(0) if two_exports else None
-    return SetShape(dict(map(_shape, shapes)), second)
+    second, given = (shapes[0], shapes[1:]) if two_exports else (None, shapes)
+    return SetShape(dict(map(_shape, given)), second)
 
 
 def rebatch(
-    other: Annotated[
-        Path | None,
-        typer.Argument(help="With --two-exports: the second export.", show_default=False),
-    ] = None,
-    to: Annotated[
-        str, typer.Option("--to", help="A number for a fixed size, a name for an open one.")
-    ] = "N",
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inputs",
-            help="Inputs that have the batch, comma-separated; all.",
-            autocompletion=completion.inputs,
-        ),
-    ] = None,
-    axis: Annotated[
-        int, typer.Option("--axis", min=0, help="Which dimension of the inputs it is.")
-    ] = 0,
-    two_exports: _TwoExports = False,
+    other: Path | None = None,
+    *,
+    to: str = "N",
+    inputs: options.Inputs = (),
+    axis: Annotated[int, Typed(least=0)] = 0,
+    two_exports: bool = False,
 ) -> "Pass":
-    """Give the batch another size, or open it, all the way through. Proved by running, sample by sample."""
+    """Give the batch another size, or open it, all the way through. Proved by running, sample by sample.
+
+    Args:
+        other: With --two-exports: the second export.
+        to: A number for a fixed size, a name for an open one.
+        inputs: Inputs that have the batch, comma-separated; all.
+        axis: Which dimension of the inputs it is.
+        two_exports: Learn what follows from an export at another size.
+    """
     from onnxsurgeon_lite.passes import Rebatch
 
     if two_exports != (other is not None):
@@ -65,8 +57,8 @@ def rebatch(
             "--two-exports takes two models, other uses one",
             "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
         )
-    size = int(to) if to.isdecimal() else to
-    return Rebatch(size, tuple(inputs or ()), axis, None if other is None else str(other))
+    size = int(to) if is_count(to) else to
+    return Rebatch(size, tuple(inputs), axis, None if other is None else str(other))
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
@@ -74,71 +66,55 @@ def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
     sizes = [size.strip() for size in (shape or "").split(",")]
     if not all(sizes):
         raise UsageError(f"{text!r} gives no input and shape", "write x=N,3,H,W")
-    return name, tuple(int(size) if size.isdecimal() else size for size in sizes)
-
-
-_Max = Annotated[
-    int, typer.Option("--max", min=1, help="Detections to hold of an image.", show_default=False)
-]
-_Fill = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--fill",
-        help="What an output is padded with; 0.",
-        metavar="NAME=NUMBER",
-        autocompletion=completion.of_outputs,
-    ),
-]
-_Count = Annotated[str, typer.Option("--count", help="Output that says how many count.")]
+    return name, tuple(int(size) if is_count(size) else size for size in sizes)
 
 
 def pad_outputs(
-    most: _Max,
-    outputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--outputs",
-            help="Outputs to pad, comma-separated; the ragged ones.",
-            autocompletion=completion.outputs,
-        ),
-    ] = None,
-    fill: _Fill = None,
-    count: _Count = "num_detections",
+    *,
+    most: _Most,
+    outputs: Annotated[Sequence[str], Typed(completes=completion.outputs)] = (),
+    fill: _Fill = (),
+    count: str = "num_detections",
 ) -> "Pass":
-    """Pad the ragged outputs of one image to a fixed length: boxes of n x 4 to 100 x 4."""
+    """Pad the ragged outputs of one image to a fixed length: boxes of n x 4 to 100 x 4.
+
+    Args:
+        most: Detections to hold of an image.
+        outputs: Outputs to pad, comma-separated; the ragged ones.
+        fill: What an output is padded with; 0.
+        count: Output that says how many count.
+    """
     from onnxsurgeon_lite.passes import PadOutputs
 
-    return PadOutputs(most, tuple(outputs or ()), dict(map(_fill, fill or ())), count)
+    return PadOutputs(most, tuple(outputs), dict(map(_fill, fill)), count)
 
 
 def batch_outputs(
-    most: _Max,
-    groups: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default.",
-            autocompletion=completion.to_outputs,
-        ),
-    ] = None,
-    fill: _Fill = None,
-    count: _Count = "num_detections",
+    groups: Annotated[Sequence[str], Typed(completes=completion.to_outputs)] = (),
+    *,
+    most: _Most,
+    fill: _Fill = (),
+    count: str = "num_detections",
 ) -> "Pass":
-    """Stack the ragged outputs of several images, padded: boxes of n x 4 and m x 4 to 2 x 100 x 4."""
+    """Stack the ragged outputs of several images, padded: boxes of n x 4 and m x 4 to 2 x 100 x 4.
+
+    Args:
+        groups: boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default.
+        most: Detections to hold of an image.
+        fill: What an output is padded with; 0.
+        count: Output that says how many count.
+    """
     from onnxsurgeon_lite.passes import BatchOutputs
 
-    return BatchOutputs(most, dict(map(_group, groups or ())), dict(map(_fill, fill or ())), count)
+    return BatchOutputs(most, dict(map(_group, groups)), dict(map(_fill, fill)), count)
 
 
-def name_outputs(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            help="Names of one image's outputs, comma-separated; numbered where there are more images.",
-            show_default=False,
-        ),
-    ],
-) -> "Pass":
-    """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1."""
+def name_outputs(names: Sequence[str]) -> "Pass":
+    """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1.
+
+    Args:
+        names: Names of one image's outputs, comma-separated; numbered where there are more images.
+    """
     from onnxsurgeon_lite.passes import NameOutputs
 
     return NameOutputs(tuple(split(names)))

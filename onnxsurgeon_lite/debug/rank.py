@@ -49,7 +49,7 @@ class Ranking(Shown):
     """Nodes by the accuracy they lose, the lossiest first.
 
     Attributes:
-        exclude: the names of those below `below` decibels, for a quantiser's exclude list.
+        exclude: the names of those below `below` decibels, for a quantizer's exclude list.
     """
 
     nodes: list[RankedNode]

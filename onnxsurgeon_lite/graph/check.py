@@ -10,12 +10,14 @@ from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
-# The checker looks for external data below the working directory.
+# The checker looks for external data below the working directory, and ends with this process.
 _SCRIPT = """
-import sys, onnx
+import ctypes, sys
+sys.platform == "linux" and ctypes.CDLL(None).prctl(1, 9)
+import onnx
 try:
     onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
-except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+except Exception as error:
     sys.exit(f"invalid: {error}")
 """
 

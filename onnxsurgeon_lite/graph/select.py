@@ -16,6 +16,7 @@ from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageE
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance
+from onnxsurgeon_lite.names import is_count
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -221,7 +222,7 @@ def _instead(index: GraphIndex, what: str, pattern: str, known: set[str]) -> str
         return f"an operator has this name: 'op:{pattern}'"
     file, _, line = pattern.rpartition(":")
     lines = [int(other.rpartition(":")[2]) for other in known if other.startswith(f"{file}:")]
-    if what != "source line" or not line.isdecimal() or not lines:
+    if what != "source line" or not is_count(line) or not lines:
         return None
     near = sorted(sorted(lines, key=lambda other: abs(other - int(line)))[:4])
     return f"closest lines: {', '.join(f'{file}:{number}' for number in near)}"

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnxsurgeon_lite.atomic import NewFolder
 from onnxsurgeon_lite.errors import CutError
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -18,7 +19,6 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references import make_folder
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,14 @@ def split(index: GraphIndex, values: Iterable[str]) -> Split:
 
 def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
     """Write each part with its data as `<number>.onnx`."""
-    make_folder(folder)
     written = []
-    for number, part in enumerate(found.parts, 1):
-        model = model_of(index, part)
-        path = folder / f"{number}.onnx"
-        save(model, path, movable(model), force=True)
-        written.append(Part(part.inputs, part.outputs, part.nodes, path))
+    with NewFolder(folder, r"\d+\.(onnx|data)") as new:
+        for number, part in enumerate(found.parts, 1):
+            model = model_of(index, part)
+            save(model, new.path / f"{number}.onnx", movable(model))
+            path = folder / f"{number}.onnx"
+            written.append(Part(part.inputs, part.outputs, part.nodes, path))
+        new.commit()
     return Split(written, found.crossing, found.notes, found.outputs)
 
 

@@ -1,5 +1,6 @@
 """The files that hold tensors: where a location may point, and whether a file changed since the load."""
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError, UsageError
 
 _BLOCK = 1 << 22
+_SMALL = 1 << 16  # bytes up to which a file's content tells its version too
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class DataFile:
     Attributes:
         path: the real file, absolute.
         location: its name in the model, relative to the model's folder; None for the model file itself.
-        size, mtime_ns, inode: identify the file's version: another value later means that the file changed.
+        size, mtime_ns, inode, digest: identify the file's version: another value later means that the file changed.
+            The digest is of a small file's content: it can change within one tick of the clock.
     """
 
     path: Path
@@ -26,12 +29,20 @@ class DataFile:
     size: int
     mtime_ns: int
     inode: int
+    digest: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """What a `Model` calls the file: its path, as text that a message can hold whatever bytes the path has."""
+        return str(self.path).encode(errors="backslashreplace").decode()
 
     @classmethod
     def of(cls, path: Path, location: str | None = None) -> "DataFile":
         """Return the file as it is now."""
         status = path.stat()
-        return cls(path, location, status.st_size, status.st_mtime_ns, status.st_ino)
+        is_small = status.st_size <= _SMALL and stat.S_ISREG(status.st_mode)
+        digest = hashlib.blake2b(path.read_bytes()).digest() if is_small else b""
+        return cls(path, location, status.st_size, status.st_mtime_ns, status.st_ino, digest)
 
     def verify(self) -> None:
         """Raise `SourceChangedError` if the file changed since the load."""
@@ -47,6 +58,10 @@ class DataFile:
                 f"{str(self.path)!r} changed after the model was loaded; its tensors are lost",
                 "load the model again",
             )
+
+    def start(self, length: int) -> bytes:
+        """Read the first bytes, at most `length`."""
+        return self.read(0, min(length, self.size))
 
     def read(self, offset: int, length: int) -> bytes:
         """Read `length` bytes from `offset`."""

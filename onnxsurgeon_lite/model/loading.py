@@ -13,6 +13,7 @@ from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
 from onnxsurgeon_lite.tensors import dtypes
 
+_INT32 = 1 << 31
 _ANOTHER_KIND = "this happens with another kind of protobuf (a tensor of a test_data_set, say) or a truncated file"
 
 
@@ -48,7 +49,7 @@ def load(path: str | PathLike[str]) -> Model:
             raise ModelFileError(f"{str(path)!r} is a directory, not a model", _inside(path))
         if not source.path.is_file():
             raise ModelFileError(f"{str(path)!r} is not a regular file")
-        key = str(source.path)
+        key = source.key
         data = skeleton(source.path, key)
     except OSError as error:
         raise ModelFileError(
@@ -97,6 +98,14 @@ def _parse(data: bytes, path: Path) -> ModelProto:
             f"{str(path)!r} is not an ONNX model: {place} is not UTF-8: {text[:40]!r}",
             "the specification requires UTF-8 text; decode it in Python, with onnx, and save it again",
         )
+    imports = [*proto.opset_import, *(o for f in proto.functions for o in f.opset_import)]
+    odd = [
+        v for v in (proto.ir_version, *(o.version for o in imports)) if not -_INT32 <= v < _INT32
+    ]
+    if odd:
+        raise ModelFileError(
+            f"{str(path)!r} is not an ONNX model: it has version {odd[0]}, beyond 32 bits"
+        )
     if not proto.HasField("graph"):
         raise ModelFileError(
             f"{str(path)!r} is not an ONNX model: it has no graph",
@@ -113,7 +122,8 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
         path = locate(folder, location, tensor.name)
-        file = model.files.setdefault(str(path), DataFile.of(path, location))
+        found = DataFile.of(path, location)
+        file = model.files.setdefault(found.key, found)
     needed = _byte_count(tensor)
     try:
         offset = int(entries.get("offset") or 0)
@@ -128,7 +138,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
             f"which has {file.size}; the model says {length}",
             "was the file copied or downloaded completely?",
         )
-    refer(tensor, str(file.path), offset, length)
+    refer(tensor, file.key, offset, length)
 
 
 def _byte_count(tensor: TensorProto) -> int:

@@ -114,7 +114,11 @@ class Model:
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         folder = Path(os.path.commonpath([f.path.parent for _, f, *_ in on_disk] or [Path.cwd()]))
         for tensor, file, offset, length in on_disk:
-            refer(tensor, str(file.path.relative_to(folder)), offset, length)
+            name = os.fsencode(file.path.relative_to(folder)).decode(errors="replace")
+            if os.fsencode(name) == os.fsencode(file.path.relative_to(folder)):
+                refer(tensor, name, offset, length)
+            else:  # no message can name it
+                self._fill(iter([tensor]))
         return proto, folder
 
     def _fill(self, on_disk: Iterator[TensorProto]) -> None:

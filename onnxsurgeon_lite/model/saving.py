@@ -1,9 +1,12 @@
 """Save a `Model` as complete files on disk."""
 
 import filecmp
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import count
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from onnx import ModelProto, TensorProto
 
@@ -15,6 +18,7 @@ from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
+from onnxsurgeon_lite.model.sharing import has_own_name, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.shown import Shown
 
@@ -54,7 +58,7 @@ def save(
     Args:
         model: the model.
         path: the file to write.
-        external: None keeps the layout of the source (its data files are copied under their own names), unless a
+        external: None keeps the layout of the source (its data files are copied, and named after the target), unless a
             single file would exceed protobuf's 2 GiB; True moves every large initializer into one `<name>.data`;
             False embeds all data, whatever the size.
         location: with external=True, the path of the data file relative to the model; `<name>.data` if empty.
@@ -63,6 +67,7 @@ def save(
 
     Raises:
         OutputExistsError: a data file that belongs to another model would be overwritten.
+        SharedDataError: a data file that another model refers to would be overwritten.
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
@@ -77,7 +82,7 @@ def save(
         if external is None and _is_unedited(model, encoded):
             return _copy_source(model, path, Staging(dry_run), force)
         if not external and not refers(encoded):
-            return _write_plain(path, encoded, Staging(dry_run))
+            return _write_plain(model, path, encoded, Staging(dry_run))
     proto = copied(model.proto)
     if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
         external = True
@@ -88,11 +93,52 @@ def save(
             data_files = _gather(model, proto, path, location, staging, force)
         else:
             data_files = []
-        pieces = expand(proto.SerializeToString(), model.files)
-        with staging.open(path) as out:
-            write_pieces(out, pieces, model.files)
-        staging.commit()
-    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
+        return finish(staging, model, proto, path, data_files)
+
+
+def finish(
+    staging: Staging,
+    model: Model,
+    proto: ModelProto,
+    path: Path,
+    data_files: Sequence[Path],
+    unedited: DataFile | None = None,
+) -> Written:
+    """Write the structure after its data files, and rename all of them into place.
+
+    Args:
+        unedited: the file to copy instead, which says the same.
+    """
+
+    def write(out: BinaryIO, instead: Mapping[Path, Path]) -> None:
+        if unedited is not None and not instead:
+            copy_span(out, unedited, 0, unedited.size)
+            return
+        structure = _referring(proto, path, instead) if instead else proto
+        write_pieces(out, expand(structure.SerializeToString(), model.files), model.files)
+
+    kept = staging.finish(path, write, lambda: _verify(model, path))
+    places = (kept.get(Path(os.path.realpath(target)), target) for target in data_files)
+    return Written(path, tuple(places), staging.sizes, staging.dry_run)
+
+
+def _referring(proto: ModelProto, path: Path, instead: Mapping[Path, Path]) -> ModelProto:
+    """Return a structure with references to other data files of the same folders."""
+    result = copied(proto)
+    for tensor in external_tensors(result):
+        for entry in tensor.external_data:
+            place = instead.get(Path(os.path.realpath(path.parent / entry.value)))
+            if entry.key == "location" and place is not None:
+                entry.value = str(PurePosixPath(entry.value).with_name(place.name))
+    return result
+
+
+def _verify(model: Model, path: Path) -> None:
+    """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
+    used = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
+    for file in model.files.values():
+        if file in used or _is_same_file(file.path, path):
+            file.verify()
 
 
 def movable(model: Model) -> bool | None:
@@ -110,24 +156,26 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
     return True
 
 
-def _write_plain(path: Path, encoded: bytes, staging: Staging) -> Written:
+def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> Written:
     """Write a structure without external data."""
     with staging:
         with staging.open(path) as out:
             out.write(encoded)
-        staging.commit()
+        staging.commit(lambda: _verify(model, path))
     return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 
 
 def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Written:
+    """Write an unedited model; byte for byte, unless its data files get other names."""
+    source = next(file for file in model.files.values() if file.location is None)
+    proto = copied(model.proto)
     with staging:
-        data_files = _copy_data_files(model, model.proto, path, staging, force)
-        source = next(file for file in model.files.values() if file.location is None)
-        if not _is_same_file(source.path, path):
-            with staging.open(path) as out:
-                copy_span(out, source, 0, source.size)
-        staging.commit()
-    return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
+        places = _places(model, proto, path)
+        data_files = _copy_data_files(model, proto, path, staging, force)
+        if _is_same_file(source.path, path):
+            return Written(path, tuple(data_files), staging.sizes, staging.dry_run)
+        same = all(file.location == location for file, location in places.items())
+        return finish(staging, model, proto, path, data_files, source if same else None)
 
 
 def embedded_size(model: Model, everything: bool = True) -> int:
@@ -140,26 +188,42 @@ def embedded_size(model: Model, everything: bool = True) -> int:
 def _copy_data_files(
     model: Model, proto: ModelProto, path: Path, staging: Staging, force: bool
 ) -> list[Path]:
-    """Copy the source's data files beside the target under their own names, and refer to them there."""
-    copied: dict[Path, DataFile] = {}
+    """Copy the source's data files beside the target, unless they are there, and refer to them there."""
+    places = _places(model, proto, path)
     for tensor in external_tensors(proto):
         file, offset, length = model.span(tensor)
-        if file.location is None:
-            continue
-        copied[path.parent / file.location] = file
-        if proto is not model.proto:
-            refer(tensor, file.location, offset, length)
-    for target, file in copied.items():
+        if file in places:
+            refer(tensor, places[file], offset, length)
+    targets = {path.parent / location: file for file, location in places.items()}
+    for target, file in targets.items():
         if _is_same_file(file.path, target):
             continue
-        if target.exists() and not force and not filecmp.cmp(file.path, target, shallow=False):
-            raise OutputExistsError(
-                f"{str(target)!r} already exists and is not the data file of {str(model.path)!r}",
-                "write to another folder, or overwrite it with --force",
-            )
-        with staging.open(target, parents=True) as out:
+        if os.path.lexists(target):
+            if target.is_file() and filecmp.cmp(file.path, target, shallow=False):
+                continue
+            _require_replaceable(target, path, force)
+        with staging.open(target) as out:
             copy_span(out, file, 0, file.size)
-    return list(copied)
+    return list(targets)
+
+
+def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
+    """Return where the data files go: they stay where they are, or get names of the target's.
+
+    A model is untrusted: beside another target its locations name no file, except as the target's name would.
+    """
+    files = dict.fromkeys(model.span(tensor)[0] for tensor in external_tensors(proto))
+    places: dict[DataFile, str] = {}
+    for file in files:
+        if file.location is None:
+            continue
+        plain = "/" not in file.location and has_own_name(file.location, path)
+        if plain or _is_same_file(file.path, path.parent / file.location):
+            places[file] = file.location
+    stem = path.name.removesuffix(".onnx")
+    free = (f"{stem}.data" if n == 0 else f"{stem}.{n}.data" for n in count())
+    unused = (name for name in free if name not in places.values())
+    return places | {f: next(unused) for f in files if f.location is not None and f not in places}
 
 
 def _gather(
@@ -177,10 +241,8 @@ def _gather(
     ]
     if not large:
         return []
-    if target.exists() and not force and not _belongs(target, path):
-        raise OutputExistsError(
-            f"{str(target)!r} already exists", "choose another -o, or overwrite it with --force"
-        )
+    if os.path.lexists(target):
+        _require_replaceable(target, path, force)
     written: dict[tuple[Path, int, int], int] = {}  # so that shared bytes are written once
     position = 0
     with staging.open(target, parents=True) as out:
@@ -199,6 +261,16 @@ def _gather(
                     position += length
             refer(tensor, location, offset, length)
     return [target]
+
+
+def _require_replaceable(data: Path, path: Path, force: bool) -> None:
+    """Raise unless a file may be replaced by data of the model at `path`."""
+    if not force and not _belongs(data, path):
+        raise OutputExistsError(
+            f"{str(data)!r} already exists, and is not the data file of {str(path)!r}",
+            "write to another folder, or overwrite it with --force",
+        )
+    require_unshared(data, path)
 
 
 def _belongs(data: Path, path: Path) -> bool:

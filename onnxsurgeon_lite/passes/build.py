@@ -71,7 +71,7 @@ def _tensor(model: Model, name: str, path: Path) -> TensorProto:
     if not isinstance(array, np.memmap) or array.nbytes <= LARGE or not _is_raw(array):
         return dtypes.from_array(np.ascontiguousarray(array), name)
     file = DataFile.of(path.resolve())
-    key = str(file.path)
+    key = file.key
     model.files[key] = file
     data_type = dtypes.data_type_of_numpy(array.dtype)
     tensor = TensorProto(

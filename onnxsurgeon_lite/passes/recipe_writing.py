@@ -1,7 +1,8 @@
 """Write edits as a Python script or a recipe for `onnxdbg edit apply`; large arrays go into `.npy` files beside it."""
 
 import dataclasses
-import json
+import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.names import python, toml
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _INLINE = 64  # larger arrays go into files
 
-_SCRIPT = '''\
-"""Edits of {source}, written by onnxdbg repl: python {name} [IN [OUT]]."""
+_SCRIPT = """\
+{title}
 
 import sys
 {numpy}
@@ -32,9 +34,9 @@ def edit(model: osl.Model) -> osl.Model:
 
 
 if __name__ == "__main__":
-    source, target = [*sys.argv[1:], *({source!r}, {target!r})[len(sys.argv) - 1 :]]
+    source, target = [*sys.argv[1:], *({source}, {target})[len(sys.argv) - 1 :]]
     osl.save(edit(osl.load(source)), target)
-'''
+"""
 
 
 def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) -> None:
@@ -43,8 +45,13 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
         stored = _Stored(staging, path)
         lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
         needs_numpy = "\nimport numpy as np\n" if "np." in lines else ""
+        title = f"Edits of {source}, written by onnxdbg repl: python {path.name} [IN [OUT]]."
         text = _SCRIPT.format(
-            source=source, name=path.name, numpy=needs_numpy, steps=lines, target=target
+            title=python(title),
+            source=python(source),
+            numpy=needs_numpy,
+            steps=lines,
+            target=python(target),
         )
         stored.finish(text)
 
@@ -62,13 +69,15 @@ class _Stored:
     def __init__(self, staging: Staging, path: Path) -> None:
         self.staging = staging
         self.path = path
-        self.count = 0
+        self.numbers = itertools.count(1)
 
     def file(self, array: Array) -> str:
-        self.count += 1
-        path = self.path.with_suffix(f".{self.count}.npy")
+        names = (self.path.with_suffix(f".{number}.npy") for number in self.numbers)
+        path = next(
+            name for name in names if not os.path.lexists(name)
+        )  # an older script has its own
         with self.staging.open(path) as file:
-            np.save(file, array)
+            np.save(file, array, allow_pickle=False)
         return str(path)
 
     def finish(self, text: str) -> None:
@@ -96,9 +105,9 @@ def _default(field: "dataclasses.Field[object]") -> object:
 
 def _call(step: Pass, stored: _Stored) -> str:
     def array(numbers: Array) -> str:
-        if numbers.size > _INLINE:
-            return f"np.load({stored.file(numbers)!r})"
-        return f"np.array({numbers.tolist()!r}, {numbers.dtype.name!r})"
+        if numbers.size > _INLINE and numbers.dtype != object:
+            return f"np.load({python(stored.file(numbers))})"
+        return f"np.array({python(numbers.tolist())}, {python(numbers.dtype.name)})"
 
     fields = (f"{name}={_python(value, array)}" for name, value in _given(step).items())
     return f"osl.{type(step).__name__}({', '.join(fields)})"
@@ -110,7 +119,13 @@ def _python(value: object, array: Callable[[Array], str]) -> str:
     if isinstance(value, tuple):
         items = [_python(item, array) for item in value]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-    return repr(value)
+    try:
+        return python(value.item() if isinstance(value, np.generic) else value)
+    except TypeError as error:
+        raise UsageError(
+            f"a script cannot say a step that holds a {type(value).__name__}",
+            "give scripts by the paths of their files",
+        ) from error
 
 
 def _table(step: Pass, stored: _Stored) -> str:
@@ -139,7 +154,7 @@ def _toml(value: object, stored: _Stored) -> str:
         )
     if isinstance(value, bool):
         return "true" if value else "false"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return toml(value) if isinstance(value, str) else repr(value)
 
 
 def _is_pair(value: object) -> bool:

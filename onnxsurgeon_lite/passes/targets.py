@@ -8,6 +8,7 @@ from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.select import select_node, select_nodes, select_values, split_names
+from onnxsurgeon_lite.names import is_count
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
@@ -15,7 +16,7 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
     found: dict[str, NodeProto] = {}
     for selector in split_names(index, selectors):
         path, inside, number = selector.rpartition("/@")
-        if inside and number.isdecimal():
+        if inside and is_count(number):
             body = next((body for body in index.inner_bodies if body.path == path), None)
             nodes = list(body.nodes) if body is not None else []
             if int(number) < len(nodes):

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet, open_references
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, require_regular
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
             "run pip install torch, or store the parameters as .safetensors",
         ) from error
     try:
+        require_regular(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle versions that torch then refuses anyway
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_archive(path))
@@ -45,7 +47,7 @@ def open_checkpoint(path: Path) -> ReferenceSet:
         ) from error
     except OSError as error:
         raise ReferenceSetError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except UNREADABLE as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ReferenceSetError(f"cannot read {str(path)!r}: {what}") from error
     state = _unwrapped(found)
@@ -69,7 +71,9 @@ def _is_archive(path: Path) -> bool:
 
 def _unwrapped(found: object) -> Mapping[object, object]:
     """Return the state dict, also from inside the dict that training scripts put around it."""
-    while isinstance(found, Mapping):
+    seen = set[int]()
+    while isinstance(found, Mapping) and id(found) not in seen:
+        seen.add(id(found))
         inner = next((found[key] for key in _WRAPPERS if isinstance(found.get(key), Mapping)), None)
         if inner is None:
             return found

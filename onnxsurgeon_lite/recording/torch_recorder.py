@@ -20,9 +20,11 @@ import fnmatch
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import logging
 import os
+import re
 import sys
 import traceback
 import weakref
@@ -437,6 +439,10 @@ def _node_place(node: torch.fx.Node) -> dict[str, str]:
     return {"scope": path, "class": class_name, "source": source}
 
 
+_BEGIN = '{"format": "onnxsurgeon-references"'
+_VALUES = re.compile(r"values(\.[0-9]+)?\.bin")
+
+
 class _Folder:
     """A folder being written: `values.bin` as values arrive, `index.json` at the end; whole or not at all."""
 
@@ -467,9 +473,13 @@ class _Folder:
         try:
             self._file.close()
             if error is None:
-                index.write_text(self._index(), encoding="utf-8")
-                values.replace(self.folder / "values.bin")
+                old = _old_values(self.folder)
+                name = _free_name(self.folder)
+                index.write_text(self._index(name), encoding="utf-8")
+                values.replace(self.folder / name)
                 index.replace(self.folder / "index.json")
+                for file in old:
+                    file.unlink()
         except OSError as full:
             if error is None:
                 raise self._cannot_write(full) from full
@@ -509,9 +519,24 @@ class _Folder:
         where = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape)}
         return {**where, "offset": offset, "length": length}
 
-    def _index(self) -> str:
+    def _index(self, name: str) -> str:
         values = ",\n  ".join(map(json.dumps, self.entries))
-        return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
+        file = f'"file": {json.dumps(name)}, ' if name != "values.bin" else ""
+        return f'{_BEGIN}, "version": 1, {file}"values": [\n  {values}\n]}}\n'
+
+
+def _old_values(folder: Path) -> list[Path]:
+    """Return the files of tensors in a folder whose index is ours."""
+    index = folder / "index.json"
+    if not index.is_file() or not index.read_bytes().startswith(_BEGIN.encode()):
+        return []
+    return [file for file in folder.glob("values*.bin") if _VALUES.fullmatch(file.name)]
+
+
+def _free_name(folder: Path) -> str:
+    """Return a name for the file of tensors; the one of an older recording stays until its index is replaced."""
+    names = (f"values.{n}.bin" if n else "values.bin" for n in itertools.count())
+    return next(name for name in names if not os.path.lexists(folder / name))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

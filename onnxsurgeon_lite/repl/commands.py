@@ -13,6 +13,7 @@ from textwrap import shorten
 from onnxsurgeon_lite.debug.stepping.breakpoints import free_names
 from onnxsurgeon_lite.errors import OutputExistsError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import save
+from onnxsurgeon_lite.names import is_count
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe, write_script
 from onnxsurgeon_lite.repl.session import Command, Session
 from onnxsurgeon_lite.report import plain
@@ -95,7 +96,7 @@ _break_once = partial(_break, once=True)
 
 def _delete(session: Session, rest: str) -> None:
     numbers = rest.replace(",", " ").split()
-    wrong = next((number for number in numbers if not number.isdecimal()), None)
+    wrong = next((number for number in numbers if not is_count(number)), None)
     if wrong is not None:
         raise UsageError(f"no breakpoint has the number {wrong!r}", "break lists them")
     session.dbg.delete(*map(int, numbers))
@@ -113,10 +114,6 @@ def _plain(move: str) -> Callable[[Session, str], object]:
         return stop
 
     return repeat
-
-
-def _until(session: Session, rest: str) -> object:
-    return session.dbg.until(rest or None)
 
 
 def _list(session: Session, rest: str) -> object:
@@ -177,18 +174,10 @@ def _feed(session: Session, rest: str) -> None:
 
 
 def _seed(session: Session, rest: str) -> None:
-    if not rest.isdecimal():
+    if not is_count(rest):
         raise UsageError(f"{rest!r} is not a seed", "write seed 0")
     session.dbg.seed(int(rest))
     session.given["seed"] = int(rest)
-
-
-def _back(session: Session, _: str) -> None:
-    plain.out(f"undone: {session.model.undo()}")
-
-
-def _again(session: Session, _: str) -> None:
-    plain.out(f"done again: {session.model.redo()}")
 
 
 def _diff(session: Session, rest: str) -> None:
@@ -213,14 +202,17 @@ def _save(session: Session, rest: str) -> None:
     source = session.source.path
     if source is not None and target.exists() and target.samefile(source):
         raise OutputExistsError(f"the session reads {rest!r}", "save the model under another name")
+    _require_own(session, target)
     written = save(session.model.current, target)
     session.target = target
+    session.written.add(target.absolute())
     plain.show_written(written.path, written.data_files)
 
 
 def _export(session: Session, rest: str) -> None:
     path = Path(rest)
     steps = session.model.history.steps
+    _require_own(session, path)
     if path.suffix == ".toml":
         write_recipe(steps, path)
     elif path.suffix == ".py":
@@ -229,7 +221,14 @@ def _export(session: Session, rest: str) -> None:
         write_script(steps, path, str(source), str(target))
     else:
         raise UsageError(f"{rest!r} is neither a script nor a recipe", "end it in .py or .toml")
+    session.written.add(path.absolute())
     plain.show_written(path)
+
+
+def _require_own(session: Session, target: Path) -> None:
+    """Raise `OutputExistsError` if a file that the session did not write would be overwritten."""
+    if (target.is_file() or target.is_symlink()) and target.absolute() not in session.written:
+        raise OutputExistsError(f"{str(target)!r} is there already", "choose another name")
 
 
 def _help(session: Session, rest: str) -> None:
@@ -289,7 +288,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "next": Command("[TIMES]", "compute the next node", _plain("next")),
         "step": Command("[TIMES]", "the same, into bodies and functions", _plain("step")),
         "out": Command("", "run the body to its end", _plain("out")),
-        "until": Command("[NODE]", "to a node; or past a loop", _until, "node"),
+        "until": Command(
+            "[NODE]", "to a node; or past a loop", lambda s, r: s.dbg.until(r or None), "node"
+        ),
         "restart": Command("", "forget what was run and set", _plain("restart")),
         "feed": Command("INPUT = ARRAY", "give an input", _feed, "value"),
         "seed": Command("NUMBER", "make the inputs that are not given", _seed),
@@ -311,8 +312,10 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Edit": {
         "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
         "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
-        "undo": Command("", "take the last edit back", _back),
-        "redo": Command("", "do it again", _again),
+        "undo": Command(
+            "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
+        ),
+        "redo": Command("", "do it again", lambda s, _: plain.out(f"done again: {s.model.redo()}")),
         "history": Command("", "the edits", _history),
         "diff": Command("[FILE]", "what the edits changed, or a file has else", _diff, "verb"),
         "save": Command("FILE.onnx", "write the model", _save, "file"),

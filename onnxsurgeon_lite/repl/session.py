@@ -72,6 +72,7 @@ class Session:
         left: the session was left.
         mismatch: a comparison that was asked for found one.
         target: where the model was saved last.
+        written: the files that the session wrote.
         listed: (position, place after the nodes that `list` showed last).
     """
 
@@ -89,6 +90,7 @@ class Session:
         self.left = False
         self.mismatch = False
         self.target: Path | None = None
+        self.written: set[Path] = set()
         self.listed: tuple[object, int] = None, 0
         self._told: list[str] = []
         self._look()

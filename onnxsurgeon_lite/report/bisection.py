@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
 from onnxsurgeon_lite.graph.scopes import place_text
-from onnxsurgeon_lite.names import command, shown
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out, say, show_notes
+from onnxsurgeon_lite.report.plain import out, say_all, show_notes
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
@@ -24,8 +24,7 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         verbose: the details of every culprit, not of the first alone, and what the search took.
     """
     show_notes(result.notes)
-    for line in bisection_lines(result, verbose, every_metric):
-        say(shown(line))
+    say_all(bisection_lines(result, verbose, every_metric))
     if result.reproducer is not None:
         out(f"  reproducer: {str(result.reproducer)!r}")
         out(f"  reproduce: {command(*result.reproduce)}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import say, show_notes
+from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 
 _LONGEST = 80  # characters of a text before or after a change
 _OF_AN_EDIT = 8  # lines
@@ -22,8 +22,7 @@ def show_edit(found: ModelDiff | None) -> None:
     say(shown("; ".join([f"diff: {what}", *found.notes])))
     lines = list(_lines(found))
     kept = lines if len(lines) <= _OF_AN_EDIT else lines[: _OF_AN_EDIT - 1]
-    for line in kept:
-        say(f"  {shown(line)}")
+    say_all(f"  {line}" for line in kept)
     if len(kept) < len(lines):
         say(f"  ... and {len(lines) - len(kept)} more")
 
@@ -31,13 +30,10 @@ def show_edit(found: ModelDiff | None) -> None:
 def show_diff(found: ModelDiff) -> None:
     """Every difference, then how the outputs compare."""
     show_notes(found.notes)
-    for line in _lines(found):
-        say(shown(line))
+    say_all(_lines(found))
     for name, comparison in found.outputs.items():
-        if comparison.match:
-            say(shown(f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"))
-        for line in explain(name, comparison):
-            say(shown(line))
+        agrees = f"output {name!r} agrees: max abs difference {comparison.max_abs:.6g}"
+        say_all([agrees] if comparison.match else explain(name, comparison))
     if found.same:
         say("no difference")
 

@@ -1,9 +1,8 @@
 """Tensors and how far they are apart, for the terminal: `run` and `compare`."""
 
 from onnxsurgeon_lite.matching.sets import SetComparison
-from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import say, show_notes
+from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.runtime.run import RunResult, Statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison
@@ -39,10 +38,9 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
     rows = [(verdict(c), name, *texts(c, every_metric)) for name, c in result.compared.items()]
     show_table(["", "name", *titles(every_metric)], rows)
     for name, comparison in list(wrong.items())[:_EXPLAINED]:
-        for line in explain(name, comparison):
-            say(shown(line))
+        say_all(explain(name, comparison))
         if place := result.places.get(name):
-            say(f"  scope: {shown(place)}")
+            say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):

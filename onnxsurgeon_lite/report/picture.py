@@ -47,8 +47,8 @@ def _tiled(planes: Pixels) -> Pixels:
 
 def _png(pixels: Pixels) -> bytes:
     height, width = pixels.shape[:2]
-    colour = 2 if pixels.ndim == 3 else 0
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    color = 2 if pixels.ndim == 3 else 0
+    header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)
     lines = np.pad(
         pixels.reshape(height, -1), ((0, 0), (1, 0))
     )  # each line begins with its filter, 0

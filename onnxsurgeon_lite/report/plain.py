@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO
 
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.names import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +62,12 @@ def say(text: str, indent: int = 0) -> None:
     out(_wrapped(text, width(), indent))
 
 
+def say_all(lines: Iterable[str]) -> None:
+    """Write sentences, a line each; their names may hold anything."""
+    for line in lines:
+        say(shown(line))
+
+
 def note(text: str) -> None:
     """Write a line about the work; after what was said before it, also where both streams go to one file."""
     if _CAPTURED.get() is None:
@@ -96,6 +103,11 @@ def show_notes(notes: Iterable[str]) -> None:
         note(f"note: {_one_line(text)}")
 
 
+def show_note(text: str) -> None:
+    """Show a note at once."""
+    show_notes([text])
+
+
 def show_changes(changes: Sequence[str]) -> None:
     """What an edit changed, a line each; the first of many."""
     for text in changes_shown(changes):
@@ -118,12 +130,12 @@ def show_verdict(result: "CheckResult") -> None:
         say(f"invalid: {_one_line(first)}")
         for line in rest:
             say(f"  {_one_line(line)}")
-    shown = Counter[str]()
+    counts = Counter[str]()
     for finding in result.findings:
-        shown[finding.kind] += 1
-        if shown[finding.kind] <= _SHOWN:
+        counts[finding.kind] += 1
+        if counts[finding.kind] <= _SHOWN:
             say(f"{finding.kind}: {_one_line(finding.message)}")
-    for kind, count in shown.items():
+    for kind, count in counts.items():
         if count > _SHOWN:
             say(f"{kind}: {count - _SHOWN} more (all with --json)")
 

@@ -1,9 +1,8 @@
 """The parts of a model for the terminal."""
 
 from onnxsurgeon_lite.matching.split import Split
-from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import say
+from onnxsurgeon_lite.report.plain import say_all
 
 
 def show_split(found: Split) -> None:
@@ -12,13 +11,7 @@ def show_split(found: Split) -> None:
         what = f"wrote {str(part.path)!r}" if part.path else f"part {number}"
         ends = f"{', '.join(part.inputs)} -> {', '.join(part.outputs)}"
         nodes = f"{len(part.nodes)} node{'s' * (len(part.nodes) != 1)}"
-        say(shown(f"{what}: {ends} ({nodes})"))
+        say_all([f"{what}: {ends} ({nodes})"])
     for name, comparison in found.outputs.items():
-        if comparison.match:
-            say(
-                shown(
-                    f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
-                )
-            )
-        for line in explain(name, comparison):
-            say(shown(line))
+        agrees = f"{name!r} agrees with the whole: max abs difference {comparison.max_abs:.3g}"
+        say_all([agrees] if comparison.match else explain(name, comparison))

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.report.plain import out, say, size_text
 from onnxsurgeon_lite.report.tables import show_table
 
 _OPS_SHOWN = 12
+_LONGEST = 2000  # characters of a doc string
 _TREE_OPS = 3
 
 
@@ -28,7 +29,7 @@ def show_summary(summary: ModelSummary) -> None:
         "functions": ", ".join(summary.functions),
         "dynamic dims": ", ".join(summary.dynamic_dims),
         "metadata": ", ".join(f"{k}={v}" for k, v in summary.metadata.items()),
-        "doc": summary.doc_string,
+        "doc": _cut(summary.doc_string),
     }
     _show_facts(facts)
     out("")
@@ -77,7 +78,7 @@ def show_node(node: NodeSummary) -> None:
             "node": f"{operator} {node.id}",
             "name": node.name,
             "scope": place_text(node.scope, node.class_name, node.source),
-            "doc": node.doc_string,
+            "doc": _cut(node.doc_string),
             **{f"attribute {name}": text for name, text in node.attributes.items()},
             **{f"body {name}": f"{count} nodes" for name, count in node.bodies.items()},
             "captures": ", ".join(node.captured),
@@ -120,6 +121,10 @@ def _show_facts(facts: Mapping[str, str]) -> None:
     width = max(len(key) for key, _ in given)
     for key, text in given:
         say(f"{shown(key):<{width}}  {shown(text)}", indent=width + 2)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ... ({len(text):,} characters)"
 
 
 def _plus(count: int, what: str) -> str:

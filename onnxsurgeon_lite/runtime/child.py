@@ -4,21 +4,28 @@ A model can crash or hang the runtime; then the child dies, but never the caller
 """
 
 import contextlib
+import functools
 import json
 import os
 import selectors
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.runtime.guard import guarded
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Reply = dict[str, object]
+_Started = TypeVar("_Started")
 
 _SCRIPTS = Path(__file__).parent
 _IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected on the connection
@@ -26,6 +33,9 @@ _IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected
 
 class Child:
     """A worker process that starts at once, while the caller goes on; a context manager.
+
+    Attributes:
+        lock: held by a thread for a request and what follows from it.
 
     Args:
         memory_limit: bytes that the process may allocate; 0 for no limit.
@@ -37,21 +47,23 @@ class Child:
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         with there:
-            arguments = [str(_SCRIPTS / script), str(there.fileno()), str(memory_limit)]
-            command = [sys.executable, "-P", *arguments]
-            self._process = subprocess.Popen(
-                command,
+            arguments = str(_SCRIPTS / script), str(there.fileno())
+            start = functools.partial(
+                subprocess.Popen,
+                guarded(*arguments, memory_limit=memory_limit),
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
                 start_new_session=True,
             )
+            self._process = in_lasting_thread(start)
         self._socket = here
         self._stream = here.makefile("rwb")
         self._ready = selectors.DefaultSelector()
         self._ready.register(here, selectors.EVENT_READ)
         self._stage = _IDLE
+        self.lock = threading.RLock()
 
     def __enter__(self) -> "Child":
         return self
@@ -68,13 +80,17 @@ class Child:
         """End the process at once."""
         if self._socket.fileno() < 0:
             return
+        self._process.kill()  # first: a thread that waits for a reply sees the end, and lets go of the stream
+        self._process.wait()
         with contextlib.suppress(OSError):
             self._stream.close()
         self._ready.close()
         self._socket.close()
-        self._process.kill()
-        self._process.wait()
         self._log.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_stage"):
+            self.close()
 
     def ask(
         self,
@@ -85,7 +101,7 @@ class Child:
     ) -> Reply:
         """Send a request and the raw bytes that follow it, and wait for the reply."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._watched():
+        with self.lock, self._watched():
             self._stage = _TALKING
             self._stream.write(json.dumps({"do": action, **arguments}).encode() + b"\n")
             self._stream.writelines(payloads)
@@ -160,6 +176,21 @@ class Child:
             return "killed, most likely because memory ran out"
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return ": ".join([how, *last])
+
+
+def in_lasting_thread(start: Callable[[], _Started]) -> _Started:
+    """Start a process in a thread that lasts as long as this process: the system ends a child with its thread."""
+    if threading.current_thread() is threading.main_thread():
+        return start()
+    return _starter(os.getpid()).submit(start).result()
+
+
+@functools.cache
+def _starter(_process: int) -> "ThreadPoolExecutor":
+    """Return the thread of this process, which a fork of it does not have."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "onnxsurgeon-starter")
 
 
 def _buffer(size: int) -> memoryview:

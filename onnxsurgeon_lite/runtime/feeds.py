@@ -1,6 +1,7 @@
 """Make or read the feeds of a run, and check them before the runtime gets them."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
+_MOST_AXES = 64  # of a numpy array
 _FILLS = ("zeros", "ones", "normal", "uniform")
 
 
@@ -143,6 +145,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
                 f"input {name!r} is not a tensor and cannot be generated", "give it with --feeds"
             )
         shape = [_size(d, recipe.dims) for d in kind.tensor_type.shape.dim]
+        _require_possible(name, shape)
         rng = np.random.default_rng([recipe.seed, number])
         fill = recipe.fills.get(name)
         feeds[name] = _filled(name, kind.tensor_type.elem_type, shape, fill, rng)
@@ -150,6 +153,21 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
         lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}, seed {recipe.seed}")
     check_feeds(index, feeds)
     return feeds, lines
+
+
+def _require_possible(name: str, shape: list[int]) -> None:
+    """Raise `FeedsError` for a shape that no array has, or that no memory holds."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if len(shape) > _MOST_AXES or math.prod(shape) > memory or max(shape, default=0) > memory:
+        raise FeedsError(
+            f"input {name!r} of shape {_sizes_text(shape)} cannot be made: it is too large",
+            "choose other sizes with --dim",
+        )
+
+
+def _sizes_text(shape: list[int]) -> str:
+    """Write the first sizes of a shape."""
+    return f"[{', '.join(map(str, shape[:8]))}{', ...' if len(shape) > 8 else ''}]"
 
 
 def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -65,10 +65,11 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
 
 
 def _channels(original: GraphIndex, name: str) -> int:
-    """Return the channels of a feature map; 0 if unknown."""
+    """Return the channels of a feature map; 0 if unknown, or not a multiple of 4, as `ReorderInput` needs."""
     kind = original.types.get(name)
     dims = list(kind.tensor_type.shape.dim) if kind is not None else []
-    return int(dims[1].dim_value) if len(dims) == 4 else 0
+    channels = int(dims[1].dim_value) if len(dims) == 4 else 0
+    return channels if channels % 4 == 0 else 0
 
 
 def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:

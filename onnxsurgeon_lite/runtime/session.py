@@ -195,8 +195,9 @@ class Runtime:
         Raises:
             RuntimeFailure, RuntimeCrash, RuntimeTimeout: the run failed, crashed, or took too long.
         """
-        types, values = self.stream(feeds, fetch, keep)
-        return Ran(dict(values), types)
+        with self._child.lock:
+            types, values = self.stream(feeds, fetch, keep)
+            return Ran(dict(values), types)
 
     def stream(
         self,
@@ -206,7 +207,7 @@ class Runtime:
     ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
         """Like `run`, but yield values one by one, so that only one is in memory at a time.
 
-        Read them before the next request.
+        Read them before the next request; no other thread may make one.
         """
         kept = _named(keep)
         try:
@@ -231,7 +232,9 @@ class Runtime:
     def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
         """Yield stored values, one by one."""
         if names:
-            yield from self._receive_all(_headers(self._child.ask("get", names=list(names))))
+            with self._child.lock:
+                headers = _headers(self._child.ask("get", names=list(names)))
+                yield from self._receive_all(headers)
 
     def signatures(
         self, names: Sequence[str]
@@ -239,11 +242,12 @@ class Runtime:
         """Yield (name, shape, signature) of stored tensors, which stay in the child; `SIGNED` lists the dtypes."""
         if not names:
             return
-        reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
-        for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
-            shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
-            found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
-            yield name, shape, found
+        with self._child.lock:
+            reply = self._child.ask("signatures", file=signature.__file__, names=list(names))
+            for name, header in zip(names, cast(list[_Header], reply["signatures"]), strict=True):
+                shape, numbers = tuple(header["shape"]), self._child.receive(header["bytes"])
+                found = unpacked(shape, header["half"], np.frombuffer(numbers)) if numbers else None
+                yield name, shape, found
 
     def _receive_all(self, headers: Iterable[_Header]) -> Iterator[tuple[str, RunValue]]:
         for header in headers:

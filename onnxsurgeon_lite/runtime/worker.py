@@ -97,6 +97,9 @@ class Worker:
         """Open a session on the model whose bytes follow; its optimized graph is written to `optimized`."""
         model = self.stream.read(size)
         self.session = None
+        if folder and not _is_utf8(folder):
+            os.chdir(folder)  # the runtime takes no other text than UTF-8
+            folder = "."
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[opt]
         options.log_severity_level = 4
@@ -131,7 +134,9 @@ class Worker:
             self.store[name] = _string_tensor(strings, shape)
             return {}, []
         value = ort.OrtValue.ortvalue_from_shape_and_type(shape, data_type, "cpu", 0)
-        self.stream.readinto(_memory(value))
+        memory = _memory(value)
+        if memory:  # a tensor without elements has no memory to read into
+            self.stream.readinto(memory)
         self.store[name] = value
         return {}, []
 
@@ -227,6 +232,14 @@ class Worker:
     def do_about(self) -> tuple[Header, list[memoryview]]:
         """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @functools.cache
@@ -345,22 +358,7 @@ def _mapped(folder: str) -> Iterator[tuple[int, int]]:
                 yield span
 
 
-def _guard(memory_limit: int) -> None:
-    """Die with the parent, before it if memory runs short, and alone at the memory limit."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("800")
-    if memory_limit:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
-    _guard(int(sys.argv[2]))
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     worker = Worker(socket.socket(fileno=int(sys.argv[1])).makefile("rwb"))
     worker.stop_on_signal()
     worker.serve()

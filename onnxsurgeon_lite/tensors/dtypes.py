@@ -89,7 +89,10 @@ def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryv
         )
     bits = _SUB_BYTE_BITS.get(data_type)
     if bits is None:
-        return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
+        try:
+            return np.frombuffer(raw, numpy_dtype(data_type)).reshape(dims)
+        except ValueError as error:  # negative sizes, more axes than an array has
+            raise SurgeonError(f"a tensor cannot have shape {list(dims)[:70]}: {error}") from error
     return to_array(TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw)))
 
 
@@ -107,6 +110,10 @@ def encode(array: Array) -> bytes:
 
 def to_array(tensor: TensorProto) -> Array:
     """Return the numbers of a tensor whose payload is in memory."""
+    if (
+        tensor.data_location == TensorProto.EXTERNAL
+    ):  # onnx would read it from the working directory
+        raise SurgeonError(f"tensor {tensor.name!r} refers to data in another file: refused")
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except (ValueError, KeyError, TypeError) as error:

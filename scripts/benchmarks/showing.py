@@ -27,7 +27,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
     for outcome in outcomes:
         cells = [outcome.label, outcome.peer.command.label, *_figures(outcome)]
         targets = "\n".join(map(str, outcome.peer.targets))
-        verdicts = "\n".join(map(_coloured, outcome.verdicts()))
+        verdicts = "\n".join(map(_colored, outcome.verdicts()))
         table.add_row(*map(escape, cells), escape(targets), verdicts)
     out = Console()
     (out if out.is_terminal else Console(width=170)).print(table)
@@ -52,7 +52,7 @@ def _spread(ratios: Sequence[float]) -> str:
     return median if len(ratios) == 1 else f"{median} ({min(ratios):.3g}-{max(ratios):.3g})"
 
 
-def _coloured(verdict: str) -> str:
+def _colored(verdict: str) -> str:
     return f"[{'green' if verdict == 'reached' else 'bold red'}]{verdict}[/]"
 
 

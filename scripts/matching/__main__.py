@@ -3,7 +3,7 @@
     python scripts/matching [ARCHITECTURE ...] [--small] [--random]
 
 Needs the test extra (torch, transformers); what of onnxslim and onnxsim is installed makes the simplified copies.
-Weights are as transformers initialises them, which leaves biases zero and norms without effect: many values are equal;
+Weights are as transformers initializes them, which leaves biases zero and norms without effect: many values are equal;
 `--random` adds noise to every parameter. `--small` takes fewer and narrower layers of each.
 
 What exists on both sides is told without the matching: values of one content (sorted, so that layouts do not count),

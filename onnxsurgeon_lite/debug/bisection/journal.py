@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TextIO
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.feeds import Feeds
+
+_START = b'{"question": "'  # of every journal
 
 State = Sequence[str]
 """The look and the healed values at the time of an answer; answers hold only for that state."""
@@ -34,9 +37,10 @@ class Journal:
             question: digest of the search; a journal of another search is refused.
 
         Raises:
-            UsageError: there is no journal to resume, or it belongs to another search.
+            UsageError: there is no journal to resume, it belongs to another search, or the file is not a journal.
         """
         journal = cls()
+        _require_journal(path)
         if resume:
             journal._read(path, question)
         try:
@@ -90,6 +94,21 @@ class Journal:
         except OSError as error:
             self.lost = f"the journal is incomplete ({error.strerror}); the search went on"
             self._file = None
+
+
+def _require_journal(path: Path) -> None:
+    """Raise `UsageError` if a file that is there is not a journal: it would be overwritten."""
+    if path.is_char_device() or not os.path.lexists(path):
+        return
+    if path.is_file():
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            start = file.read(len(_START))
+            if start in (b"", _START):
+                return
+    raise UsageError(
+        f"{str(path)!r} is there already, and is not a journal: nothing was changed",
+        "name another file with --journal",
+    )
 
 
 def digest(model: bytes, asked: object, feeds: Feeds) -> str:

@@ -6,35 +6,35 @@ layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` de
 
 import shutil
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.names import python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
-from onnxsurgeon_lite.tensors.references import make_folder, open_references, write_test_data
+from onnxsurgeon_lite.tensors.references import open_references, write_test_data
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _SCRIPT = '''\
 """Run model.onnx on test_data_set_0; exit with 1 if its outputs differ from the expected ones."""
 import glob, os, sys
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import numpy as np, onnx, onnxruntime as ort
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 def read(kind):
@@ -45,12 +45,15 @@ options.graph_optimization_level = ort.GraphOptimizationLevel.{level}
 session = ort.InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])
 expected = read("output")
 actual = dict(zip(expected, session.run(list(expected) or None, read("input"))))
-same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol!r}, {atol!r}) for n, a in actual.items()]
+same = [a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {atol}) for n, a in actual.items()]
 print("agrees" if all(same) else "MISMATCH")
 sys.exit(not all(same))
 '''
 _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
+
+
+_FILES = r"model\.(onnx|data)|repro\.py|report\.md|test_data_set_0/(input|output|actual)_\d+\.pb"
 
 
 @dataclass
@@ -88,19 +91,20 @@ def write_reproducer(
             index.types.setdefault(name, type_of(actual))
     part = submodel(index, close(index, tuple(inputs), tuple(outputs) or (culprit.value,)))
     part.proto.graph.name = f"culprit {culprit.id}"
-    make_folder(folder)
-    save(part, folder / "model.onnx", movable(part), force=True)
     given = {name: value for name, value in inputs.items() if value is not None}
     actuals = {n: v for n in outputs if (v := result.tensors[n][1]) is not None}
-    write_test_data(folder / "test_data_set_0", given, outputs, actuals)
-    write_text(folder / "repro.py", _script(result, culprit, outputs))
-    shows = verify and _shows(folder, any(f.verdict == "crash" for f in culprit.findings))
-    script = ["python", str(folder / "repro.py")]
-    plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
-    if result.look != "optimized":
-        plain += ["--opt", "none"]
-    made = Reproducer(folder, script if shows else plain, shows)
-    write_text(folder / "report.md", _report(result, culprit, made, place))
+    with NewFolder(folder, _FILES) as new:
+        save(part, new.path / "model.onnx", movable(part))
+        write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
+        write_text(new.path / "repro.py", _script(result, culprit, outputs))
+        shows = verify and _shows(new.path, any(f.verdict == "crash" for f in culprit.findings))
+        script = ["python", str(folder / "repro.py")]
+        plain = ["onnxdbg", "compare", str(folder / "model.onnx"), str(folder / "test_data_set_0")]
+        if result.look != "optimized":
+            plain += ["--opt", "none"]
+        made = Reproducer(folder, script if shows else plain, shows)
+        write_text(new.path / "report.md", _report(result, culprit, made, place))
+        new.commit()
     return made
 
 
@@ -117,25 +121,21 @@ def strip_weights(made: Reproducer, result: BisectResult) -> str:
     leading = culprit.findings[0].verdict if culprit.findings else "wrong node"
     if leading not in ("kernel", "optimizer", "crash"):
         return "kept the weights: for this verdict, noise has no expected outputs"
-    path, data = made.folder / "model.onnx", made.folder / "test_data_set_0"
-    with tempfile.TemporaryDirectory(dir=made.folder) as scratch:
-        noise = Path(scratch) / "model.onnx"
-        strip(load(path), noise)
-        kept = open_references(data)
+    with NewFolder(made.folder, _FILES) as new:
+        noise, data = new.path / "model.onnx", new.path / "test_data_set_0"
+        strip(load(made.folder / "model.onnx"), noise)
+        kept = open_references(made.folder / data.name)
         index = GraphIndex.of(load(noise))
         inputs = {name: kept.read(name) for name in index.inputs if name in kept}
         expected = _expected(index, inputs, leading)
         if expected is None:
             return "kept the weights: the expected outputs for noise cannot be computed"
-        shutil.copytree(data, Path(scratch) / data.name)
-        write_text(Path(scratch) / "repro.py", (made.folder / "repro.py").read_text())
-        write_test_data(Path(scratch) / data.name, inputs, expected)
-        if not _shows(Path(scratch), leading == "crash"):
-            return "kept the weights: with noise the failure disappears"
-        save(load(noise), path, movable(load(noise)), force=True)
         write_test_data(data, inputs, expected)
-        for actual in data.glob("actual_*.pb"):
-            actual.unlink()
+        for name in ("repro.py", "report.md"):
+            shutil.copy(made.folder / name, new.path / name)
+        if not _shows(new.path, leading == "crash"):
+            return "kept the weights: with noise the failure disappears"
+        new.commit()
     return "replaced the weights by noise of the same statistics; the failure persists"
 
 
@@ -170,14 +170,16 @@ def _script(result: BisectResult, culprit: Culprit, outputs: Mapping[str, Stored
     numbers = isinstance(reference, np.ndarray) and reference.dtype.kind not in "OUS"
     wide = np.abs(np.asarray(reference).astype(np.float64)) if numbers else np.zeros(1)
     scale = float(wide[np.isfinite(wide)].max(initial=0.0))
-    return _SCRIPT.format(level=level, rtol=allowed.rtol, atol=allowed.absolute(scale))
+    return _SCRIPT.format(
+        level=level, rtol=python(allowed.rtol), atol=python(allowed.absolute(scale))
+    )
 
 
 def _shows(folder: Path, crash: bool) -> bool:
     """Return whether the script reproduces the mismatch or crash; it cannot feed some dtypes."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "repro.py"],
+            guarded("repro.py"),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -40,7 +40,7 @@ class Debugger:
     """Steps through one model on one set of feeds, in topological order; a context manager.
 
     It stops after nodes. Values are computed when they are looked at, or when a stop needs them, with what they need
-    and no more; optimisation is off, so that they are what the model as it is written gives.
+    and no more; optimization is off, so that they are what the model as it is written gives.
 
     Attributes:
         breakpoints: to be iterated.
@@ -197,9 +197,9 @@ class Debugger:
         """
         frame = self.frames[-1]
         index, here = frame.index, self._position(frame)
-        centre = here if around is None else select_node(index, around)
+        center = here if around is None else select_node(index, around)
         if start is None:
-            start = 0 if centre is None else max(0, index.places[centre] - AROUND)
+            start = 0 if center is None else max(0, index.places[center] - AROUND)
         listing = Listing()
         listing.end = len(index.nodes) if whole else start + 2 * AROUND + 1
         for position in index.order[0 if whole else start : listing.end]:

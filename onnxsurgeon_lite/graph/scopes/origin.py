@@ -14,6 +14,8 @@ from functools import lru_cache
 
 from onnx import NodeProto
 
+from onnxsurgeon_lite.names import is_count
+
 _PREFIX = "pkg.torch.onnx."
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _LIBRARY = re.compile(r"(^|[/\\])torch[/\\]")
@@ -107,7 +109,7 @@ def fits_class(pattern: str, name: str) -> bool:
 def fits_source(pattern: str, path: str, number: int) -> bool:
     """Return whether a line of a file matches `model.py:42`, or any line `model.py`."""
     file, _, line = pattern.rpartition(":")
-    if not line.isdecimal():
+    if not is_count(line):
         file, line = pattern, ""
     is_file = path == file or path.replace("\\", "/").endswith(f"/{file}")
     return is_file and (not line or int(line) == number)

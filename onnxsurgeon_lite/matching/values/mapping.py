@@ -15,7 +15,7 @@ from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.pairing import Matching
 from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds, feeds_from, required_inputs
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Stored, require_regular
 
 FORMAT = "onnxsurgeon-map"
 _RESHAPE_ONLY = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
@@ -34,9 +34,9 @@ def save_map(matching: Matching, path: Path) -> None:
 def load_map(path: Path) -> list[Pair]:
     """Load the pairs of a map file."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(require_regular(path).read_bytes())
         pairs = [_pair(item) for item in found["pairs"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except UNREADABLE as error:
         raise ReferenceSetError(
             f"{str(path)!r} is not a map: {error}",
             "write one with: onnxdbg match A B --save map.json",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from onnxsurgeon_lite.graph.scopes import Provenance
 from onnxsurgeon_lite.matching.values.facts import Fact
+from onnxsurgeon_lite.names import is_count
 
 _Items = Mapping[int, set[str]]
 """Item number -> digests of its weights."""
@@ -49,7 +50,7 @@ def _lists(
     for fact in facts:
         for path in Provenance(scope_of(fact)).around() if fact.known else ():
             parent, _, number = path.rpartition(".")
-            if number.isdecimal():
+            if is_count(number):
                 found[parent].setdefault(int(number), set()).update(fact.weights)
     return found
 

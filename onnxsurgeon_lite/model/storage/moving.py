@@ -2,22 +2,22 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
 from onnxsurgeon_lite.atomic import Staging
-from onnxsurgeon_lite.errors import ModelFileError, SharedDataError, UsageError, WriteError
+from onnxsurgeon_lite.errors import SharedDataError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, save
-from onnxsurgeon_lite.model.copying import copy_span, write_pieces
+from onnxsurgeon_lite.model.copying import copy_span
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import external_tensors, refer
-from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size
-from onnxsurgeon_lite.model.wire import expand, skeleton
+from onnxsurgeon_lite.model.saving import MAX_PROTOBUF, embedded_size, finish
+from onnxsurgeon_lite.model.sharing import foreign_content, other_users, require_unshared
+from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.shown import Shown
 
 
@@ -61,11 +61,19 @@ def embed(model: Model, path: Path, *, force: bool = False, dry_run: bool = Fals
 
 
 def move(
-    model: Model, location: str, *, force: bool = False, dry_run: bool = False
+    model: Model,
+    location: str,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Written, list[str]]:
     """Move a model's data to another file, below the folder of the model.
 
-    The old data files are removed, unless another model in the folder refers to them.
+    The old data files are removed, unless another model refers to them, or they hold anything else.
+
+    Args:
+        tell: is told of each file before it is removed.
 
     Returns:
         The written files, and a note for each file that stays; with `dry_run`, what would be written and removed.
@@ -76,98 +84,93 @@ def move(
         SharedDataError: the data is already there, and another model refers to it.
     """
     path = _source_of(model)
+    spans = _used(model)
     old = [file for file in model.files.values() if file.location is not None]
     for file in old:
         if PurePosixPath(location) == PurePosixPath(str(file.location)):
-            _require_unshared(path, file)
+            _require_own(path, file, spans.get(file, []))
+    stay = {
+        file: reason for file in old if (reason := _reason_to_stay(path, file, spans.get(file, [])))
+    }
     written = save(model, path, external=True, location=location, force=force, dry_run=dry_run)
     notes = []
     for file in old:
         if any(kept.exists() and file.path.samefile(kept) for kept in written.data_files):
             continue
-        others = [repr(str(other)) for other in other_users(path, file)]
-        if others:
-            notes.append(f"{file.location!r} stays: {', '.join(others)} refers to it")
+        if file in stay:
+            notes.append(f"{file.location!r} stays: {stay[file]}")
         elif dry_run:
             notes.append(f"{file.location!r} would be removed")
         else:
-            file.path.unlink()
+            tell(f"{file.location!r} is removed: its data is in {location!r} now")
+            file.path.unlink(missing_ok=True)
     return written, notes
 
 
-def collect(model: Model, *, dry_run: bool = False) -> Collected:
+def collect(
+    model: Model, *, dry_run: bool = False, tell: Callable[[str], None] = lambda _: None
+) -> Collected:
     """Rewrite a model's data files in place, to exactly the bytes that the model refers to.
 
     Args:
         dry_run: write nothing, only report the sizes.
+        tell: is told of the bytes that go, before they do.
 
     Raises:
-        SharedDataError: another model in the folder refers to one of the files.
+        SharedDataError: another model refers to one of the files, or one holds anything but a model's data.
         SourceChangedError: a file changed after the load.
     """
     path = _source_of(model)
     proto = copied(model.proto)
-    by_file = defaultdict[DataFile, list[TensorProto]](list)
-    for tensor in external_tensors(proto):
-        by_file[model.span(tensor)[0]].append(tensor)
-    kept = {file: _intervals(model, found) for file, found in by_file.items()}
+    by_file = _by_file(model, proto)
+    kept = _used(model)
     loose = {
         file: found
         for file, found in by_file.items()
         if file.location is not None and kept[file] != [(0, file.size)]
     }
     for file in loose:
-        _require_unshared(path, file)
+        _require_own(path, file, kept[file])
     before = sum(file.size for file in loose)
     after = sum(stop - start for file in loose for start, stop in kept[file])
+    for file in loose:
+        used = sum(stop - start for start, stop in kept[file])
+        tell(f"{file.size - used} bytes of {file.location!r} go: nothing refers to them")
     with Staging(dry_run) as staging:
         for file, found in loose.items():
             with staging.open(file.path) as out:
                 _pack(model, file, found, kept[file], out)
         if loose:
-            with staging.open(path) as out:
-                write_pieces(out, expand(proto.SerializeToString(), model.files), model.files)
-        staging.commit()
+            finish(staging, model, proto, path, [file.path for file in loose])
     return Collected(staging.sizes, before, after, dry_run)
 
 
-def other_users(path: Path, file: DataFile) -> Iterator[Path]:
-    """Yield the other models, in the folders of a model and of its data, that refer to a data file.
-
-    Unreadable models are skipped.
-    """
-    folders = dict.fromkeys((path.parent, *_folders_between(path.parent, file.path.parent)))
-    for folder in folders:
-        for other in sorted(folder.glob("*.onnx")):
-            if not other.samefile(path) and _refers(other, file.path):
-                yield other
-
-
-def _require_unshared(path: Path, file: DataFile) -> None:
-    for other in other_users(path, file):
+def _require_own(path: Path, file: DataFile, used: list[tuple[int, int]]) -> None:
+    """Raise `SharedDataError` unless a file holds only data of the model at `path`."""
+    require_unshared(file.path, path)
+    reason = foreign_content(file, used, path)
+    if reason:
         raise SharedDataError(
-            f"{str(other)!r} refers to {file.location!r} too: nothing was changed",
-            "give one of the two models its own data first, with onnxdbg data external",
+            f"{file.location!r} may not be only data of {path.name!r}: {reason}; nothing was changed",
+            f"copy the data out of it first: {command('onnxdbg', 'data', 'move', path.name, f'{path.stem}.data')}",
         )
 
 
-def _folders_between(top: Path, folder: Path) -> Iterator[Path]:
-    while folder not in (top, folder.parent):
-        yield folder
-        folder = folder.parent
+def _reason_to_stay(path: Path, file: DataFile, used: list[tuple[int, int]]) -> str:
+    others = [repr(str(other)) for other in other_users(file.path, path)]
+    return f"{', '.join(others)} refers to it" if others else foreign_content(file, used, path)
 
 
-def _refers(path: Path, data: Path) -> bool:
-    try:
-        proto = ModelProto.FromString(skeleton(path, ""))
-    except (ModelFileError, DecodeError, OSError):
-        return False
+def _used(model: Model) -> dict[DataFile, list[tuple[int, int]]]:
+    """Return the byte ranges that a model uses in each of its files."""
+    return {f: _intervals(model, found) for f, found in _by_file(model, model.proto).items()}
+
+
+def _by_file(model: Model, proto: ModelProto) -> dict[DataFile, list[TensorProto]]:
+    by_file = defaultdict[DataFile, list[TensorProto]](list)
     for tensor in external_tensors(proto):
-        location = next((e.value for e in tensor.external_data if e.key == "location"), "")
-        target = path.parent / location.replace("\0", "")
-        if location and target.exists() and target.samefile(data):
-            return True
-    return False
+        by_file[model.span(tensor)[0]].append(tensor)
+    return by_file
 
 
 def _intervals(model: Model, tensors: Iterable[TensorProto]) -> list[tuple[int, int]]:

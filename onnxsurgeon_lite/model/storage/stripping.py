@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from onnxsurgeon_lite.atomic import WRITING, temporary_prefix
 from onnxsurgeon_lite.errors import UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
@@ -222,7 +223,9 @@ def _scratch_file(beside: Path | None) -> Iterator["tempfile._TemporaryFileWrapp
     beside = beside or Path(tempfile.gettempdir(), "noise")
     folder = beside.absolute().parent
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".noise.") as file:
+        with tempfile.NamedTemporaryFile(
+            dir=folder, prefix=temporary_prefix(folder / "noise"), suffix=WRITING
+        ) as file:
             yield file
     except OSError as error:
         raise WriteError(f"cannot write beside {str(beside)!r}: {error.strerror}") from error

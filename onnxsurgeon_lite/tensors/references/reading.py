@@ -1,14 +1,15 @@
 """Read reference sets: `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
 
-import contextlib
 import io
 import json
+import math
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
@@ -18,9 +19,18 @@ from onnx import SequenceProto, TensorProto
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references.sets import UNREADABLE, Entry, ReferenceSet, Stored
+from onnxsurgeon_lite.tensors.references.sets import (
+    UNREADABLE,
+    Entry,
+    ReferenceSet,
+    Stored,
+    require_regular,
+)
 
 INDEX, VALUES = "index.json", "values.bin"
+_LARGEST_INDEX = 1 << 30  # bytes
+_LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
+_LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
 
 # dtype in a safetensors header -> ONNX dtype
 SAFETENSORS = {
@@ -96,8 +106,9 @@ def count_samples(path: str | PathLike[str]) -> int:
     path = Path(path)
     try:
         if (path / INDEX).is_file():
-            values = _json_object((path / INDEX).read_bytes())["values"]
-            return 1 + max((value.get("sample", 0) for value in values), default=0)
+            values = _index_of(path)["values"]
+            last = max((int(value.get("sample", 0)) for value in values), default=0)
+            return 1 + min(last, len(values))
         return len(list(path.glob("test_data_set_*"))) or 1
     except UNREADABLE:
         return 1  # opening it reports the error
@@ -112,15 +123,16 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             f"there are no reference tensors at {place!r}",
             "store some with: onnxdbg record MODEL -o REFERENCES",
         )
+    require_regular(path)
     match path.suffix:
         case ".npz":
             return ReferenceSet(place, _npz_entries(path))
         case ".npy":
-            return ReferenceSet(place, {path.stem: _npy_entry(path)})
+            return ReferenceSet(place, {path.stem: _npy_entry(path, path)})
         case ".safetensors":
             return ReferenceSet(place, _safetensors_entries(path))
         case ".pb":
-            return ReferenceSet(place, dict([_pb_entry(path, ())]))
+            return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
     raise ReferenceSetError(
         f"{place!r} is not a known kind of reference set",
         "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, or a folder from `onnxdbg record`",
@@ -148,16 +160,19 @@ def _open_folder(
             f"folder {str(path)!r} holds no reference tensors",
             f"it needs {INDEX}, *.npy or test_data_set_0",
         )
-    return ReferenceSet(str(path), {name: _npy_entry(arrays[name]) for name in sorted(arrays)})
+    return ReferenceSet(str(path), {n: _npy_entry(arrays[n], path) for n in sorted(arrays)})
 
 
 def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
-    index = _json_object((path / INDEX).read_bytes())
+    index = _index_of(path)
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
             f"{str(path / INDEX)!r} has version {index['version']}, but this program reads version 1"
         )
-    size = (path / VALUES).stat().st_size
+    file = index.get("file", VALUES)
+    if not is_values_name(file):
+        raise ReferenceSetError(f"{str(path / INDEX)!r} names another file as its own: {file!r}")
+    size = require_regular(path / file, path).stat().st_size
     entries = {}
     for value in index["values"]:
         name, offset, length = value["name"], value["offset"], value["length"]
@@ -165,17 +180,32 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             continue
         if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
-                f"{str(path / VALUES)!r} is too short for {name!r}: it has {size} bytes",
+                f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
                 "was the recording interrupted? record again",
             )
-        read = partial(_read_own, path / VALUES, value)
-        shape = tuple(value["shape"]) if value.get("shape") is not None else None
+        read = partial(_read_own, path / file, value)
+        shape = _shape(value["shape"]) if value.get("shape") is not None else None
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
         entries[name] = Entry(
             read, shape, value["dtype"], scope, class_name, source, is_input, length
         )
     return entries
+
+
+def is_values_name(name: object) -> bool:
+    """Return whether a file of our folder that holds tensors can have this name."""
+    return isinstance(name, str) and re.fullmatch(r"values(\.[0-9]+)?\.bin", name) is not None
+
+
+def _index_of(folder: Path) -> dict[str, Any]:
+    return _json_object(require_regular(folder / INDEX, folder, _LARGEST_INDEX).read_bytes())
+
+
+def _shape(sizes: object) -> tuple[int, ...]:
+    if isinstance(sizes, list) and all(isinstance(size, int) and size >= 0 for size in sizes):
+        return tuple(sizes)
+    raise ValueError(f"{sizes!r} is not a shape")
 
 
 def _json_object(text: bytes) -> dict[str, Any]:
@@ -221,6 +251,8 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
     def read() -> Array:
+        with archive.open(member) as file:
+            _require_size(file, archive.getinfo(member).file_size)
         return _npy_array(archive.read(member))
 
     return _numpy_array(read, f"{archive.filename}:{member}")
@@ -238,11 +270,29 @@ def _npy_array(raw: bytes) -> Array:
     return np.ndarray(shape, dtype, raw, file.tell(), order="F" if fortran else "C")
 
 
-def _npy_entry(path: Path) -> Entry:
+def _require_size(file: IO[bytes], size: int) -> None:
+    """Raise `ValueError` unless a `.npy` file, of which a header is read, has the bytes that the header says."""
+    version = np.lib.format.read_magic(file)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0}
+    read_header = headers.get(version, np.lib.format.read_array_header_2_0)
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("object arrays are pickles")
+    wanted = file.tell() + math.prod(shape) * dtype.itemsize
+    if size != wanted:
+        raise ValueError(f"it has {size} bytes and needs {wanted}")
+
+
+def _npy_entry(path: Path, folder: Path) -> Entry:
+    """Return the entry of a file in a folder, or of a file alone."""
+    size = require_regular(path, folder if folder != path else None).stat().st_size
+
     def read() -> Array:
+        with path.open("rb") as file:
+            _require_size(file, size)
         return np.asarray(np.load(path, allow_pickle=False))
 
-    return Entry(lambda: _numpy_array(read, str(path)), size=path.stat().st_size)
+    return Entry(lambda: _numpy_array(read, str(path)), size=size)
 
 
 def _numpy_array(read: Callable[[], Array], place: str) -> Array:
@@ -266,7 +316,7 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if length > size - 8:
+        if length > min(size - 8, _LARGEST_HEADER):
             raise ReferenceSetError(f"{str(path)!r} is truncated or not a safetensors file")
         header = _json_object(file.read(length))
     entries = {}
@@ -280,7 +330,7 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
             )
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
-        dtype, shape = SAFETENSORS[entry["dtype"]], tuple(map(int, entry["shape"]))
+        dtype, shape = SAFETENSORS[entry["dtype"]], _shape(entry["shape"])
         entries[name] = Entry(
             partial(_read_safetensors, path, start, stop, dtype, shape),
             shape,
@@ -302,36 +352,48 @@ def _pb_entries(folder: Path, inputs: Sequence[str], outputs: Sequence[str]) -> 
         if path.name.startswith("actual_"):
             continue  # what a run gave instead of the output: written by a reproducer
         declared = inputs if path.name.startswith("input") else outputs
-        name, entry = _pb_entry(path, declared)
+        name, entry = _pb_entry(path, declared, folder)
         entries[name] = entry
     return entries
 
 
-def _pb_entry(path: Path, declared: Sequence[str]) -> tuple[str, Entry]:
+def _pb_entry(path: Path, declared: Sequence[str], folder: Path) -> tuple[str, Entry]:
     """Return (name, entry): the name in the file, else the declared name with the number of the file."""
-    message = _parse_pb(path)
+    require_regular(path, folder if path.is_symlink() else None, _LARGEST_MESSAGE)
+    tensor = _parse_pb(path)
     number = _number(path)[0]
-    name = message.name or (declared[number] if number < len(declared) else path.stem)
-    read = partial(_read_pb, path)
-    if isinstance(message, SequenceProto):
-        return name, Entry(read, None, "sequence")
-    dtype = dtypes.dtype_name(message.data_type)
-    return name, Entry(read, tuple(message.dims), dtype, size=path.stat().st_size)
-
-
-def _read_pb(path: Path) -> Stored:
-    message = _parse_pb(path)
-    return _sequence(message) if isinstance(message, SequenceProto) else dtypes.to_array(message)
+    name = tensor.name or (declared[number] if number < len(declared) else path.stem)
+    if isinstance(tensor, SequenceProto):
+        return name, Entry(lambda: _sequence(_as_sequence(path)), None, "sequence")
+    return name, Entry(
+        lambda: dtypes.to_array(_as_tensor(path)),
+        tuple(tensor.dims),
+        dtypes.dtype_name(tensor.data_type),
+        size=path.stat().st_size,
+    )
 
 
 def _parse_pb(path: Path) -> TensorProto | SequenceProto:
-    raw = path.read_bytes()
-    with contextlib.suppress(DecodeError, SurgeonError, ValueError, TypeError, KeyError):
-        tensor: TensorProto = TensorProto.FromString(raw)
-        dtypes.to_array(tensor)
-        return tensor
     try:
-        sequence: SequenceProto = SequenceProto.FromString(raw)
+        return _as_tensor(path)
+    except ReferenceSetError as error:
+        if "refers to data" in error.message:  # it would pass for an empty sequence
+            raise
+        return _as_sequence(path)
+
+
+def _as_tensor(path: Path) -> TensorProto:
+    try:
+        tensor: TensorProto = TensorProto.FromString(path.read_bytes())
+        dtypes.to_array(tensor)
+    except (*UNREADABLE, SurgeonError) as error:
+        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor: {error}") from error
+    return tensor
+
+
+def _as_sequence(path: Path) -> SequenceProto:
+    try:
+        sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
     except DecodeError as error:
         raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence") from error
     if sequence.elem_type != SequenceProto.TENSOR:

@@ -1,10 +1,16 @@
 """A reference set: named tensors, each read on demand."""
 
+import lzma
+import os
+import stat
+import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -16,10 +22,17 @@ Stored = Array | list[Array]
 UNREADABLE = (
     OSError,
     ValueError,
-    KeyError,
+    LookupError,
     TypeError,
+    ArithmeticError,  # 1e400 in JSON
+    AttributeError,
     EOFError,
-    NotImplementedError,
+    RuntimeError,  # encrypted archives, compression that is not known, JSON nested too deep
+    MemoryError,
+    lzma.LZMAError,
+    struct.error,
+    SyntaxError,  # of the header of a .npy file
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
     DecodeError,
@@ -111,13 +124,48 @@ class ReferenceSet:
         """
         if name not in self.entries:
             raise UnknownNameError(name, repr(self.place), self.entries)
+        _require_memory(self.entries[name].size, name)
         try:
             return self.entries[name].read()
         except ReferenceSetError:
             raise
-        except (*UNREADABLE, SurgeonError, MemoryError) as error:
+        except (*UNREADABLE, SurgeonError) as error:
             raise ReferenceSetError(f"cannot read {name!r} from {self.place!r}: {error}") from error
 
 
 def _itself(tensor: Stored) -> Stored:
     return tensor
+
+
+def require_regular(path: Path, folder: Path | None = None, limit: int | None = None) -> Path:
+    """Return the path of a regular file, links followed.
+
+    References are untrusted, like models: a link may not lead out of their folder, and no pipe or device is opened.
+
+    Args:
+        folder: the folder that the file may not lie outside of.
+        limit: the largest size, in bytes.
+
+    Raises:
+        ReferenceSetError: the path is anything else.
+        OSError: there is nothing at the path.
+    """
+    real = path.resolve(strict=True)
+    status = real.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ReferenceSetError(f"{str(path)!r} is not a regular file: refused")
+    if folder is not None and not real.is_relative_to(folder.resolve()):
+        raise ReferenceSetError(
+            f"{str(path)!r} is a link out of its folder: refused", "put the file itself there"
+        )
+    if limit is not None and status.st_size > limit:
+        raise ReferenceSetError(f"{str(path)!r} has {status.st_size} bytes, more than {limit}")
+    return real
+
+
+def _require_memory(size: int, name: str) -> None:
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        raise ReferenceSetError(
+            f"{name!r} takes {size} bytes, more than this machine's memory of {memory}"
+        )

@@ -1,8 +1,11 @@
 """Write reference sets: our own folder, streamed; `.npz` and `.safetensors` where they can hold the tensors."""
 
+import contextlib
 import json
+import os
 import zipfile
 from collections.abc import Iterable, Mapping
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -15,8 +18,15 @@ from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references.reading import INDEX, SAFETENSORS, VALUES
+from onnxsurgeon_lite.tensors.references.reading import (
+    INDEX,
+    SAFETENSORS,
+    VALUES,
+    is_values_name,
+)
 from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_BEGIN = b'{"format": "onnxsurgeon-references"'
 
 
 class FolderWriter:
@@ -25,7 +35,8 @@ class FolderWriter:
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
     when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
-    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`).
+    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
+    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -36,7 +47,9 @@ class FolderWriter:
 
     def __enter__(self) -> "FolderWriter":
         self._made = make_folder(self.folder)
-        self._opened = self._staging.open(self.folder / VALUES)
+        self._old = values_files(self.folder)
+        self._name = free_name(self.folder)
+        self._opened = self._staging.open(self.folder / self._name)
         self._values = self._opened.__enter__()
         return self
 
@@ -53,6 +66,9 @@ class FolderWriter:
                     with self._staging.open(self.folder / INDEX) as file:
                         file.write(self._index_text().encode())
                     self._staging.commit()
+                    for old in self._old:
+                        with contextlib.suppress(OSError):
+                            old.unlink()
         finally:
             if self._made and not any(self.folder.iterdir()):
                 self.folder.rmdir()
@@ -75,7 +91,24 @@ class FolderWriter:
 
     def _index_text(self) -> str:
         values = ",\n  ".join(map(json.dumps, self._index))
-        return f'{{"format": "onnxsurgeon-references", "version": 1, "values": [\n  {values}\n]}}\n'
+        file = f'"file": {json.dumps(self._name)}, ' if self._name != VALUES else ""
+        return f'{_BEGIN.decode()}, "version": 1, {file}"values": [\n  {values}\n]}}\n'
+
+
+def values_files(folder: Path) -> list[Path]:
+    """Return the files of tensors in a folder whose index is ours."""
+    try:
+        with (folder / INDEX).open("rb") as file:
+            is_ours = file.read(len(_BEGIN)) == _BEGIN
+    except OSError:
+        return []
+    return [p for p in folder.glob("values*.bin") if is_ours and is_values_name(p.name)]
+
+
+def free_name(folder: Path) -> str:
+    """Return a name for the file of tensors that nothing in the folder has."""
+    names = (f"values.{n}.bin" if n else VALUES for n in count())
+    return next(name for name in names if not os.path.lexists(folder / name))
 
 
 def make_folder(folder: Path) -> bool:

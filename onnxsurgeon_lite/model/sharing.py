@@ -1,0 +1,152 @@
+"""Whose a data file is: which models refer to it, and whether it holds only the data of one model."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto
+
+from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
+from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.model import external_tensors
+from onnxsurgeon_lite.model.wire import skeleton
+
+_FIRST_BYTES = frozenset(
+    b"\x08\x12\x1a\x22\x2a\x32\x3a\x42\x72\xa2\xca"
+)  # the tags of a `ModelProto`
+_FORMATS = {
+    b"PK\x03\x04": "a zip archive",
+    b"PK\x05\x06": "a zip archive",
+    b"\x1f\x8b\x08": "a gzip file",
+    b"\x93NUMPY": "a .npy file",
+    b"\x80\x02}": "a pickle",
+    b"\x80\x02]": "a pickle",
+    b"\x80\x02c": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\x80\x04\x95": "a pickle",
+    b"\x80\x05\x95": "a pickle",
+    b"GGUF": "a GGUF file",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite format 3": "a database",
+    b"\x7fELF": "a program",
+    b"%PDF": "a PDF file",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"RIFF": "a RIFF file",
+    b"!<arch>": "an archive",
+    b"\xfd7zXZ": "an xz file",
+    b"7z\xbc\xaf": "an archive",
+    b"BZh": "a bzip2 file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+}
+_START = 1024  # bytes that tell a format
+_BLOCK = 1 << 20
+
+
+def other_users(data: Path, besides: Path) -> Iterator[Path]:
+    """Yield the other model files that refer to a data file: below its folder, and in every folder above.
+
+    Unreadable files are skipped. Files are recognized as models by their first bytes, whatever their names.
+    """
+    own = {os.path.realpath(besides), os.path.realpath(data)}
+    for path in _model_files(Path(os.path.realpath(data)).parent):
+        if os.path.realpath(path) not in own and _refers(path, data):
+            yield path
+
+
+def require_unshared(data: Path, besides: Path) -> None:
+    """Raise `SharedDataError` if another model refers to a data file."""
+    for other in other_users(data, besides):
+        raise SharedDataError(
+            f"{str(other)!r} refers to {data.name!r} too: nothing was changed",
+            "give one of the two models its own data first, with onnxdbg data external",
+        )
+
+
+def foreign_content(file: DataFile, used: Iterable[tuple[int, int]], model: Path) -> str:
+    """Say why a file may hold more than the data of one model; '' if it holds only that.
+
+    Args:
+        used: the sorted byte ranges that the model refers to.
+        model: the path of the model. A data file that is named after it may have unused bytes, another may not.
+    """
+    start = file.start(_START)
+    found = next((what for magic, what in _FORMATS.items() if start.startswith(magic)), "")
+    if not found and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= file.size:
+        found = "a safetensors file"
+    if not found and _is_text(start):
+        found = "text"
+    if found:
+        return f"it begins like {found}"
+    if has_own_name(str(file.location), model) or not _has_contents(file, used):
+        return ""
+    return "it holds bytes that the model does not refer to, and its name is not the model's"
+
+
+def has_own_name(location: str, model: Path) -> bool:
+    """Return whether a data file is named after its model, such as `model.data` or `model.onnx_data`."""
+    stem = re.escape(model.name.removesuffix(".onnx"))
+    name = PurePosixPath(location).name
+    return bool(re.fullmatch(rf"{stem}(\.onnx)?([._]\d+)?[._](data|bin|weights)", name))
+
+
+def _model_files(folder: Path) -> Iterator[Path]:
+    for place in (folder, *folder.parents):
+        yield from (path for path in _files(place) if _looks_like_model(path))
+    for below, _, names in os.walk(folder):
+        if below != str(folder):
+            yield from (Path(below, name) for name in names if ".onnx" in name.lower())
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_file())
+    except OSError:
+        return []
+
+
+def _looks_like_model(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            first = file.read(1)
+    except OSError:
+        return False
+    return first != b"" and first[0] in _FIRST_BYTES
+
+
+def _refers(path: Path, data: Path) -> bool:
+    try:
+        proto = ModelProto.FromString(skeleton(path, ""))
+    except (ModelFileError, DecodeError, OSError):
+        return False
+    locations = {
+        entry.value
+        for tensor in external_tensors(proto)
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    targets = (path.parent / location.replace("\0", "") for location in locations - {""})
+    return any(target.exists() and target.samefile(data) for target in targets)
+
+
+def _is_text(start: bytes) -> bool:
+    try:
+        text = start.decode(errors="strict" if len(start) < _START else "ignore")
+    except UnicodeDecodeError:
+        return False
+    printable = all(c.isprintable() or c in "\t\r\n\f" for c in text)
+    return printable and len(text.encode()) > len(start) - 4 and start != b""
+
+
+def _has_contents(file: DataFile, used: Iterable[tuple[int, int]]) -> bool:
+    """Return whether unused bytes of a file are anything but padding."""
+    position = 0
+    for start, stop in (*used, (file.size, file.size)):
+        gap = file.blocks(position, start - position, _BLOCK) if start > position else ()
+        if any(block.count(0) < len(block) for block in gap):
+            return True
+        position = max(position, stop)
+    return False

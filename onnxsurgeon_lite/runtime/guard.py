@@ -1,0 +1,44 @@
+"""The start of a child process, which ends with its parent, before it when memory runs short, and alone at its limit.
+
+Run as a script by `guarded`: PARENT MEMORY_LIMIT SCRIPT [ARGUMENT ...]. It imports nothing of the package, so that the
+child starts as fast as the script does.
+"""
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def guarded(*arguments: str, memory_limit: int = 0) -> list[str]:
+    """Return the command that runs a Python script guarded, as a child of this process."""
+    return [sys.executable, "-P", __file__, str(os.getpid()), str(memory_limit), *arguments]
+
+
+def _guard(parent: int, memory_limit: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    os.environ.setdefault(
+        "ORT_DISABLE_TELEMETRY", "1"
+    )  # it writes into the home folder when imported
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before that
+            sys.exit(1)
+        try:
+            with open("/proc/self/oom_score_adj", "w") as file:
+                file.write("800")
+        except OSError:
+            pass  # a container may forbid it
+    if memory_limit:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_limit, memory_limit))
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), int(sys.argv[2]))
+    sys.argv = sys.argv[3:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
