@@ -14,7 +14,7 @@ from onnxsurgeon_lite.matching.prove import prove
 from onnxsurgeon_lite.passes import Opset, Rebatch, SetShape
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.session import run_model
-from onnxsurgeon_lite.surgery.resizing.sizes import product, refold
+from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, product
 
 CONVOLUTIONS = """
     conv (float[1,3,10,10] x) => (float[1,3,10,10] y) {
@@ -330,7 +330,7 @@ def test_a_reshape_never_mixes_samples(data):
     axes = [((n, n),) for n in shape]
     axes[place] = ((own, new),)
 
-    folded = refold(axes, target, None)
+    folded = Refolding(axes, target, None).axes()
 
     assert folded is not None
     sizes = [product(axis) for axis in folded]

@@ -142,9 +142,11 @@ class Call:
 
     def feeds(self, index: "GraphIndex", given: "Tensors | None") -> "Feeds":
         """Return the feeds given, or made ones."""
-        from onnxsurgeon_lite.runtime.feeds import given_or_made
+        from onnxsurgeon_lite.runtime.feeds import make_feeds, read_feeds
 
-        found, made = given_or_made(index, given, self.recipe())
+        if given is not None:
+            return read_feeds(index, given)
+        found, made = make_feeds(index, self.recipe())
         self.made += made
         self.notes += (f"made {line}" for line in made)
         return found

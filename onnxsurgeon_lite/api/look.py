@@ -169,8 +169,8 @@ def _same_nodes(
     from pathlib import Path
 
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.values import load_map, same_nodes
-    from onnxsurgeon_lite.matching.values.run_both import match_models
+    from onnxsurgeon_lite.matching.values import load_map
+    from onnxsurgeon_lite.matching.values.run_both import match_models, same_nodes
 
     a, b = GraphIndex.of(models[0]), GraphIndex.of(models[1])
     if map != "auto":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.recording.recording import Recording
+    from onnxsurgeon_lite.recording.from_model import Recording
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
@@ -156,7 +156,7 @@ def record(
         child = call.child()
         from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.recording import from_model
-        from onnxsurgeon_lite.recording.recording import Recording
+        from onnxsurgeon_lite.recording.from_model import Recording
         from onnxsurgeon_lite.surgery.exposing import exposable
 
         index = call.index(model)

@@ -88,7 +88,7 @@ def prove(
         RuntimeFailure: the runtime cannot run the original.
     """
     symbols = symbols_for(GraphIndex.of(original), shapes)
-    plan = follow(original, symbols, second).plan
+    _, plan, _ = follow(original, symbols, second)
     proof = _Proof(original, changed, plan, runtime, recipe, axis)
     lines = proof.run([symbol for symbol in symbols if symbol.changes])
     return lines + ([] if second is None else _compare_with(second, changed, runtime, recipe))

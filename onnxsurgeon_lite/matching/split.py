@@ -101,11 +101,7 @@ def write_parts(index: GraphIndex, found: Split, folder: Path) -> Split:
 
 
 def compare_chain(index: GraphIndex, found: Split, feeds: Feeds, runtime: Runtime) -> Split:
-    """Run the parts one after another and compare their outputs with the whole model's.
-
-    Raises:
-        RuntimeFailure: the runtime refuses a model, fails, crashes or times out.
-    """
+    """Run the parts one after another and compare their outputs with the whole model's."""
     reference = run(index, feeds, runtime)
     waiting = Counter(name for part in found.parts for name in part.inputs)
     values = {name: value for name, value in feeds.items() if name not in index.producer}
@@ -192,12 +188,11 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
     for position in nodes:
         for name in index.reads[position]:
             producer = index.producer.get(name)
-            outside = producer in owner if producer is not None else name in index.inputs
-            if (
-                outside
-                and producer not in own
-                and not (producer is None and name in index.initializers)
-            ):
+            if producer is None:
+                outside = name in index.inputs and name not in index.initializers
+            else:
+                outside = producer in owner and producer not in own
+            if outside:
                 inputs[name] = None
         for name in filter(None, index.nodes[position].output):
             if name in index.outputs or not own.issuperset(index.consumers.get(name, ())):

@@ -22,11 +22,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 
 def parse_text(text: str) -> Model:
-    """Parse ONNX text syntax; a bare graph gets the default IR and opset version.
-
-    Raises:
-        BuildError: the text is not a model; the message gives the line.
-    """
+    """Parse ONNX text syntax; a bare graph gets the default IR and opset version."""
     header = "" if text.lstrip().startswith("<") else HEADER
     try:
         return Model(parser.parse_model(header + text))
@@ -41,10 +37,6 @@ def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Arr
     """Add arrays, or those of `.npy` files, as initializers; one with the name of an input replaces it.
 
     Large arrays stay in their files until the model is saved.
-
-    Raises:
-        BuildError: a file cannot be read, or its dtype or shape differs from the input that it replaces.
-        UnknownNameError: no node reads the name.
     """
     if not files:
         return model

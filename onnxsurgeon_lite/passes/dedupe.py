@@ -11,7 +11,12 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import defined, drop_declarations, rename_uses
+from onnxsurgeon_lite.surgery.edits import (
+    defined,
+    drop_declarations,
+    rename_parameters,
+    rename_uses,
+)
 
 Key = tuple[object, ...]
 
@@ -94,9 +99,7 @@ def _merge(
         elif tensor.name not in outputs:
             names[tensor.name] = visible[key]
     rename_uses(graph.node, names)
-    for annotation in graph.quantization_annotation:
-        for entry in annotation.quant_parameter_tensor_names:
-            entry.value = names.get(entry.value, entry.value)
+    rename_parameters(graph, names)
     drop(graph.initializer, lambda tensor: tensor.name in names)
     drop_declarations(graph, names)
     return [f"merged {old!r} into {new!r}" for old, new in names.items()]

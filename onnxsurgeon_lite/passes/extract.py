@@ -66,7 +66,7 @@ class Extract:
             cut = close(index, (*wanted_inputs, *added), wanted_outputs)
 
         index.require_sound(cut.nodes)
-        result = model.with_proto(_submodel(index, cut))
+        result = submodel(index, cut)
         notes += (f"no output depends on input {name!r}: kept" for name in cut.unused)
         for info in (*result.proto.graph.input, *result.proto.graph.output):
             if not info.HasField("type"):
@@ -76,10 +76,6 @@ class Extract:
 
 def submodel(index: GraphIndex, cut: Cut) -> Model:
     """Return the model of a closed cut."""
-    return index.model.with_proto(_submodel(index, cut))
-
-
-def _submodel(index: GraphIndex, cut: Cut) -> ModelProto:
     source = index.model.proto
     result = ModelProto()
     for field, value in source.ListFields():
@@ -96,7 +92,7 @@ def _submodel(index: GraphIndex, cut: Cut) -> ModelProto:
         for training in source.training_info
         if all(binding.key in kept for binding in training.update_binding)
     )
-    return result
+    return index.model.with_proto(result)
 
 
 def _fill_graph(
@@ -124,12 +120,9 @@ def _fill_graph(
     graph.value_info.extend(info for info in source.value_info if info.name in inner)
     index.learn_types((*cut.inputs, *cut.outputs))
     graph.input.extend(map(index.value_info, cut.inputs))
-    graph.input.extend(info for info in source.input if _has_default(info.name, index, stays))
+    defaults = stays & index.initializers.keys()
+    graph.input.extend(info for info in source.input if info.name in defaults)
     graph.output.extend(map(index.value_info, cut.outputs))
-
-
-def _has_default(name: str, index: GraphIndex, stays: Container[str]) -> bool:
-    return name in stays and name in index.initializers
 
 
 def _drop_outputs(node: NodeProto, cut_inputs: Container[str], index: GraphIndex) -> None:

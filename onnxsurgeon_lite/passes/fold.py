@@ -26,19 +26,11 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
 
     Returns:
         (changes, notes).
-
-    Raises:
-        RuntimeFailure: the runtime cannot run the nodes.
     """
     index = GraphIndex.of(result)
     positions, too_large = _foldable(index, set(values), limit)
-    notes = (
-        [
-            f"kept {len(too_large)} constant nodes: an input or result is over {limit} bytes or of unknown size"
-        ]
-        if too_large
-        else []
-    )
+    kept = f"kept {len(too_large)} constant nodes: an input or result is over {limit} bytes or of unknown size"
+    notes = [kept] if too_large else []
     if not positions:
         return [], notes
     needed = {

@@ -17,7 +17,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.constants import describe_like
-from onnxsurgeon_lite.surgery.edits import defined
+from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 State = tuple[object, ...]
@@ -256,8 +256,7 @@ def _follow(result: GraphProto, names: dict[str, str], gone: set[str]) -> None:
     drop(result.quantization_annotation, lambda annotation: annotation.tensor_name in gone)
     for annotation in result.quantization_annotation:
         annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
-        for entry in annotation.quant_parameter_tensor_names:
-            entry.value = names.get(entry.value, entry.value)
+    rename_parameters(result, names)
 
 
 def _exported(tensor: gs.Constant) -> TensorProto:

@@ -39,22 +39,14 @@ class History:
             self._undone.clear()
 
     def undo(self) -> Pass:
-        """Undo the last edit.
-
-        Raises:
-            UsageError: there is no edit.
-        """
+        """Undo the last edit."""
         if not self.steps:
             raise UsageError("there is no edit to undo", "redo repeats an undone edit")
         self._undone.append(self.steps.pop())
         return self._undone[-1]
 
     def redo(self) -> Pass:
-        """Redo the last undone edit.
-
-        Raises:
-            UsageError: no edit was undone.
-        """
+        """Redo the last undone edit."""
         if not self._undone:
             raise UsageError("there is no edit to redo", "undo takes back the last edit")
         self.steps.append(self._undone.pop())

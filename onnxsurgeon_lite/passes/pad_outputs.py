@@ -14,13 +14,13 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.ragged import (
     COUNT,
     Appender,
-    detach_outputs,
     is_ragged,
     padded_type,
     ragged_type,
     require_length,
     require_output,
 )
+from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class PadOutputs:
 
         result = model.copy()
         graph = result.proto.graph
-        ragged = detach_outputs(result, names, "ragged")
+        taken = value_names(index)
+        ragged = {n: fresh(f"{n}.ragged", taken) for n in names if n in index.producer}
+        rename_values(result.proto, graph, ragged)  # frees the names for the padded values
         owner = {ragged.get(name, name): name for name in names}
         appender = Appender(result)
         appender.length(ragged.get(names[0], names[0]), self.most, self.count)

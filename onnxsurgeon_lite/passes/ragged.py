@@ -1,6 +1,5 @@
 """Shared by the edits of outputs: append nodes to a graph, pad ragged tensors."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import key_text
-from onnxsurgeon_lite.surgery.edits import fresh, rename_values, value_names
+from onnxsurgeon_lite.surgery.edits import fresh, value_names
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
@@ -27,11 +26,7 @@ def require_output(index: GraphIndex, name: str) -> None:
 
 
 def ragged_type(index: GraphIndex, name: str) -> TypeProto:
-    """Return the type of an output that can be padded along dimension 0.
-
-    Raises:
-        ShapeError: it is not a tensor, is a scalar, or has an unknown rank.
-    """
+    """Return the type of an output that can be padded along dimension 0."""
     kind = index.type_of(name) or TypeProto()
     if not kind.tensor_type.HasField("shape") or not kind.tensor_type.shape.dim:
         what = f"is {shape_text(kind)}" if kind.HasField("tensor_type") else "is not a tensor"
@@ -142,15 +137,6 @@ def padded_type(kind: TypeProto, leading: list[int]) -> TypeProto:
         result.tensor_type.shape.dim.add(dim_value=size)
     result.tensor_type.shape.dim.extend(kind.tensor_type.shape.dim[1:])
     return result
-
-
-def detach_outputs(model: Model, names: Iterable[str], suffix: str) -> dict[str, str]:
-    """Rename the values behind outputs, to free the names for new values; return old name -> new."""
-    index = GraphIndex.of(model)
-    taken = value_names(index)
-    inner = {name: fresh(f"{name}.{suffix}", taken) for name in names if name in index.producer}
-    rename_values(model.proto, model.proto.graph, inner)
-    return inner
 
 
 def require_length(most: int) -> None:

@@ -26,11 +26,7 @@ from onnxsurgeon_lite.surgery.constants import read_numbers
 
 
 def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
-    """Read a recipe into a pipeline.
-
-    Raises:
-        UsageError, UnknownNameError: the file cannot be read, or a step is wrong; a note names the step.
-    """
+    """Read a recipe into a pipeline."""
     try:
         steps = tomllib.loads(path.read_text(encoding="utf-8")).get("step")
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -51,12 +47,7 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
 
 
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
-    """Create a pass from its fields, as TOML or Python values.
-
-    Raises:
-        UnknownNameError: the verb does not exist, or has no such field.
-        UsageError: a field is missing or has the wrong type.
-    """
+    """Create a pass from its fields, as TOML or Python values."""
     if verb not in passes:
         raise UnknownNameError(verb, "a recipe", passes, kind="verb")
     kind = passes[verb]

@@ -40,11 +40,7 @@ if __name__ == "__main__":
 
 
 def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) -> None:
-    """Write a Python script that repeats the edits.
-
-    Raises:
-        WriteError: the script cannot be written.
-    """
+    """Write a Python script that repeats the edits."""
     with Staging() as staging:
         stored = _Stored(staging, path)
         lines = "".join(f"    {_call(step, stored)},\n" for step in steps)
@@ -61,12 +57,7 @@ def write_script(steps: Sequence[Pass], path: Path, source: str, target: str) ->
 
 
 def write_recipe(steps: Sequence[Pass], path: Path) -> None:
-    """Write a recipe that repeats the edits.
-
-    Raises:
-        WriteError: the recipe cannot be written.
-        UsageError: TOML cannot express a step.
-    """
+    """Write a recipe that repeats the edits."""
     with Staging() as staging:
         stored = _Stored(staging, path)
         stored.finish("\n".join(_table(step, stored) for step in steps))

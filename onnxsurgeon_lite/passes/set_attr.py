@@ -69,11 +69,7 @@ class SetAttr:
 def make_attribute(
     index: GraphIndex, node: NodeProto, name: str, value: AttributeValue
 ) -> AttributeProto:
-    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value.
-
-    Raises:
-        EditError: the value has another type.
-    """
+    """Create an attribute of the type in the operator's schema, else of the present attribute, else of the value."""
     schema = schema_of(index, node)
     expected = next((a.type for a in node.attribute if a.name == name), None)
     if schema is not None and name in schema.attributes:
@@ -82,16 +78,16 @@ def make_attribute(
         value = _as_floats(value)
     if expected in _LISTS and (isinstance(value, str) or not isinstance(value, Sequence)):
         value = cast("AttributeValue", [value])
+    refused = EditError(
+        f"attribute {name!r} of {node.op_type} has type {type_text(expected or 0)}, {value!r} does not",
+        "write 3, 0.5, text or [1, 2]",
+    )
     try:
         attribute = helper.make_attribute(name, value, attr_type=expected)
     except (TypeError, ValueError) as error:
-        attribute = None
-        reason = error
-    if attribute is None or (expected is not None and attribute.type != expected):
-        raise EditError(
-            f"attribute {name!r} of {node.op_type} has type {type_text(expected or 0)}, {value!r} does not",
-            "write 3, 0.5, text or [1, 2]",
-        ) from (reason if attribute is None else None)
+        raise refused from error
+    if expected is not None and attribute.type != expected:
+        raise refused
     return attribute
 
 

@@ -89,11 +89,7 @@ class SetConstant:
 
 
 def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
-    """Return the tensor of a constant or an input's default.
-
-    Raises:
-        EditError: the value is not a constant.
-    """
+    """Return the tensor of a constant or an input's default."""
     initializer = index.initializers.get(value)
     if isinstance(initializer, TensorProto):
         return initializer

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.resizing import follow, symbols_for
-from onnxsurgeon_lite.surgery.resizing.rewrite import carry_out
+from onnxsurgeon_lite.surgery.resizing.rewrite import Rewriting
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,10 @@ def resized(
     symbols = symbols_for(index, shapes)
     if not any(symbol.changes for symbol in symbols):
         return PassResult(model, changed=False)
-    followed = follow(model.copy(), symbols, None if second is None else loaded(second))
-    result, plan = followed.model, followed.plan
-    changes = [
-        f"inlined function {name!r}: it contains values that change" for name in followed.inlined
-    ]
-    changes += carry_out(result, plan)
+    other = None if second is None else loaded(second)
+    result, plan, inlined = follow(model.copy(), symbols, other)
+    changes = [f"inlined function {name!r}: it contains values that change" for name in inlined]
+    changes += Rewriting(result, plan).run()
     for info in result.proto.graph.input:
         before = index.inputs[info.name].type
         if info.type != before:

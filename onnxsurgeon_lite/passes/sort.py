@@ -35,11 +35,7 @@ class Sort:
 
 
 def sort_nodes(model: Model) -> list[str]:
-    """Sort a model in place; return a line for each graph or function that changed.
-
-    Raises:
-        GraphError: there is a cycle, or a value has two producers.
-    """
+    """Sort a model in place; return a line for each graph or function that changed."""
     changes = []
     for place, nodes in _scopes(model.proto):
         order = _order(model, nodes, place)

@@ -12,11 +12,7 @@ from onnxsurgeon_lite.names import is_count
 
 
 def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeProto]:
-    """Return id -> selected node; ids of nodes in bodies and functions (`@12/then_branch/@3`) included.
-
-    Raises:
-        UnknownNameError: a selector matches no node.
-    """
+    """Return id -> selected node; ids of nodes in bodies and functions (`@12/then_branch/@3`) included."""
     found: dict[str, NodeProto] = {}
     for selector in split_names(index, selectors):
         path, inside, number = selector.rpartition("/@")
@@ -35,11 +31,7 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
 
 
 def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
-    """Return the value of the main graph that a selector means; notes of the selection go to `notes`.
-
-    Raises:
-        UnknownNameError, AmbiguousNameError: the selector matches no value, or several.
-    """
+    """Return the value of the main graph that a selector means; notes of the selection go to `notes`."""
     # `listed` escapes commas: one selector
     selection = select_values(index, [names.listed([selector])])
     notes += selection.notes
@@ -49,11 +41,7 @@ def one_value(index: GraphIndex, selector: str, notes: list[str]) -> str:
 
 
 def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int]:
-    """Return the readers of a value: the selected ones, or all.
-
-    Raises:
-        EditError: a selected node does not read it.
-    """
+    """Return the readers of a value: the selected ones, or all."""
     reading = index.readers([value])[value]
     chosen = list(dict.fromkeys(select_node(index, s) for s in split_names(index, selectors)))
     for position in chosen:

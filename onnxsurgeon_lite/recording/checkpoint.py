@@ -23,12 +23,7 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 
 
 def open_checkpoint(path: Path) -> ReferenceSet:
-    """Open the parameters in a `.safetensors` or PyTorch file, or any reference set.
-
-    Raises:
-        ReferenceSetError: the file cannot be read, holds no tensors, or is a pickle that would run code.
-        UsageError: it is a PyTorch file, and torch is not installed.
-    """
+    """Open the parameters in a `.safetensors` or PyTorch file, or any reference set."""
     if path.suffix not in _TORCH_SUFFIXES:
         return open_references(path)
     try:

@@ -1,6 +1,7 @@
 """Record a model's values as reference tensors, one part of the model after the other."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx import TensorProto
@@ -10,6 +11,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import FolderWriter, save_tensors
@@ -17,6 +19,19 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Progress = Callable[[str], None]
 _LONGEST = 120.0  # seconds for one node outside the runtime
+
+
+@dataclass(frozen=True, repr=False)
+class Recording(Shown):
+    """How many values were stored, and where.
+
+    Attributes:
+        notes: what was not stored, and why.
+    """
+
+    values: int
+    place: Path
+    notes: list[str] = field(default_factory=list)
 
 
 def record(
@@ -99,9 +114,6 @@ def computed_wide(
     """Like `computed`, in float64 from node to node; nodes without a float64 evaluation run in the model's dtypes.
 
     Memory holds the values that later nodes read. Values inside bodies are not computed.
-
-    Raises:
-        UnknownNameError: a named value is not in the main graph.
     """
     for name in values:
         index.require(name)

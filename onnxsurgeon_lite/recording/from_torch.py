@@ -11,7 +11,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import ModelLike, loaded
 from onnxsurgeon_lite.names import split
-from onnxsurgeon_lite.recording.recording import Recording
+from onnxsurgeon_lite.recording.from_model import Recording
 from onnxsurgeon_lite.recording.torch_recorder import (
     DTYPES,
     RecordError,
@@ -41,9 +41,6 @@ def record_factory(
     Args:
         feeds: a reference set with the arguments of `forward`, instead of those from the factory.
         model: an ONNX model whose input names are used.
-
-    Raises:
-        ReferenceSetError: the module cannot be recorded; the notes are the user's own lines of the traceback.
     """
     inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:

@@ -76,7 +76,7 @@ def _look(names: Names) -> None:
 def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
     """Infer types in another process: ONNX's inference blocks every thread, so keys would wait for it."""
     model = part.SerializeToString()
-    with Child(script="inference.py") as child:
+    with Child(script="onnx_worker.py") as child:
         try:
             reply = child.ask("infer", [model], size=len(model), data_prop=data_prop)
             match reply["size"]:

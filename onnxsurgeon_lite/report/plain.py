@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.model import Written
-    from onnxsurgeon_lite.recording.recording import Recording
+    from onnxsurgeon_lite.recording.from_model import Recording
 
 _SHOWN = 8  # findings of a kind
 _MANY = 20  # changes

@@ -99,13 +99,7 @@ class Child:
         timeout: float | None = None,
         **arguments: object,
     ) -> Reply:
-        """Send a request and the raw bytes that follow it, and wait for the reply.
-
-        Raises:
-            RuntimeFailure: the runtime refused, with its own message.
-            RuntimeCrash: the process died.
-            RuntimeTimeout: the time, in seconds, is over; the process was ended.
-        """
+        """Send a request and the raw bytes that follow it, and wait for the reply."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self.lock, self._watched():
             self._stage = _TALKING

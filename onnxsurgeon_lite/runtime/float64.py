@@ -71,11 +71,7 @@ class Float64:
         return None, "no float64 evaluation in the time limit"
 
     def outputs(self, position: int, inputs: Mapping[str, RunValue]) -> dict[str, RunValue]:
-        """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes.
-
-        Raises:
-            RuntimeFailure: the runtime cannot run the node at all.
-        """
+        """Compute a node's outputs from float64 values; without a float64 evaluation, in the model's own dtypes."""
         index = self.observer.index
         node = index.nodes[position]
         names = [name for name in node.output if name]
@@ -138,7 +134,7 @@ class Float64:
 
     def _ask(self, part: ModelProto, feeds: Mapping[str, Array]) -> Array:
         if self._evaluator is None:
-            self._evaluator = Child(script="evaluator.py")
+            self._evaluator = Child(script="onnx_worker.py")
         described = [
             {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
             for name, value in feeds.items()

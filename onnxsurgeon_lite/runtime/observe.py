@@ -38,11 +38,7 @@ class Observer:
     sessions: int = 0
 
     def feed(self, feeds: Feeds) -> None:
-        """Set the graph's inputs.
-
-        Raises:
-            GraphError: a cycle, a function that calls itself.
-        """
+        """Set the graph's inputs."""
         self.index.require_sound()
         for name, value in feeds.items():
             self.put(name, value, self.index.inputs[name].type)
@@ -122,7 +118,8 @@ class Observer:
     def _run(
         self, positions: Sequence[int], missing: list[str], new: list[str]
     ) -> Iterator[tuple[str, RunValue]]:
-        part, inputs = self._part(positions, [*missing, *new], self.kept)
+        part = self.part(positions, self.kept, [*missing, *new])
+        inputs = [declared.name for declared in part.graph.input]
         self.runtime.open(self.index.model.with_proto(part))
         self.sessions += 1
         given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
@@ -141,8 +138,36 @@ class Observer:
     def part(
         self, positions: Sequence[int], inputs: Mapping[str, TypeProto], outputs: Sequence[str]
     ) -> ModelProto:
-        """Return the model of some nodes, with these inputs and outputs."""
-        return self._part(positions, outputs, inputs)[0]
+        """Return the model of some nodes, from those of these inputs that they need to the outputs."""
+        index, source = self.index, self.index.model.proto
+        outputs = list(dict.fromkeys(outputs))
+        reads = (name for position in positions for name in index.reads[position])
+        used = dict.fromkeys((*reads, *outputs))
+        produced = {name for position in positions for name in index.nodes[position].output}
+        given = [name for name in used if name in inputs and name not in outputs]
+
+        part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
+        part.graph.name = source.graph.name
+        nodes = [index.nodes[position] for position in positions]
+        part.graph.node.extend(nodes)
+        for position, node in zip(positions, part.graph.node, strict=True):
+            node.name = node.name or f"@{position}"
+            for slot, name in enumerate(node.output):
+                if name in given:
+                    node.output[slot] = f"{name}{_APART}recomputed"
+        part.functions.extend(reached_functions(source, nodes))
+        for name in given:
+            part.graph.input.add(name=name, type=inputs[name])
+        stays = used.keys() - {*given} - produced
+        for name in stays & index.initializers.keys():
+            tensor = index.initializers[name]
+            if isinstance(tensor, TensorProto):
+                part.graph.initializer.append(tensor)
+            else:
+                part.graph.sparse_initializer.append(tensor)
+        for name in outputs:
+            part.graph.output.add(name=name)
+        return part
 
     def alone(
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], outputs: Sequence[str]
@@ -169,37 +194,3 @@ class Observer:
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))
-
-    def _part(
-        self, positions: Sequence[int], outputs: Iterable[str], given: Mapping[str, TypeProto]
-    ) -> tuple[ModelProto, list[str]]:
-        """Return the model of these nodes from the given values to the outputs, and the names of its inputs."""
-        index, source = self.index, self.index.model.proto
-        outputs = list(dict.fromkeys(outputs))
-        reads = (name for position in positions for name in index.reads[position])
-        used = dict.fromkeys((*reads, *outputs))
-        produced = {name for position in positions for name in index.nodes[position].output}
-        inputs = [name for name in used if name in given and name not in outputs]
-
-        part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
-        part.graph.name = source.graph.name
-        nodes = [index.nodes[position] for position in positions]
-        part.graph.node.extend(nodes)
-        for position, node in zip(positions, part.graph.node, strict=True):
-            node.name = node.name or f"@{position}"
-            for slot, name in enumerate(node.output):
-                if name in inputs:
-                    node.output[slot] = f"{name}{_APART}recomputed"
-        part.functions.extend(reached_functions(source, nodes))
-        for name in inputs:
-            part.graph.input.add(name=name, type=given[name])
-        stays = used.keys() - {*inputs} - produced
-        for name in stays & index.initializers.keys():
-            tensor = index.initializers[name]
-            if isinstance(tensor, TensorProto):
-                part.graph.initializer.append(tensor)
-            else:
-                part.graph.sparse_initializer.append(tensor)
-        for name in outputs:
-            part.graph.output.add(name=name)
-        return part, inputs

@@ -42,11 +42,7 @@ _BLOCKED_SUFFIX = "_nchwc"
 
 @contextmanager
 def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphIndex]:
-    """Yield the graph that the runtime runs for a model; its files exist while the context is open.
-
-    Raises:
-        RuntimeFailure: the runtime refuses the model.
-    """
+    """Yield the graph that the runtime runs for a model; its files exist while the context is open."""
     with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
         path = Path(folder) / "optimized.onnx"
         runtime.open(original.model, optimized=path)

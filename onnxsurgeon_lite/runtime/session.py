@@ -285,21 +285,15 @@ class Runtime:
 def run_model(
     model: Model,
     feeds: Mapping[str, Array | list[Array]],
-    fetch: Sequence[str] = (),
     options: RuntimeOptions | None = None,
 ) -> dict[str, RunValue]:
-    """Run a model once in a process of its own.
-
-    Args:
-        feeds: input name -> array.
-        fetch: outputs to return; all of them if empty.
-    """
+    """Run a model once in a process of its own; return its outputs."""
     with Runtime(options) as runtime:
         runtime.open(model)
         for name, value in feeds.items():
             runtime.put(name, value)
-        requested = list(fetch) or [output.name for output in model.proto.graph.output]
-        return runtime.run(list(feeds), requested).values
+        outputs = [output.name for output in model.proto.graph.output]
+        return runtime.run(list(feeds), outputs).values
 
 
 def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:

@@ -25,9 +25,6 @@ def make_tensor(
 
     Args:
         like: the tensor to replace: a single number fills its shape, and the payload keeps its form.
-
-    Raises:
-        EditError: the dtype cannot hold the numbers.
     """
     array = _converted(name, value, data_type)
     if like is not None and not array.ndim:
@@ -51,11 +48,7 @@ def parse(text: str) -> Numbers:
 
 
 def read_numbers(text: str) -> Numbers:
-    """Parse what a user typed, or read the numbers of the file with that name.
-
-    Raises:
-        ReferenceSetError: the file cannot be read, or holds several tensors.
-    """
+    """Parse what a user typed, or read the numbers of the file with that name."""
     path = Path(text)
     if path.suffix not in (".npy", ".npz", ".safetensors", ".pb"):
         return parse(text)

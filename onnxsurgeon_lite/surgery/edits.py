@@ -101,6 +101,12 @@ def _rename_declarations(graph: GraphProto, names: Mapping[str, str]) -> None:
         sparse.values.name = names.get(sparse.values.name, sparse.values.name)
     for annotation in graph.quantization_annotation:
         annotation.tensor_name = names.get(annotation.tensor_name, annotation.tensor_name)
+    rename_parameters(graph, names)
+
+
+def rename_parameters(graph: GraphProto, names: Mapping[str, str]) -> None:
+    """Make quantization annotations read other values."""
+    for annotation in graph.quantization_annotation:
         for entry in annotation.quant_parameter_tensor_names:
             entry.value = names.get(entry.value, entry.value)
 
@@ -124,9 +130,7 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
         _rename_local(body, clashes, set(names) | set(names.values()))
     for value in body.output:
         value.name = visible.get(value.name, value.name)
-    for annotation in body.quantization_annotation:
-        for entry in annotation.quant_parameter_tensor_names:
-            entry.value = visible.get(entry.value, entry.value)
+    rename_parameters(body, visible)
     rename_uses(body.node, visible)
 
 
@@ -186,9 +190,6 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
 
     Returns:
         The index of the result.
-
-    Raises:
-        EditError: a value has no producer or two, or the graph has a cycle.
     """
     try:
         after = GraphIndex.of(result)

@@ -41,9 +41,6 @@ def follow(
 
     Returns:
         A note for each output whose declaration changed.
-
-    Raises:
-        EditError: a dependent node does not accept the new types.
     """
     places = {name: (stands_for or {}).get(name, name) for name in types}
     before.learn_types(place for place in places.values() if place in before)
@@ -62,9 +59,6 @@ def retype(
     Args:
         unsettled: between the steps of a pipeline, the values whose types do not fit so far. They are checked again;
             a value that still does not fit keeps its declaration and stays in the set, instead of an error.
-
-    Raises:
-        EditError: a dependent node does not accept the new types.
     """
     result = after.model
     changed = {*values, *(unsettled or ())}

@@ -137,19 +137,15 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     """Return the verdict alone, without metrics, as fast as possible."""
     if actual.shape != reference.shape:
         return False
-    if (
-        actual.dtype == reference.dtype
-        and actual.dtype.kind != "O"
-        and _same_bytes(actual, reference)
-    ):
+    same_dtype = actual.dtype == reference.dtype
+    if same_dtype and actual.dtype.kind != "O" and _same_bytes(actual, reference):
         return True
-    allowed = tolerance or default_tolerance(actual.dtype, reference.dtype)
-    if actual.dtype == reference.dtype and actual.dtype.name in _FAST:
-        atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
-        if _clearly_agrees(actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol):
-            return True
-        return not _any_exceeds(actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol)
-    return compare(actual, reference, tolerance).match
+    if not same_dtype or actual.dtype.name not in _FAST:
+        return compare(actual, reference, tolerance).match
+    allowed = tolerance or default_tolerance(actual.dtype)
+    atol = allowed.absolute(_scale(reference)) if allowed.scaled else allowed.atol
+    sides = actual.reshape(-1), reference.reshape(-1), atol, allowed.rtol
+    return _clearly_agrees(*sides) or not _any_exceeds(*sides)
 
 
 def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> bool:

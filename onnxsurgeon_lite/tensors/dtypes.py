@@ -49,11 +49,7 @@ def numpy_dtype(data_type: int) -> np.dtype[np.generic]:
 
 
 def data_type_of_numpy(dtype: np.dtype[np.generic]) -> int:
-    """Return the `TensorProto.DataType` of a numpy dtype.
-
-    Raises:
-        SurgeonError: ONNX has no such dtype.
-    """
+    """Return the `TensorProto.DataType` of a numpy dtype."""
     if dtype.kind in "OUS":
         return int(TensorProto.STRING)
     try:
@@ -95,11 +91,7 @@ def byte_count(data_type: int, dims: Sequence[int]) -> int:
 
 
 def decode(data_type: int, dims: Sequence[int], raw: bytes | bytearray | memoryview) -> Array:
-    """Return the array that raw bytes hold.
-
-    Raises:
-        SurgeonError: the number of bytes does not match dtype and shape.
-    """
+    """Return the array that raw bytes hold."""
     needed = byte_count(data_type, dims)
     if len(raw) != needed:
         raise SurgeonError(
@@ -127,11 +119,7 @@ def encode(array: Array) -> bytes:
 
 
 def to_array(tensor: TensorProto) -> Array:
-    """Return the numbers of a tensor whose payload is in memory.
-
-    Raises:
-        SurgeonError: dtype, shape and payload contradict each other.
-    """
+    """Return the numbers of a tensor whose payload is in memory."""
     if (
         tensor.data_location == TensorProto.EXTERNAL
     ):  # onnx would read it from the working directory

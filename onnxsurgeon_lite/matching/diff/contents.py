@@ -1,8 +1,7 @@
-"""Compare the contents of tensors in blocks, each pair of file ranges once."""
+"""Compare the contents of tensors in blocks."""
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import TensorProto
@@ -17,59 +16,45 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 _BLOCK = 1 << 20  # bytes
 
 
-@dataclass
-class Contents:
-    """Compares tensors of two models; a pair of file ranges is read once."""
-
-    tolerance: Tolerance | None
-    _known: dict[tuple[object, ...], TensorDifference | None] = field(default_factory=dict)
-
-    def compare(
-        self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
-    ) -> TensorDifference | None:
-        """Return the difference of two tensors with one dtype and shape, None when equal.
-
-        Raises:
-            SourceChangedError: a file changed after its model was loaded.
-        """
-        if tensor.data_type == TensorProto.STRING:
-            return _compare_strings(tensor, other)
-        if not (is_external(tensor) and is_external(other)):
-            return self._compare(model, tensor, other_model, other)
-        place = (_place(model, tensor), _place(other_model, other))
-        if place[0] == place[1]:
-            return None
-        key = (*place, tensor.data_type, *tensor.dims)
-        if key not in self._known:
-            self._known[key] = self._compare(model, tensor, other_model, other)
-        return self._known[key]
-
-    def _compare(
-        self, model: Model, tensor: TensorProto, other_model: Model, other: TensorProto
-    ) -> TensorDifference | None:
-        elements = math.prod(tensor.dims)
-        seen = differing = exceeding = 0
-        max_abs, equal = 0.0, True
-        for mine, theirs in zip(_blocks(model, tensor), _blocks(other_model, other), strict=True):
-            count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))
-            seen += count
-            if mine == theirs:
-                continue
-            equal = False
-            x, y = (dtypes.decode(tensor.data_type, [count], block) for block in (mine, theirs))
-            unequal = (x != y) & ~((x != x) & (y != y))
-            differing += int(np.count_nonzero(unequal))
-            with np.errstate(all="ignore"):
-                y = _wide(y)
-                error = np.abs(_wide(x) - y)
-                max_abs = max(max_abs, float(np.max(error, where=np.isfinite(error), initial=0)))
-                if self.tolerance is not None:
-                    allowed = self.tolerance.atol + self.tolerance.rtol * np.abs(y)
-                    exceeding += int(np.count_nonzero(unequal & ~(error <= allowed)))
-        if equal or (self.tolerance is not None and not exceeding):
-            return None
-        over = None if self.tolerance is None else exceeding
-        return TensorDifference(elements, differing, max_abs, over)
+def compare_contents(
+    models: tuple[Model, Model],
+    tensor: TensorProto,
+    other: TensorProto,
+    tolerance: Tolerance | None,
+) -> TensorDifference | None:
+    """Return the difference of two tensors with one dtype and shape, None when equal."""
+    if tensor.data_type == TensorProto.STRING:
+        return _compare_strings(tensor, other)
+    first, second = models
+    if (
+        is_external(tensor)
+        and is_external(other)
+        and _place(first, tensor) == _place(second, other)
+    ):
+        return None
+    elements = math.prod(tensor.dims)
+    seen = differing = exceeding = 0
+    max_abs, equal = 0.0, True
+    for mine, theirs in zip(_blocks(first, tensor), _blocks(second, other), strict=True):
+        count = min(elements - seen, 8 * len(mine) // _bytes_of(tensor.data_type, 8))
+        seen += count
+        if mine == theirs:
+            continue
+        equal = False
+        x, y = (dtypes.decode(tensor.data_type, [count], block) for block in (mine, theirs))
+        unequal = (x != y) & ~((x != x) & (y != y))
+        differing += int(np.count_nonzero(unequal))
+        with np.errstate(all="ignore"):
+            y = _wide(y)
+            error = np.abs(_wide(x) - y)
+            max_abs = max(max_abs, float(np.max(error, where=np.isfinite(error), initial=0)))
+            if tolerance is not None:
+                allowed = tolerance.atol + tolerance.rtol * np.abs(y)
+                exceeding += int(np.count_nonzero(unequal & ~(error <= allowed)))
+    if equal or (tolerance is not None and not exceeding):
+        return None
+    over = None if tolerance is None else exceeding
+    return TensorDifference(elements, differing, max_abs, over)
 
 
 def _place(model: Model, tensor: TensorProto) -> tuple[str, int, int]:

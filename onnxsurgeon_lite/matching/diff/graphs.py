@@ -8,7 +8,7 @@ from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, Valu
 
 from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
-from onnxsurgeon_lite.matching.diff.contents import Contents
+from onnxsurgeon_lite.matching.diff.contents import compare_contents
 from onnxsurgeon_lite.matching.diff.protos import (
     DimNames,
     attribute_key,
@@ -35,6 +35,7 @@ from onnxsurgeon_lite.matching.diff.unread import left_over
 from onnxsurgeon_lite.matching.diff.wiring import Wiring
 from onnxsurgeon_lite.matching.nodes import Alignment, NamedGraph, align
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
@@ -49,7 +50,7 @@ class DiffContext:
     """
 
     models: tuple[Model, Model]
-    contents: Contents
+    tolerance: Tolerance | None
     dims: DimNames = field(default_factory=DimNames)
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     untyped: list[int] = field(default_factory=lambda: [0, 0])
@@ -61,8 +62,7 @@ class DiffContext:
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
         """Return the difference in contents of two tensors with one dtype and shape."""
-        first, second = self.models
-        return self.contents.compare(first, tensor, second, other)
+        return compare_contents(self.models, tensor, other, self.tolerance)
 
 
 class GraphDiff:
@@ -218,13 +218,9 @@ class GraphDiff:
         seen: tuple[set[str], set[str]] = (set(), set())
         for name, other in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
             if other in seen[1] and name not in seen[0]:  # several were merged
-                yield named(
-                    "removed", "initializer", self._subject(name), name, tensor_kind(mine[name])
-                )
+                yield self._lone("removed", name, mine[name])
             if name in seen[0] and other not in seen[1]:  # one was split
-                yield named(
-                    "added", "initializer", self._subject(other), other, tensor_kind(theirs[other])
-                )
+                yield self._lone("added", other, theirs[other])
             yield from self._initializer(name, mine[name], other, theirs[other])
             seen[0].add(name)
             seen[1].add(other)
@@ -237,9 +233,10 @@ class GraphDiff:
         for tensors, known, status in ((mine, paired[0], "removed"), (theirs, paired[1], "added")):
             for name, tensor in tensors.items():
                 if name not in known:
-                    yield named(
-                        status, "initializer", self._subject(name), name, tensor_kind(tensor)
-                    )
+                    yield self._lone(status, name, tensor)
+
+    def _lone(self, status: str, name: str, tensor: Initializer) -> Difference:
+        return named(status, "initializer", self._subject(name), name, tensor_kind(tensor))
 
     def _initializer(
         self, name: str, tensor: Initializer, other_name: str, other: Initializer

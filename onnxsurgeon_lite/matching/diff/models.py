@@ -1,19 +1,23 @@
-"""Diff two models: graphs, functions, opsets, metadata."""
+"""Diff two models: graphs, functions, opsets, metadata; and their outputs on the same feeds."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
-from onnxsurgeon_lite.graph.index import check_functions, function_key
-from onnxsurgeon_lite.matching.diff.contents import Contents
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
 from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
+from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,22 +44,42 @@ def diff(
         SourceChangedError: a file changed after its model was loaded.
     """
     whole = Trimmed((NamedGraph.of(first), NamedGraph.of(second)), list(known))
-    return _diff(DiffContext((first, second), Contents(tolerance)), whole)
+    return _diff(DiffContext((first, second), tolerance), whole)
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
-    """Diff an edit; None when it changed too much of a large graph for a quick answer.
-
-    Raises:
-        GraphError: as for `diff`.
-    """
+    """Diff an edit; None when it changed too much of a large graph for a quick answer."""
     sides = before.proto, after.proto
     if max(len(proto.graph.node) for proto in sides) <= _SMALL:
         return diff(before, after)
     if any(proto.training_info for proto in sides):  # training graphs read values of the main graph
         return diff(before, after)
     trimmed = trim(before, after)
-    return None if trimmed is None else _diff(DiffContext((before, after), Contents(None)), trimmed)
+    return None if trimmed is None else _diff(DiffContext((before, after), None), trimmed)
+
+
+def with_outputs(
+    models: tuple[Model, Model],
+    found: ModelDiff,
+    feeds: Feeds,
+    runtime: Runtime,
+    tolerance: Tolerance | None = None,
+) -> ModelDiff:
+    """Add comparisons of the outputs on the first model's feeds; the first model is the reference."""
+    first, second = map(GraphIndex.of, models)
+    inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))
+    theirs = {inputs.get(name, name): value for name, value in feeds.items()}
+    theirs = {name: value for name, value in theirs.items() if name in second.inputs}
+    check_feeds(second, theirs)
+    pairs = {name: outputs.get(name, name) for name in first.outputs}
+    pairs = {name: other for name, other in pairs.items() if other in second.outputs}
+    reference = run(first, feeds, runtime, list(pairs))
+    actual = run(second, theirs, runtime, list(pairs.values()))
+    compared: dict[str, Comparison] = {}
+    for name, other in pairs.items():
+        compared |= compare_value(name, actual[other], reference[name], tolerance)
+    same = found.same and all(comparison.match for comparison in compared.values())
+    return replace(found, same=same, outputs=compared)
 
 
 def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
@@ -120,15 +144,11 @@ def _training(context: DiffContext, main: GraphDiff) -> Iterator[Difference]:
         yield Difference("changed", "model", "training info", changes=(change,))
     for number, (one, two) in enumerate(zip(first, second, strict=False)):
         for part in ("initialization", "algorithm"):
-            scopes = (
-                NamedGraph.of_body(
-                    context.models[0], getattr(one, part), f"training:{number}/{part}"
-                ),
-                NamedGraph.of_body(
-                    context.models[1], getattr(two, part), f"training:{number}/{part}"
-                ),
+            mine, theirs = (
+                NamedGraph.of_body(model, getattr(info, part), f"training:{number}/{part}")
+                for model, info in zip(context.models, (one, two), strict=True)
             )
-            yield from GraphDiff(context, scopes, main.wiring).differences()
+            yield from GraphDiff(context, (mine, theirs), main.wiring).differences()
         for part in ("initialization_binding", "update_binding"):
             changes = tuple(entry_changes(part.replace("_", " "), *_bindings(main, one, two, part)))
             if changes:

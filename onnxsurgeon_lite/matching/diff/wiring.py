@@ -35,19 +35,14 @@ class Wiring:
         values = self.alignment.values
         if name in values or other in self.back:
             return values.get(name) == other or self._reported_elsewhere(name, other)
-        local = [
-            _holds(scope, value) for scope, value in zip(self.scopes, (name, other), strict=True)
-        ]
-        if not any(local) and self.outer is not None:
+        sides = list(zip(self.scopes, (name, other), strict=True))
+        if self.outer is not None and not any(_holds(scope, value) for scope, value in sides):
             return self.outer.corresponds(name, other)
-        constant = [
-            value in scope.index.initializers
-            for scope, value in zip(self.scopes, (name, other), strict=True)
-        ]
+        constant = [value in scope.index.initializers for scope, value in sides]
         if all(constant):
             self.constants[name, other] = None
             return True
-        inputs = [v in s.index.inputs for s, v in zip(self.scopes, (name, other), strict=True)]
+        inputs = [value in scope.index.inputs for scope, value in sides]
         if any(constant) and any(inputs):
             self.replaced[name, other] = None
             return True

@@ -51,9 +51,6 @@ def align(
     Args:
         outside: for subgraphs, the values of the enclosing graphs that correspond.
         known: pairs of positions that are the same node.
-
-    Raises:
-        GraphError: a graph has a cycle.
     """
     matcher = _Matcher(Alignment(first, second))
     matcher.pair_ends(outside or {})
@@ -119,23 +116,16 @@ class _Matcher:
 
     def _pair_inputs_by_use(self) -> None:
         """Pair renamed inputs whose downstream is the same."""
+        labels = self._label_whole()
+
+        def users(side: int, name: str) -> Hashable:
+            users = self.sides[side].uses.get(name, {}).items()
+            return tuple(
+                sorted((labels[side].down[u], slot) for u, slots in users for slot in slots)
+            )
+
         mine, theirs = (
-            groups(
-                (
-                    tuple(
-                        sorted(
-                            (labels.down[user], slot)
-                            for user, slots in side.uses.get(name, {}).items()
-                            for slot in slots
-                        )
-                    ),
-                    name,
-                )
-                for name in names
-            )
-            for side, labels, names in zip(
-                self.sides, self._label_whole(), self.free_inputs, strict=True
-            )
+            groups((users(side, name), name) for name in self.free_inputs[side]) for side in (0, 1)
         )
         for used, names in mine.items():
             for name, other in zip(names, theirs.get(used, ()), strict=False):

@@ -35,11 +35,7 @@ class NamedGraph:
 
     @classmethod
     def of(cls, model: Model, positions: Sequence[int] | None = None) -> "NamedGraph":
-        """Wrap the main graph; `positions` when nodes were left out.
-
-        Raises:
-            GraphError: two nodes produce one value.
-        """
+        """Wrap the main graph; `positions` when nodes were left out."""
         return cls(GraphIndex.of(model), positions=positions)
 
     @classmethod

@@ -7,7 +7,6 @@ from onnxsurgeon_lite.matching.values.mapping import (
     load_map,
     save_map,
 )
-from onnxsurgeon_lite.matching.values.node_pairs import same_nodes
 from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import aligned, aligned_models, needs_alignment
 
@@ -20,6 +19,5 @@ __all__ = [
     "load_map",
     "lost_note",
     "needs_alignment",
-    "same_nodes",
     "save_map",
 ]

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,7 @@ def save_map(matching: Matching, path: Path) -> None:
 
 
 def load_map(path: Path) -> list[Pair]:
-    """Load the pairs of a map file.
-
-    Raises:
-        ReferenceSetError: the file cannot be read, is not a map, or names a value twice.
-    """
+    """Load the pairs of a map file."""
     try:
         found = json.loads(require_regular(path).read_bytes())
         pairs = [_pair(item) for item in found["pairs"]]
@@ -60,21 +57,16 @@ def _pair(item: Mapping[str, object]) -> Pair:
     )
 
 
-@dataclass(frozen=True)
-class _Rearranged:
-    """A stored tensor in another layout."""
-
-    entry: Entry
-    axes: tuple[int, ...] | None
-    shape: tuple[int, ...] | None
-
-    def read(self) -> Stored:
-        stored = self.entry.read()
-        if not isinstance(stored, np.ndarray):
-            return stored
-        array = stored if self.axes is None else np.transpose(stored, self.axes)
-        fits = self.shape is not None and np.prod(self.shape, dtype=int) == array.size
-        return array.reshape(self.shape) if fits and self.shape is not None else array
+def _rearranged(
+    entry: Entry, axes: tuple[int, ...] | None, shape: tuple[int, ...] | None
+) -> Stored:
+    """Read a stored tensor into another layout."""
+    stored = entry.read()
+    if not isinstance(stored, np.ndarray):
+        return stored
+    array = stored if axes is None else np.transpose(stored, axes)
+    fits = shape is not None and np.prod(shape, dtype=int) == array.size
+    return array.reshape(shape) if fits and shape is not None else array
 
 
 def renamed(
@@ -87,9 +79,6 @@ def renamed(
 
     Args:
         shapes: known shapes of the model's values.
-
-    Raises:
-        UnknownNameError: a pair names a missing value.
     """
     entries: dict[str, Entry] = {}
     sources: dict[str, str] = {}
@@ -103,8 +92,9 @@ def renamed(
         for name in (pair.b, *same):
             sources[name] = pair.a
             entry = references.entries[pair.a]
-            layout = _Rearranged(entry, pair.axes, shapes.get(name))
-            own = replace(entry, read=layout.read, shape=shapes.get(name), is_input=False)
+            shape = shapes.get(name)
+            read = partial(_rearranged, entry, pair.axes, shape)
+            own = replace(entry, read=read, shape=shape, is_input=False)
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     def prefetch(names: Sequence[str]) -> None:

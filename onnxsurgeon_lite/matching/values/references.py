@@ -39,10 +39,6 @@ def aligned(
     Args:
         how: `names` keeps them, `auto` matches them, else a map file; None matches them if the names belong to
             another model.
-
-    Raises:
-        ReferenceSetError: no value matches, or the map cannot be read.
-        UnknownNameError: the map names a missing value.
     """
     if not needs_alignment(references, index, how):
         return references

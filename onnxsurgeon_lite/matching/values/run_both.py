@@ -1,13 +1,14 @@
 """Match two models, or a reference set and a model, on the same feeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key
 from onnxsurgeon_lite.graph.scopes import place_text
+from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
@@ -62,10 +63,6 @@ def match_models(
 
     Args:
         feeds: feeds for a; b gets the same, by name or in order.
-
-    Raises:
-        FeedsError: the feeds do not fit b.
-        RuntimeFailure: the runtime cannot run one of them.
     """
     given = feeds_of_other(b, feeds)
     with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:
@@ -84,6 +81,25 @@ def match_references(
     side = side_of_model(model, feeds, runtime, progress, with_weights=False)
     named = with_modules(references, model)
     return _result(side_of_references(named, model.outputs), side)
+
+
+def same_nodes(a: GraphIndex, b: GraphIndex, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
+    """Pair positions of nodes with equal operators and paired outputs, each at most once."""
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for pair in pairs:
+        a.require(pair.a)
+        b.require(pair.b)
+        one, other = a.producer.get(pair.a), b.producer.get(pair.b)
+        if one is None or other is None or pair.blocked:
+            continue
+        node, twin = a.nodes[one], b.nodes[other]
+        same_slot = [*node.output].index(pair.a) == [*twin.output].index(pair.b)
+        fits = same_slot and call_key(node) == call_key(twin)
+        if fits and one not in found and other not in taken:
+            found[one] = other
+            taken.add(other)
+    return list(found.items())
 
 
 def _result(a: Side, b: Side) -> MatchResult:

@@ -71,26 +71,21 @@ def compare_weights(
 
     Args:
         tolerance: None requires copies to be equal, and folded or cast weights to be within the dtype's tolerance.
-
-    Raises:
-        ReferenceSetError: the checkpoint has no weight of the model.
     """
     return _WeightSearch(index, checkpoint, tolerance, progress).run()
 
 
+@dataclass
 class _WeightSearch:
-    def __init__(
-        self,
-        index: GraphIndex,
-        checkpoint: ReferenceSet,
-        tolerance: Tolerance | None,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.index, self.checkpoint, self.tolerance = index, checkpoint, tolerance
-        self.progress = progress
-        self.places = Places(index, checkpoint.entries.keys())
-        self.norms = batch_norms(checkpoint)
-        self.floats = dict(_floats(index))
+    index: GraphIndex
+    checkpoint: ReferenceSet
+    tolerance: Tolerance | None
+    progress: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.places = Places(self.index, self.checkpoint.entries.keys())
+        self.norms = batch_norms(self.checkpoint)
+        self.floats = dict(_floats(self.index))
         self.found: dict[str, Weight] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
         self.used: set[str] = set()

@@ -24,11 +24,7 @@ class Demand:
     inside: dict[int, dict[str, "Demand"]] = field(default_factory=dict)
 
     def add(self, name: str) -> str:
-        """Request another value; return its name without iteration indices.
-
-        Raises:
-            UnknownNameError: there is no such body, or it has no such value.
-        """
+        """Request another value; return its name without iteration indices."""
         inside = None if name in self.index else BodyName.of(name)
         if inside is None:
             value = name if name in self.index or not self.path else iterations_of(name)[0]

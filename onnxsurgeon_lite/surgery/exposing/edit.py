@@ -22,12 +22,7 @@ _OPSET = 13  # the first in which If and Loop pass sequences; Identity does so o
 
 
 def expose_inner(index: GraphIndex, names: Collection[str]) -> Exposed:
-    """Make values inside bodies (`@12/body/q`, `@12/body/q[3]`) values of the main graph.
-
-    Raises:
-        UnknownNameError: there is no such value.
-        EditError: a value cannot be exposed.
-    """
+    """Make values inside bodies (`@12/body/q`, `@12/body/q[3]`) values of the main graph."""
     if not names:
         return Exposed(index.model.copy())
     root = Demand(index)
@@ -150,7 +145,8 @@ class _Exposer:
                 elements = fresh(f"{place}.elements", self.taken)
                 numbers = own.places(value, elements)
                 found.append(Wire(elements, numbers, place=elements, columns=1))
-                wire = wire.of_elements(own.add("Identity", [value], f"{key}.all"), elements)
+                whole = own.add("Identity", [value], f"{key}.all")
+                wire = replace(wire, name=whole, many=True, elements=elements)
             found.append(wire)
         return found
 

@@ -58,10 +58,6 @@ class Wire:
         """Convert a tensor of the sequence back to the dtype that it has in the body."""
         return value.astype(dtypes.numpy_dtype(element_type(self.type).elem_type), copy=False)
 
-    def of_elements(self, name: str, elements: str) -> "Wire":
-        """Return the wire of the tensors of a value that is a sequence."""
-        return replace(self, name=name, many=True, elements=elements)
-
     def carried(self, name: str) -> "Wire":
         """Return the wire outside of a body that does not run exactly once."""
         return replace(self, name=name, many=self.columns is None)

@@ -19,11 +19,7 @@ from onnxsurgeon_lite.tensors import dtypes
 
 
 def differences(first: Model, second: Model, symbols: Sequence[Symbol]) -> Hints:
-    """Return the value at each trial of those small integer operands in which the second model differs.
-
-    Raises:
-        ShapeError: the models differ in more than sizes, or in no size that is to change.
-    """
+    """Return the value at each trial of those small integer operands in which the second model differs."""
     one, two = GraphIndex.of(first), GraphIndex.of(second)
     names = [[node.op_type for node in index.nodes] for index in (one, two)]
     if names[0] != names[1]:

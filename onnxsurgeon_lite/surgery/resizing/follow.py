@@ -1,7 +1,6 @@
 """Trace a model, and inline the functions in which something must change."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from onnx import FunctionProto, inliner
 
@@ -13,34 +12,22 @@ from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
 from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
 
 
-@dataclass(frozen=True)
-class Followed:
-    """A plan, and its model.
-
-    Attributes:
-        inlined: the functions that had to be inlined.
-    """
-
-    model: Model
-    plan: Plan
-    inlined: tuple[str, ...]
-
-
-def follow(model: Model, symbols: Sequence[Symbol], second: Model | None = None) -> Followed:
+def follow(
+    model: Model, symbols: Sequence[Symbol], second: Model | None = None
+) -> tuple[Model, Plan, list[str]]:
     """Trace a model; inline a function in which something must change, because all its calls share its nodes.
 
     Args:
         second: an export of the same network at another size: its constants show what depends on the size.
 
-    Raises:
-        ShapeError: a node blocks the change.
-        GraphError: the graph has a cycle, or a function calls itself.
+    Returns:
+        The traced model, its plan, and the inlined functions.
     """
     inlined: list[str] = []
     while True:
         try:
             hints = {} if second is None else differences(model, second, symbols)
-            return Followed(model, trace(model, symbols, hints), tuple(inlined))
+            return model, trace(model, symbols, hints), inlined
         except Called as called:
             name = "::".join(filter(None, function_key(called.function)[:2]))
             if name in inlined:  # the inliner left a call to it

@@ -98,11 +98,7 @@ class Inference:
         self.known: dict[Hashable, list[State]] = {}
 
     def states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
-        """Return the states of the node's outputs; equal nodes with equal inputs are inferred once.
-
-        Raises:
-            InferenceFailed: the inputs do not fit together.
-        """
+        """Return the states of the node's outputs; equal nodes with equal inputs are inferred once."""
         attributes = [attribute.SerializeToString() for attribute in node.attribute]
         if attributes and walk.bodies(node):
             return self._states(node, reads)

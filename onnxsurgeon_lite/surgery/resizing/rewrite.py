@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.surgery.resizing.plan import Entry, Plan, Refill, Scope, Stretch, after
 from onnxsurgeon_lite.surgery.resizing.sizes import Size, product, ratio, varies
 from onnxsurgeon_lite.tensors import dtypes
@@ -19,16 +20,9 @@ _INLINE_INITIALIZERS = 4  # the first IR version in which an initializer need no
 _EXPAND, _SLICE_INPUTS = 8, 10  # the opsets that introduced Expand, and Slice with inputs
 
 
-def carry_out(model: Model, plan: Plan) -> list[str]:
-    """Change the model that was traced; return a line for each constant that changed.
+class Rewriting:
+    """Changes the model that was traced."""
 
-    Raises:
-        ShapeError: the model has no value to compute a size from, or its opset lacks an operator.
-    """
-    return _Rewriting(model, plan).run()
-
-
-class _Rewriting:
     def __init__(self, model: Model, plan: Plan) -> None:
         self.proto: ModelProto = model.proto
         self.plan = plan
@@ -43,6 +37,7 @@ class _Rewriting:
         self.opset = max((o.version for o in model.proto.opset_import if o.domain == ""), default=1)
 
     def run(self) -> list[str]:
+        """Carry out the plan; return a line for each constant that changed."""
         notes = self._refill_all()
         notes += [self._stretch(stretch) for stretch in self.plan.stretches]
         for scope in reversed(self.plan.scopes):  # bodies first: writing a graph copies its nodes
@@ -194,7 +189,7 @@ class _Rewriting:
         key = (id(scope), *numbers)
         if key in self.computed:
             return self.computed[key]
-        name = self._unused(base)
+        name = fresh(base, self.taken)
         tensor = dtypes.from_array(np.array(numbers, np.int64), name)
         if self.proto.ir_version >= _INLINE_INITIALIZERS:
             scope.graph.initializer.append(tensor)
@@ -212,20 +207,12 @@ class _Rewriting:
         base: str,
         axis: int | None = None,
     ) -> str:
-        name = self._unused(base)
+        name = fresh(base, self.taken)
         node = helper.make_node(op, inputs, [name], name)
         if axis is not None:
             node.attribute.append(helper.make_attribute("axis", axis))
         self.inserted[id(scope), position].append(node)
         self.uses.update(inputs)
-        return name
-
-    def _unused(self, base: str) -> str:
-        name, number = base, 0
-        while name in self.taken:
-            number += 1
-            name = f"{base}_{number}"
-        self.taken.add(name)
         return name
 
     def _rewire(self, scope: Scope, position: int, slot: int, name: str) -> None:

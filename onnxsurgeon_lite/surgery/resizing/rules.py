@@ -6,7 +6,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.surgery.resizing.plan import Entry
-from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant, product, refold, varies
+from onnxsurgeon_lite.surgery.resizing.sizes import Refolding, Size, constant, product, varies
 from onnxsurgeon_lite.surgery.resizing.visit import Visit
 
 _END = np.iinfo(np.int64).max
@@ -26,7 +26,8 @@ def _reshape(visit: Visit) -> None:
     free = own.index(-1) if -1 in own else None
     axes = [axis for axis in state.axes or () if axis is not None]
     target = present[0]
-    refolded = refold(axes, target, free, {s.sizes for s in visit.plan.symbols}) if target else None
+    whole = {symbol.sizes for symbol in visit.plan.symbols}
+    refolded = Refolding(axes, target, free, whole).axes() if target else None
     if refolded is None:
         if target and None in present and 0 not in target:
             raise visit.blocked(

@@ -37,24 +37,20 @@ def ratio(size: Size, other: Size) -> Fraction | None:
     return ratios.pop() if len(ratios) == 1 else None
 
 
-def refold(
-    axes: Sequence[Axis], target: Sequence[int], free: int | None, whole: Container[Size] = ()
-) -> list[Axis] | None:
-    """Return the axes after a reshape to `target`, which lists its sizes at the first trial.
+class Refolding:
+    """A reshape of axes to `target`, which lists its sizes at the first trial.
 
     Args:
         free: the position of -1 in the target, which takes the rest of the factors.
         whole: sizes that must not be split.
-
-    Returns:
-        None if the borders of the target cut through a factor that cannot be split.
     """
-    return _Refolding(axes, target, free, whole).axes()
 
-
-class _Refolding:
     def __init__(
-        self, axes: Sequence[Axis], target: Sequence[int], free: int | None, whole: Container[Size]
+        self,
+        axes: Sequence[Axis],
+        target: Sequence[int],
+        free: int | None,
+        whole: Container[Size] = (),
     ) -> None:
         self.queue = deque(factor for axis in axes for factor in axis)
         self.target = target
@@ -64,7 +60,7 @@ class _Refolding:
         self.found: list[list[Size]] = [[] for _ in target]
 
     def axes(self) -> list[Axis] | None:
-        """Return the new axes; None if they do not fit."""
+        """Return the new axes; None if the target cuts through a factor that cannot be split."""
         if 0 in self.target or any(0 in factor for factor in self.queue):
             return None
         place = 0

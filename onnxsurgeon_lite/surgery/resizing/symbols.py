@@ -29,12 +29,7 @@ class _Dimension:
 
 
 def symbols_for(index: GraphIndex, request: ShapeRequest) -> list[Symbol]:
-    """Return the dimensions of the inputs that change or are symbolic, each with a size for every trial.
-
-    Raises:
-        ShapeError: a shape has another rank than the input, or one name means two sizes.
-        UnknownNameError: the model has no such input.
-    """
+    """Return the dimensions of the inputs that change or are symbolic, each with a size for every trial."""
     for name in request:
         if name not in index.inputs:
             raise UnknownNameError(name, "the model", index.inputs, kind="input")

@@ -61,11 +61,6 @@ def trace(model: Model, symbols: Sequence[Symbol], hints: Hints | None = None) -
 
     Args:
         hints: known elements of operands of the main graph at each trial (see `exports`).
-
-    Raises:
-        ShapeError: a node blocks the change.
-        GraphError: the graph has a cycle, or a function calls itself.
-        Called: something in a function must change.
     """
     check_functions(model.proto)
     demands: Demands = {}
@@ -252,11 +247,7 @@ class _Tracer:
         return State((TypeProto(),) * self.trials)
 
     def _call(self, visit: Visit) -> list[State]:
-        """Trace the nodes of a function; they cannot change, because other calls share them.
-
-        Raises:
-            Called: a node must change, or blocks the change.
-        """
+        """Trace the nodes of a function; they cannot change, because other calls share them."""
         function = self.functions[call_key(visit.node)]
         graph = GraphProto(name=function.name, node=bound_nodes(function, visit.node))
         body = Scope(graph, f"{visit.place}/{FUNCTION}")

@@ -77,11 +77,7 @@ class Visit:
         return f"[{', '.join(map(self.plan.text, sizes))}]"
 
     def states(self) -> list[State]:
-        """Return the states of the node's outputs, after repairing operands that no longer fit.
-
-        Raises:
-            ShapeError: the node blocks the change.
-        """
+        """Return the states of the node's outputs, after repairing operands that no longer fit."""
         node = self.node
         patched, reads = self._named_apart()
         try:
@@ -209,9 +205,6 @@ class Visit:
 
         Args:
             broadcasts: the node itself expands an operand of size 1.
-
-        Raises:
-            ShapeError: the operand cannot change.
         """
         if self.context.outdated:
             return

@@ -112,11 +112,7 @@ def free_name(folder: Path) -> str:
 
 
 def make_folder(folder: Path) -> bool:
-    """Create a folder unless it exists; return whether it was created.
-
-    Raises:
-        WriteError: its parent is missing or read-only, or a file has this name.
-    """
+    """Create a folder unless it exists; return whether it was created."""
     try:
         folder.mkdir()
     except FileExistsError as error:
