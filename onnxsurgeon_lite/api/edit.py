@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
+from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
@@ -105,13 +106,13 @@ def is_proved(step: "Pass") -> bool:
 
 
 def _step(recipe: "str | PathLike[str] | Pass | Sequence[Pass]") -> "Pass":
-    from onnxsurgeon_lite.passes import PASSES, Pipeline
-
     if isinstance(recipe, str | PathLike):
         from onnxsurgeon_lite.passes.recipe import read_recipe
 
-        return read_recipe(Path(recipe), PASSES)
-    return Pipeline(tuple(recipe)) if isinstance(recipe, list | tuple) else cast("Pass", recipe)
+        return read_recipe(Path(recipe), passes.PASSES)
+    if isinstance(recipe, list | tuple):
+        return passes.Pipeline(tuple(recipe))
+    return cast("Pass", recipe)
 
 
 def _proved(
@@ -246,11 +247,10 @@ def _read(text: "str | PathLike[str]") -> str:
 def verb(name: str) -> "Callable[..., EditResult]":
     """Return an edit as a function: it makes the pass from its fields, and applies it."""
     from onnxsurgeon_lite.model import loaded
-    from onnxsurgeon_lite.passes import PASSES
     from onnxsurgeon_lite.passes.recipe import make_pass
 
     title = name.replace("_", "-")
-    kind = PASSES[title]
+    kind = passes.PASSES[title]
     fields = inspect.signature(kind).parameters
     signature = _signature(kind, fields)
     edited = next(iter(signature.parameters))
@@ -260,7 +260,7 @@ def verb(name: str) -> "Callable[..., EditResult]":
         model = given.pop(edited)
         how = {key: given.pop(key) for key in [*given] if key not in fields}
         given |= {key: loaded(given[key]) for key in _MODELS if given.get(key) is not None}
-        return applied(lambda: make_pass(title, given, PASSES), model, **how)
+        return applied(lambda: make_pass(title, given, passes.PASSES), model, **how)
 
     edit.__name__ = edit.__qualname__ = name
     raises = inspect.cleandoc(kind.apply.__doc__ or "").partition("Raises:\n")[2]

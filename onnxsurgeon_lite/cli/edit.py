@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.cli import completion, options, shape
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
-
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.passes import Pass
 
 _Attributes = Annotated[Sequence[str], Typed(metavar="NAME=VALUE")]
 
@@ -21,28 +19,24 @@ def rename(
     pairs: Annotated[Sequence[str], Typed(completes=completion.nodes, metavar="OLD=NEW...")],
     *,
     node: bool = False,
-) -> "Pass":
+) -> "passes.Pass":
     """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped.
 
     Args:
         pairs: Old and new name; '*=left/*' is a prefix.
         node: Rename nodes, not values.
     """
-    from onnxsurgeon_lite.passes import Rename
-
-    return Rename(tuple(options.pairs("rename", pairs)), node)
+    return passes.Rename(tuple(options.pairs("rename", pairs)), node)
 
 
-def remove(nodes: Nodes, *, bridge: Value | None = None) -> "Pass":
+def remove(nodes: Nodes, *, bridge: Value | None = None) -> "passes.Pass":
     """Remove nodes; what read their output reads the input of the same type.
 
     Args:
         nodes: Nodes: names, ids, op:Conv[2], globs.
         bridge: The input that takes the output's place.
     """
-    from onnxsurgeon_lite.passes import Remove
-
-    return Remove(tuple(nodes), bridge)
+    return passes.Remove(tuple(nodes), bridge)
 
 
 def insert(
@@ -56,7 +50,7 @@ def insert(
     domain: str = "",
     new_value: Annotated[str | None, Typed(("--value",))] = None,
     name: str = "",
-) -> "Pass":
+) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
 
     Args:
@@ -70,10 +64,8 @@ def insert(
         new_value: Name of the new value.
         name: Name of the new node.
     """
-    from onnxsurgeon_lite.passes import Insert
-
     attributes = options.attributes(attr)
-    return Insert(
+    return passes.Insert(
         value, op_type, tuple(inputs), attributes, domain, tuple(to), before, new_value, name
     )
 
@@ -84,7 +76,7 @@ def rewire(
     *,
     to: Nodes = (),
     slot: Annotated[int | None, Typed(least=0)] = None,
-) -> "Pass":
+) -> "passes.Pass":
     """Make what reads one value read another.
 
     Args:
@@ -93,9 +85,7 @@ def rewire(
         to: Only where this node reads the value; can be repeated.
         slot: Only this input of a node, counted from 0.
     """
-    from onnxsurgeon_lite.passes import Rewire
-
-    return Rewire(old, new, tuple(to), slot)
+    return passes.Rewire(old, new, tuple(to), slot)
 
 
 def replace(
@@ -107,7 +97,7 @@ def replace(
     domain: str = "",
     name: str = "",
     by: Annotated[str | None, Typed(("--model",))] = None,
-) -> "Pass":
+) -> "passes.Pass":
     """Replace what lies between values by one node, or by another model.
 
     Args:
@@ -119,13 +109,11 @@ def replace(
         name: Name of the new node.
         by: A model to have instead; its inputs in order.
     """
-    from onnxsurgeon_lite.passes import Replace
-
     attributes = options.attributes(attr)
-    return Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
+    return passes.Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
 
 
-def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "Pass":
+def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "passes.Pass":
     """Give nodes another operator: `set-op model.onnx Add_7 Sub`.
 
     Args:
@@ -133,9 +121,7 @@ def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "Pass":
         op_type: The operator to have instead.
         domain: Its domain; the node's own by default.
     """
-    from onnxsurgeon_lite.passes import SetOp
-
-    return SetOp(tuple(nodes), op_type, domain)
+    return passes.SetOp(tuple(nodes), op_type, domain)
 
 
 def set_attr(
@@ -143,7 +129,7 @@ def set_attr(
     attributes: Annotated[Sequence[str], Typed(metavar="NAME=VALUE...")] = (),
     *,
     remove: Sequence[str] = (),
-) -> "Pass":
+) -> "passes.Pass":
     """Set attributes of nodes to numbers, text or lists; or remove some.
 
     Args:
@@ -151,12 +137,10 @@ def set_attr(
         attributes: Attributes to set: pads=[1,1,1,1].
         remove: An attribute to remove.
     """
-    from onnxsurgeon_lite.passes import SetAttr
-
-    return SetAttr((node,), options.attributes(attributes), tuple(remove))
+    return passes.SetAttr((node,), options.attributes(attributes), tuple(remove))
 
 
-def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "Pass":
+def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "passes.Pass":
     """Give a constant other numbers; with --to, one node gets a copy of it.
 
     Args:
@@ -164,22 +148,19 @@ def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "Pass":
         numbers: 0.5, [1,2] or a file that holds them.
         to: Only where this node reads the value; can be repeated.
     """
-    from onnxsurgeon_lite.passes import SetConstant
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
-    return SetConstant(value, read_numbers(numbers), tuple(to))
+    return passes.SetConstant(value, read_numbers(numbers), tuple(to))
 
 
-def promote(values: Values, *, default: bool = False) -> "Pass":
+def promote(values: Values, *, default: bool = False) -> "passes.Pass":
     """Make constants inputs of the graph.
 
     Args:
         values: Initializers, or outputs of Constant nodes.
         default: Keep the constant as the input's default.
     """
-    from onnxsurgeon_lite.passes import Promote
-
-    return Promote(tuple(values), default)
+    return passes.Promote(tuple(values), default)
 
 
 def freeze(
@@ -187,7 +168,7 @@ def freeze(
     *,
     fold: bool = False,
     limit: Annotated[str, Typed(("--fold-limit",))] = "1MB",
-) -> "Pass":
+) -> "passes.Pass":
     """Make inputs constants.
 
     Args:
@@ -196,101 +177,83 @@ def freeze(
         limit: Fold nothing that is larger than this.
     """
     from onnxsurgeon_lite.api.call import byte_size
-    from onnxsurgeon_lite.passes import Freeze
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = map(key_value, values)
     frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
-    return Freeze(frozen, fold, byte_size(limit))
+    return passes.Freeze(frozen, fold, byte_size(limit))
 
 
-def sort() -> "Pass":
+def sort() -> "passes.Pass":
     """Put nodes in topological order, moving as few as possible."""
-    from onnxsurgeon_lite.passes import Sort
-
-    return Sort()
+    return passes.Sort()
 
 
-def clean() -> "Pass":
+def clean() -> "passes.Pass":
     """Remove nodes, initializers and functions that no output needs."""
-    from onnxsurgeon_lite.passes import Clean
-
-    return Clean()
+    return passes.Clean()
 
 
-def fix() -> "Pass":
+def fix() -> "passes.Pass":
     """Put right what other tools leave: values with two producers, unsorted nodes, stale types."""
-    from onnxsurgeon_lite.passes import Fix
-
-    return Fix()
+    return passes.Fix()
 
 
-def dedupe() -> "Pass":
+def dedupe() -> "passes.Pass":
     """Keep one of several equal initializers; only those that may be equal are read."""
-    from onnxsurgeon_lite.passes import Dedupe
-
-    return Dedupe()
+    return passes.Dedupe()
 
 
 def inline(
     functions: Annotated[Sequence[str], Typed(completes=completion.functions)] = (),
-) -> "Pass":
+) -> "passes.Pass":
     """Replace calls of model-local functions by their nodes.
 
     Args:
         functions: Functions: domain::name; all by default.
     """
-    from onnxsurgeon_lite.passes import Inline
-
-    return Inline(tuple(functions))
+    return passes.Inline(tuple(functions))
 
 
 def outline(
     scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
-) -> "Pass":
+) -> "passes.Pass":
     """Make the nodes of a module a function.
 
     Args:
         scope: A module path: encoder.layer.4.
         domain: The function's domain.
     """
-    from onnxsurgeon_lite.passes import Outline
-
-    return Outline(scope, domain)
+    return passes.Outline(scope, domain)
 
 
-def opset(version: int) -> "Pass":
+def opset(version: int) -> "passes.Pass":
     """Convert to another opset version of ONNX's own operators.
 
     Args:
         version: The version to convert to.
     """
-    from onnxsurgeon_lite.passes import Opset
-
-    return Opset(version)
+    return passes.Opset(version)
 
 
-def apply(recipe: Path) -> "Pass":
+def apply(recipe: Path) -> "passes.Pass":
     """Apply a recipe: several verbs, all or nothing.
 
     Args:
         recipe: A TOML file: [[step]], verb = ..., its options.
     """
-    from onnxsurgeon_lite.passes import PASSES
     from onnxsurgeon_lite.passes.recipe import read_recipe
 
-    return read_recipe(recipe, PASSES)
+    return read_recipe(recipe, passes.PASSES)
 
 
-def script(patch: Path) -> "Pass":
+def script(patch: Path) -> "passes.Pass":
     """Call a function of yours on the graph as onnx-graphsurgeon has it.
 
     Args:
         patch: A Python file with def edit(graph): ...
     """
-    from onnxsurgeon_lite.passes import Script
-
-    return Script(str(patch))
+    return passes.Script(str(patch))
 
 
 _VERBS = (

@@ -127,12 +127,10 @@ def usual(
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Make a command of a function; `**how` are usual options, as the library takes them."""
-    has_how = "how" in signature(function).parameters
 
     @wraps(function)
     def run(**given: object) -> None:
-        told = written(given)
-        function(**(library_options(told) if has_how else told))
+        function(**library_options(written(given)))
 
     run.__doc__, _ = explained(function.__doc__ or "")
     return spelled(run, parameters(function))
@@ -143,9 +141,8 @@ def parameters(function: Callable[..., object]) -> dict[str, Parameter]:
     _, said = explained(function.__doc__ or "")
     found = dict(signature(function).parameters)
     if (how := found.pop("how", None)) is not None:
-        found |= {
-            n: p for n, p in _USUAL.items() if n in get_args(how.annotation)[0].__annotations__
-        }
+        shared = get_args(how.annotation)[0].__annotations__
+        found |= {name: p for name, p in _USUAL.items() if name in shared}
     return {name: _told(p, said.get(name)) for name, p in found.items()}
 
 

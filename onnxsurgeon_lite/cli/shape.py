@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.options import Typed
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.names import is_count, key_value, split
-
-if TYPE_CHECKING:
-    from onnxsurgeon_lite.passes import Pass
 
 _Fill = Annotated[Sequence[str], Typed(completes=completion.of_outputs, metavar="NAME=NUMBER")]
 _Most = Annotated[int, Typed(("--max",), least=1)]
@@ -20,17 +18,15 @@ def set_shape(
     shapes: Annotated[Sequence[str], Typed(completes=completion.of_inputs)],
     *,
     two_exports: bool = False,
-) -> "Pass":
+) -> "passes.Pass":
     """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running.
 
     Args:
         shapes: Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.
         two_exports: Learn what follows from an export at another size.
     """
-    from onnxsurgeon_lite.passes import SetShape
-
     second, given = (shapes[0], shapes[1:]) if two_exports else (None, shapes)
-    return SetShape(dict(map(_shape, given)), second)
+    return passes.SetShape(dict(map(_shape, given)), second)
 
 
 def rebatch(
@@ -40,7 +36,7 @@ def rebatch(
     inputs: options.Inputs = (),
     axis: Annotated[int, Typed(least=0)] = 0,
     two_exports: bool = False,
-) -> "Pass":
+) -> "passes.Pass":
     """Give the batch another size, or open it, all the way through. Proved by running, sample by sample.
 
     Args:
@@ -50,15 +46,13 @@ def rebatch(
         axis: Which dimension of the inputs it is.
         two_exports: Learn what follows from an export at another size.
     """
-    from onnxsurgeon_lite.passes import Rebatch
-
     if two_exports != (other is not None):
         raise UsageError(
             "--two-exports takes two models, other uses one",
             "write onnxdbg edit rebatch --two-exports a.onnx b.onnx",
         )
     size = int(to) if is_count(to) else to
-    return Rebatch(size, tuple(inputs), axis, None if other is None else str(other))
+    return passes.Rebatch(size, tuple(inputs), axis, None if other is None else str(other))
 
 
 def _shape(text: str) -> tuple[str, tuple[int | str, ...]]:
@@ -75,7 +69,7 @@ def pad_outputs(
     outputs: Annotated[Sequence[str], Typed(completes=completion.outputs)] = (),
     fill: _Fill = (),
     count: str = "num_detections",
-) -> "Pass":
+) -> "passes.Pass":
     """Pad the ragged outputs of one image to a fixed length: boxes of n x 4 to 100 x 4.
 
     Args:
@@ -84,9 +78,7 @@ def pad_outputs(
         fill: What an output is padded with; 0.
         count: Output that says how many count.
     """
-    from onnxsurgeon_lite.passes import PadOutputs
-
-    return PadOutputs(most, tuple(outputs), dict(map(_fill, fill)), count)
+    return passes.PadOutputs(most, tuple(outputs), dict(map(_fill, fill)), count)
 
 
 def batch_outputs(
@@ -95,7 +87,7 @@ def batch_outputs(
     most: _Most,
     fill: _Fill = (),
     count: str = "num_detections",
-) -> "Pass":
+) -> "passes.Pass":
     """Stack the ragged outputs of several images, padded: boxes of n x 4 and m x 4 to 2 x 100 x 4.
 
     Args:
@@ -104,20 +96,16 @@ def batch_outputs(
         fill: What an output is padded with; 0.
         count: Output that says how many count.
     """
-    from onnxsurgeon_lite.passes import BatchOutputs
-
-    return BatchOutputs(most, dict(map(_group, groups)), dict(map(_fill, fill)), count)
+    return passes.BatchOutputs(most, dict(map(_group, groups)), dict(map(_fill, fill)), count)
 
 
-def name_outputs(names: Sequence[str]) -> "Pass":
+def name_outputs(names: Sequence[str]) -> "passes.Pass":
     """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1.
 
     Args:
         names: Names of one image's outputs, comma-separated; numbered where there are more images.
     """
-    from onnxsurgeon_lite.passes import NameOutputs
-
-    return NameOutputs(tuple(split(names)))
+    return passes.NameOutputs(tuple(split(names)))
 
 
 def _group(text: str) -> tuple[str, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from inspect import signature
 
+from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import shown
@@ -51,20 +52,16 @@ class EditedModel:
         return step
 
     def __getattr__(self, name: str) -> Callable[..., PassResult]:
-        from onnxsurgeon_lite.passes import PASSES
-
         verb = name.replace("_", "-")
         if name.startswith("_"):
             raise AttributeError(name)
-        if verb not in PASSES:
+        if verb not in passes.PASSES:
             unknown = UnknownNameError(name, "a model", dir(self), kind="edit")
             raise UnknownEditError(unknown.message, unknown.hint)
         return _method(verb, self.apply)
 
     def __dir__(self) -> list[str]:
-        from onnxsurgeon_lite.passes import PASSES
-
-        verbs = [verb.replace("-", "_") for verb in PASSES]
+        verbs = [verb.replace("-", "_") for verb in passes.PASSES]
         return [*verbs, "apply", "current", "history", "redo", "undo"]
 
     def __repr__(self) -> str:
@@ -74,17 +71,16 @@ class EditedModel:
 
 
 def _method(verb: str, apply: Callable[[Pass], PassResult]) -> Callable[..., PassResult]:
-    from onnxsurgeon_lite.passes import PASSES
     from onnxsurgeon_lite.passes.recipe import make_pass
 
-    kind = PASSES[verb]
+    kind = passes.PASSES[verb]
     fields = list(signature(kind).parameters)
 
     def edit(*values: object, **named: object) -> PassResult:
         if len(values) > len(fields):
             raise UsageError(f"{verb} takes {', '.join(fields)}", f"see model.{edit.__name__}?")
         given = {**dict(zip(fields, values, strict=False)), **named}
-        return apply(make_pass(verb, given, PASSES))
+        return apply(make_pass(verb, given, passes.PASSES))
 
     edit.__name__ = verb.replace("-", "_")
     edit.__doc__ = kind.__doc__
