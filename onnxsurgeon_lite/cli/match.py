@@ -29,8 +29,7 @@ def match(
     """
     with progress("matching") as how["progress"]:
         result = osl.match(a, b, feeds, **how)
-    options.show(result, json)
-    options.store(result, save, force)
+    options.store(result, save, force, json)
 
 
 @options.command

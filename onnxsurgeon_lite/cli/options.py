@@ -264,11 +264,15 @@ def require(agreement: bool) -> None:
         raise typer.Exit(MISMATCH)
 
 
-def store(result: "RunResult | MatchResult", place: Path | None, force: bool) -> None:
-    """Save a result where it is wanted, and say so."""
+def store(
+    result: "RunResult | MatchResult", place: Path | None, force: bool, json: bool = False
+) -> None:
+    """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
     if place is not None:
         require_free(place, force)
         result.save(place)
+    show(result, json)
+    if place is not None and not json:
         plain.show_written(place)
 
 
@@ -286,7 +290,8 @@ def save(model: "Loaded", target: Target, external: bool | None = None) -> "Writ
         announce("would write", target.path, size)
         return None
     force = target.replaceable()
-    require_free(target.path, force)
+    if not target.path.is_dir():  # which no --force turns into a file
+        require_free(target.path, force)
     with writing(target.path, size):
         written = save(model, target.path, external, force=force)
     target.wrote(written.data_files)

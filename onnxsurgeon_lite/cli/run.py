@@ -31,8 +31,7 @@ def run(
     """
     with progress(f"running {model}"):
         result = osl.run(model, feeds, fetch, opt=opt, **how)
-    options.show(result, json)
-    options.store(result, save, force)
+    options.store(result, save, force, json)
 
 
 @options.command
