@@ -287,7 +287,7 @@ def test_the_command_keeps_its_contract(tmp_path):
 
 
 def test_a_folder_that_is_there_is_not_written_over(tmp_path):
-    from onnxsurgeon_lite.debug.bisection.reproducer import require_free
+    from onnxsurgeon_lite.atomic import require_free
 
     (tmp_path / "mine.txt").write_text("mine")
 

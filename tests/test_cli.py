@@ -319,6 +319,7 @@ def test_a_reproducer_does_not_fall_into_a_folder_that_is_in_use(folder):
     refused = invoke(*words, code=2)
 
     assert "'faulty_constant.culprit' is there already" in refused.stderr
+    Path("faulty_constant.culprit/notes.txt").unlink()
     invoke(*words, "--force", code=1)
 
 

@@ -172,9 +172,17 @@ def test_an_add_becomes_a_sub(whole, runtime):
 @pytest.mark.parametrize(
     ("step", "problem", "hint"),
     [
-        (SetOp(("Add_7",), "Relu"), "Relu takes 1 inputs, the node has 2", "same form"),
+        (
+            SetOp(("Add_7",), "Relu"),
+            "Relu takes 1 inputs, the node has 2",
+            "same inputs and outputs",
+        ),
         (SetOp(("Add_7",), "Subb"), "has no operator 'Subb'", "'Sub'"),
-        (SetOp(("Conv_6",), "MatMul"), "MatMul takes 2 inputs, the node has 3", "same form"),
+        (
+            SetOp(("Conv_6",), "MatMul"),
+            "MatMul takes 2 inputs, the node has 3",
+            "same inputs and outputs",
+        ),
         (SetOp(("Add_8",), "Sub"), "has no node 'Add_8'", "'Add_7'"),
         (SetAttr(("Conv_6",), (("pad", 1),)), "Conv has no attribute 'pad'", "'pads'"),
         (SetAttr(("Conv_6",), (("pads", [0.5]),)), "'pads' of Conv has type ints", "[1, 2]"),

@@ -98,7 +98,6 @@ def test_nothing_of_an_earlier_reproducer_stays_in_a_new_one(folder):
     [
         f"{EXTRACT} -o taken",
         "expose whole_model.onnx 23 -o taken",
-        "split whole_model.onnx --at 23 -o full",
         "edit sort whole_model.onnx -o taken",
         "merge whole_model.onnx whole_model.onnx --map 31=input.1 --prefix b/ -o taken",
         "data embed external.onnx -o taken",
@@ -111,8 +110,6 @@ def test_nothing_of_an_earlier_reproducer_stays_in_a_new_one(folder):
         "record whole_model.onnx -o full",
         "record whole_model.py:factory -o full",
         "match whole_model.onnx whole_model.onnx --save taken",
-        f"{BISECT} -o full",
-        f"{BISECT} -o new --journal taken",
     ],
 )
 def test_an_output_that_is_named_never_overwrites_without_force(folder, line):
@@ -129,6 +126,28 @@ def test_an_output_that_is_named_never_overwrites_without_force(folder, line):
     assert "is there already" in refused.output
     assert [file.read_text() for file in taken] == ["mine"] * 3
     assert ran(f"{line} --force").exit_code < 2
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("split whole_model.onnx --at 23 -o full", "holds 'mine', which would be lost"),
+        (f"{BISECT} -o full", "holds 'mine', which would be lost"),
+        (f"{BISECT} -o new --journal taken", "'taken' is there already"),
+    ],
+)
+def test_force_replaces_no_folder_and_no_journal_that_holds_something_else(folder, line, told):
+    (folder / "full").mkdir()
+    foreign = [folder / "taken", folder / "full" / "mine"]
+    for file in foreign:
+        file.write_text("mine")
+
+    plain, forced = ran(line), ran(f"{line} --force")
+
+    assert (plain.exit_code, forced.exit_code) == (2, 2)
+    assert "is there already" in plain.output
+    assert told in forced.output
+    assert [file.read_text() for file in foreign] == ["mine"] * 2
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_two_exports_stand_before_or_after_their_option(edit):
              "{ y = Reshape(x, s) }", f"{size}.onnx")  # fmt: skip
 
     for words in (["--two-exports", "2.onnx", "3.onnx"], ["2.onnx", "3.onnx", "--two-exports"]):
-        done = edit("rebatch", *words, "-o", "out.onnx")
+        done = edit("rebatch", *words, "-o", "out.onnx", "--force")
 
         assert done.exit_code == 0, done.output
         assert "agrees with '3.onnx'" in done.stdout

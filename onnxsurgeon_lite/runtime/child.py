@@ -28,6 +28,7 @@ Reply = dict[str, object]
 _Started = TypeVar("_Started")
 
 _SCRIPTS = Path(__file__).parent
+_PATIENCE = 1.0  # seconds
 _IDLE, _TALKING, _WAITING = range(3)  # the stage of a request: what is expected on the connection
 
 
@@ -80,13 +81,19 @@ class Child:
         """End the process at once."""
         if self._socket.fileno() < 0:
             return
-        self._process.kill()  # first: a thread that waits for a reply sees the end, and lets go of the stream
+        self._process.kill()
         self._process.wait()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        # a thread that waits for a reply sees the end and lets go; closing what it waits on would leave it there
+        let_go = self.lock.acquire(timeout=_PATIENCE)
         with contextlib.suppress(OSError):
             self._stream.close()
         self._ready.close()
         self._socket.close()
         self._log.close()
+        if let_go:
+            self.lock.release()
 
     def __del__(self) -> None:
         if hasattr(self, "_stage"):
