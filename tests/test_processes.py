@@ -1,5 +1,6 @@
 """Processes that are started end with who started them, leave nothing, and are told from each other."""
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -21,6 +22,7 @@ import onnxsurgeon_lite
 from onnxsurgeon_lite import errors, load
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values.run_both import match_models
+from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -216,3 +218,22 @@ def test_a_tensor_without_an_element_is_fed_and_comes_back(data_type, shape):
         pytest.skip(error.message)  # the runtime lacks the dtype
 
     assert (found.shape, found.dtype) == (array.shape, array.dtype)
+
+
+@pytest.mark.parametrize("moment", range(20))
+def test_closing_a_process_lets_go_whoever_waits_for_it(moment):
+    child = Child()
+    child.ask("about")
+
+    def ask() -> None:
+        with contextlib.suppress(errors.RuntimeCrash, ValueError):
+            while True:
+                child.ask("about")
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    time.sleep(0.001 * (moment % 7))
+    child.close()
+    thread.join(10)
+
+    assert not thread.is_alive()
