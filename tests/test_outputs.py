@@ -158,6 +158,7 @@ def test_force_replaces_no_folder_and_no_journal_that_holds_something_else(folde
         ("split whole_model.onnx --at 2x8 -o taken", "no value '2x8'"),
         ("data embed lost.onnx -o taken", "cannot read 'lost.onnx'"),
         ("bisect lost.onnx --find nan -o taken", "cannot read 'lost.onnx'"),
+        ("bisect whole_model.onnx --reference lost -o taken", "'lost'"),
         ("record whole_model.onnx --value 2x8 -o taken", "2x8"),
     ],
 )

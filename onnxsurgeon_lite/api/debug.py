@@ -111,6 +111,7 @@ def bisect(
         from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
+        opened = _samples(index, reference, feeds, call.notes) if reference is not None else []
         if output is not None:
             require_free(Path(output), force)
         if journal is not None and not resume:
@@ -134,7 +135,7 @@ def bisect(
         if reference is not None:
             samples = [
                 (aligned(stored, index, given, runtime, mapping, tell), given)
-                for stored, given in _samples(index, reference, feeds, call.notes)
+                for stored, given in opened
             ]
             result = bisection.bisect_samples(
                 index.model, samples, runtime, optimized, search, tell
