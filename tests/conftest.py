@@ -61,7 +61,8 @@ def model_of(tmp_path):
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory):
-    """A record of written outputs for the tests alone."""
+    """A record of written outputs for the tests alone, and lines that are not wrapped (a runner may set COLUMNS)."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

@@ -110,7 +110,7 @@ def test_the_script_of_a_reproducer_is_python_whatever_the_tolerance(bound):
     values = [SimpleNamespace(name=HOSTILE[0], comparison=compared)]
     culprit = SimpleNamespace(value=HOSTILE[0], values=values)
 
-    text = reproducer._script(SimpleNamespace(look="optimized"), culprit, {})
+    text = reproducer._script(SimpleNamespace(look="optimized", kind=""), culprit, {})
 
     assert compile(text, "repro.py", "exec")
     assert "nan)" not in text.replace("'nan')", "")
