@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import weakref
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -240,6 +241,8 @@ def _read_at(path: Path, offset: int, length: int) -> bytes:
 
 def _npz_entries(path: Path) -> dict[str, Entry]:
     archive = zipfile.ZipFile(path)  # stays open, so that its directory is read once
+    if archive.fp is not None:
+        weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
     return {
         name.removesuffix(".npy"): Entry(
