@@ -13,6 +13,7 @@ from verbs import CONTRACT, CUSTOM_WORDS, LOSSLESS, ONCE
 import onnxsurgeon_lite
 from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.cli.help import examples
 from onnxsurgeon_lite.graph.check import check
 
 ROOT = Path(__file__).parent.parent
@@ -42,17 +43,20 @@ def lacking(verb: str, kind: type | None) -> list[str]:
     stem, name = verb.replace("-", "_"), "".join(map(str.capitalize, verb.split("-")))
     file, registry = f"passes/{stem}.py", Path(passes.__file__).read_text()
     imported = f"from onnxsurgeon_lite.passes.{stem} import {name} as {name}\n"
-    command = COMMANDS.get(f"edit {verb}", COMMANDS.get(verb))
     stub = (Path(onnxsurgeon_lite.__file__).parent / "api" / "verbs.pyi").read_text()
-    example = re.search(rf"onnxdbg (edit )?{verb}\b(?!-)", PAGES)
+    path = f"edit {verb}" if f"edit {verb}" in COMMANDS else verb
     its_own = kind is not None and kind.__name__ == name and kind.__module__.endswith(f".{stem}")
     held = (
         (f'{file}: a class {name} with name = "{verb}"', its_own),
         (f'passes/__init__.py: "{verb}": "{name}" in VERBS', verb in PASSES),
         (f"passes/__init__.py: {imported.strip()}", imported in registry),
         (f"api/verbs.pyi: def {stem}(...)", re.search(rf"^def {stem}\(", stub, re.M)),
-        ("cli/edit.py: a command, with help", command is not None and command.callback.__doc__),
-        ("cli/edit.py: an example in the command's epilog (or in README.md, docs/)", example),
+        ("cli/edit.py: a command, with help", path in COMMANDS and COMMANDS[path].callback.__doc__),
+        ("cli/examples.txt: two lines", len(examples(path)) == 2),
+        (
+            "docs/reference/commands/: a section with its options",
+            f"{{{{ options {path} }}}}" in PAGES,
+        ),
         ("tests/verbs.py: a line in CONTRACT", verb in CONTRACT),
         ("tests/verbs.py: a line in LOSSLESS", verb in {step.name for step, *_ in LOSSLESS}),
         ("tests/verbs.py: a line in CUSTOM_WORDS", verb in CUSTOM_WORDS),
