@@ -61,8 +61,9 @@ def model_of(tmp_path):
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory):
-    """A record of written outputs for the tests alone, and lines that are not wrapped (a runner may set COLUMNS)."""
+    """A record of written outputs for the tests alone; nothing of the runner's terminal or virtual environment."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("COLUMNS", raising=False)
+        for name in ("COLUMNS", "VIRTUAL_ENV"):  # lines are not wrapped, IPython does not warn
+            patch.delenv(name, raising=False)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield

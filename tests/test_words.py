@@ -201,7 +201,10 @@ def test_a_signal_ends_it_and_leaves_nothing(number, folder):
         [*COMMAND, "record", "m.onnx", "-o", "refs"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: [
+            signal.signal(signal.SIGINT, signal.default_int_handler),
+            signal.signal(signal.SIGHUP, signal.SIG_DFL),  # ignored below nohup
+        ],
     )
     deadline = time.monotonic() + 60
     while not list(folder.glob("refs/.*")) and time.monotonic() < deadline:
