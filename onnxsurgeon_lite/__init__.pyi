@@ -20,7 +20,7 @@ from .graph.check import CheckResult as CheckResult
 from .graph.index import GraphIndex as GraphIndex
 from .matching.diff import ModelDiff as ModelDiff
 from .matching.sets import SetComparison as SetComparison
-from .matching.verify import EditResult as EditResult
+from .matching.edit_result import EditResult as EditResult
 from .model import Model as Model, load as load, save as save
 from .passes import *  # noqa: F403
 from .passes.builder import Builder as Builder

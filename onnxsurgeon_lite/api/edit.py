@@ -14,7 +14,7 @@ from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 if TYPE_CHECKING:
     import numpy as np
 
-    from onnxsurgeon_lite.matching.verify import EditResult
+    from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes import Pass
     from onnxsurgeon_lite.runtime.session import Runtime
@@ -78,7 +78,7 @@ def applied(
     """
     with Call(**how) as call:
         child = call.child() if early or verify else None
-        from onnxsurgeon_lite.matching.verify import EditResult
+        from onnxsurgeon_lite.matching.edit_result import EditResult
         from onnxsurgeon_lite.model import loaded
 
         step = make()
@@ -179,7 +179,7 @@ def merge(
         merged 2 models: input.1 -> second/31 (19 nodes, 34 initializers)
     """
     from onnxsurgeon_lite.errors import UsageError
-    from onnxsurgeon_lite.matching.verify import EditResult
+    from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import loaded
     from onnxsurgeon_lite.passes.merge import merge as merge_two
 

@@ -5,7 +5,7 @@ from typing import Unpack
 import onnx_graphsurgeon as gs
 
 from onnxsurgeon_lite.api.call import Running
-from onnxsurgeon_lite.matching.verify import EditResult
+from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import ModelLike
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers

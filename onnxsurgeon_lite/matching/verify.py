@@ -1,48 +1,16 @@
 """Check that an edited model computes the same as the original."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.matching.sets import SetComparison, compare_sets
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes import PassResult
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.shown import HIDDEN
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.references import ReferenceSet
-
-
-@dataclass(frozen=True, repr=False)
-class EditResult(PassResult):
-    """The result of an edit, with the evidence from runs.
-
-    Attributes:
-        verb: the name of the edit.
-        source: the edited model; None for a result without one source, such as a merged model.
-        ran: how the feeds were generated.
-        proof: the proved facts, one line each, for new sizes.
-        verified: the comparison of the outputs, if asked for.
-
-    Example:
-        >>> osl.set_op("whole_model.onnx", "Add_7", "Sub", verify=True).match
-        False
-    """
-
-    verb: str = ""
-    source: Model | None = field(default=None, metadata=HIDDEN)
-    ran: tuple[str, ...] = ()
-    proof: tuple[str, ...] = ()
-    verified: SetComparison | None = None
-
-    @property
-    def match(self) -> bool:
-        """True when no compared output differs from the source's."""
-        return self.verified is None or self.verified.match
 
 
 def verify(

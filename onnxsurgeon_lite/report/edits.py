@@ -1,7 +1,7 @@
 """What an edit changed, for the terminal."""
 
 from onnxsurgeon_lite.matching.diff import edit_diff
-from onnxsurgeon_lite.matching.verify import EditResult
+from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.differences import show_edit
