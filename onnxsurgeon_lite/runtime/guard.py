@@ -20,9 +20,8 @@ def guarded(*arguments: str, memory_limit: int = 0) -> list[str]:
 
 def _guard(parent: int, memory_limit: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    os.environ.setdefault(
-        "ORT_DISABLE_TELEMETRY", "1"
-    )  # it writes into the home folder when imported
+    # onnxruntime writes a device id into the home folder when it is imported
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != parent:  # it ended before that
