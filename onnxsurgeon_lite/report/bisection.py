@@ -138,7 +138,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking:
+    if culprit.lacking and not culprit.misses:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose)
@@ -158,6 +158,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if culprit.seen:
+        yield "  or an operation is missing directly behind the last of them"
 
 
 def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:

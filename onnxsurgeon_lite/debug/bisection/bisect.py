@@ -405,7 +405,7 @@ class _Bisection:
         """Make one culprit of those before one fork, with a verdict from the nodes that they share."""
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
         for culprit in merged:
-            if culprit.seen:
+            if culprit.seen and not culprit.misses:
                 diagnosis.explain(culprit, float64)
         self.result.culprits = merged
 

@@ -29,6 +29,8 @@ Verdict = Literal[
     "tie",
     "rounding",
     "kernel",
+    "missing node",
+    "extra node",
     "wrong constant",
     "wrong node",
     "amplification",
@@ -40,7 +42,9 @@ Verdict = Literal[
 HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 """Verdicts that clear a node."""
 
-OWN: frozenset[Verdict] = frozenset({"shape or layout", "kernel", "wrong constant", "wrong node"})
+OWN: frozenset[Verdict] = frozenset(
+    {"shape or layout", "kernel", "missing node", "extra node", "wrong constant", "wrong node"}
+)
 """Verdicts from running a node alone on reference inputs."""
 
 INHERITED: frozenset[Verdict] = frozenset({"amplification", "gradual"})
@@ -132,6 +136,11 @@ class Culprit:
     def inherits(self) -> bool:
         """True when the node is right on correct inputs: its error is made before it."""
         return any(finding.verdict in INHERITED for finding in self.findings[:1])
+
+    @property
+    def misses(self) -> bool:
+        """True when an operation is missing before the node."""
+        return any(finding.verdict == "missing node" for finding in self.findings[:1])
 
     @property
     def own(self) -> bool:
