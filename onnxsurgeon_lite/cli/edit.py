@@ -320,7 +320,7 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    sort, clean, fix, dedupe, inline, outline, opset,
+    sort, clean, fix, dedupe, outline, inline, opset,
     apply, script,
 )  # fmt: skip
 
