@@ -24,6 +24,12 @@ def defined(graph: GraphProto) -> Iterator[str]:
         yield from filter(None, node.output[:])
 
 
+def defined_inside(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield the names that the bodies of these nodes define, at any depth."""
+    for body in bodies_of(nodes):
+        yield from defined(body)
+
+
 def sources(graph: GraphProto) -> Iterator[str]:
     """Yield the names that a graph defines without a node: inputs, initializers."""
     yield from (value.name for value in graph.input)
@@ -134,6 +140,15 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
     rename_uses(body.node, visible)
 
 
+def bodies_of(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """Yield the bodies of these nodes, at any depth, each before those inside it."""
+    pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
+    while pending:
+        body = pending.pop()
+        yield body
+        pending += [inner for n in body.node if n.attribute for _, inner in walk.bodies(n)]
+
+
 def has_bodies(nodes: Iterable[NodeProto]) -> bool:
     """Return whether some of the nodes hold subgraphs."""
     return any(node.attribute and walk.bodies(node) for node in nodes)
@@ -146,14 +161,11 @@ def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]
         The old names.
     """
     found: list[str] = []
-    pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
-    while pending:
-        body = pending.pop()
+    for body in bodies_of(nodes):
         clashes = {name for name in defined(body) if name in names}
         if clashes:
             _rename_local(body, clashes, clashes)
             found += sorted(clashes)
-        pending += [inner for n in body.node if n.attribute for _, inner in walk.bodies(n)]
     return found
 
 
