@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import inliner
-
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
+from onnxsurgeon_lite.graph.native import inline
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -48,6 +47,6 @@ class Inline:
         chosen = [known[name] for name in names]
         if not chosen:
             return PassResult(model, changed=False)
-        inlined = inliner.inline_selected_functions(model.proto, chosen)
+        inlined = inline(model.proto, chosen)
         changes = [f"inlined function {name!r}" for name in names]
         return PassResult.of(model, model.with_proto(inlined), changes)

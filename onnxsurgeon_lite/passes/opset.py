@@ -11,12 +11,11 @@ from onnx import (
     NodeProto,
     defs,
     helper,
-    version_converter,
 )
-from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -96,8 +95,8 @@ class Opset:
             part.graph.input.extend(map(index.value_info, names))
             del part.graph.sparse_initializer[:]
         try:
-            return version_converter.convert_version(part, self.version)
-        except (version_converter.ConvertError, InferenceError, RuntimeError, ValueError) as error:
+            return convert(part, self.version)
+        except RejectedError as error:
             reason = str(error).strip().splitlines()[0]
             raise EditError(
                 f"the converter cannot convert the graph from opset {old} to {self.version}: {reason}",

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from onnx import FunctionProto, inliner
+from onnx import FunctionProto
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import function_key
+from onnxsurgeon_lite.graph.native import inline
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.resizing.exports import differences
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
@@ -45,4 +46,4 @@ def follow(
 
 def _inlined(model: Model, function: FunctionProto) -> Model:
     chosen = [(function.domain, function.name)]
-    return model.with_proto(inliner.inline_selected_functions(model.proto, chosen))
+    return model.with_proto(inline(model.proto, chosen))
