@@ -141,10 +141,12 @@ def _verified(
     """Run both models and compare their outputs."""
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
+    from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    before = GraphIndex.of(original)
-    given = call.feeds(before, feeds)
-    compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)
+    sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+    compared = verifying.verify(*sides, trials, runtime)
+    call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 
 

@@ -109,7 +109,7 @@ def usual(
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
         dim: Size of a symbolic dimension in made feeds.
-        fill: How an input is made: zeros, ones, normal, uniform:lo,hi or a file.
+        fill: How an input is made: zeros, ones, normal, uniform:lo,hi, numbers or a file.
         opt: Graph optimization level of the runtime.
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
