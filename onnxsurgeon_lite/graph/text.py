@@ -1,6 +1,8 @@
 """Types, shapes and attributes as one line of text."""
 
-from onnx import NodeProto, TensorShapeProto, TypeProto, helper
+import re
+
+from onnx import NodeProto, TensorShapeProto, TypeProto, helper, parser
 
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -45,3 +47,13 @@ def type_text(kind: TypeProto) -> str:
             return "unknown type"
         case other:
             return str(other).removesuffix("_type")
+
+
+def parse_message(error: parser.ParseError, header: str = "") -> str:
+    """Return the message of ONNX's text parser on one line, its line numbers without an added header."""
+    message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
+        error
+    )
+    added = header.count("\n")
+    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
+    return " ".join(counted.split())
