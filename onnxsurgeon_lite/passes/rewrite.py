@@ -34,7 +34,7 @@ from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.fold import fold_positions
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder, settle
+from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -55,7 +55,7 @@ class Rewrite:
         >>> model = osl.build("erf (float[4] x) => (float[4] y) { n = Neg(x) y = Neg(n) }")
         >>> rule = "pattern (x) => (y) { n = Neg(x) y = Neg(n) } replacement (x) => (x) {}"
         >>> osl.rewrite(model, rule).changes
-        ('rule: 2 nodes, Neg @0 to Neg @1 -> Identity',)
+        ("rule: 2 nodes, Neg @0 to Neg @1 -> 'x'",)
     """
 
     rules: tuple[str, ...]
@@ -100,47 +100,45 @@ class _Rewriting:
         for rule in self.rules:
             if rule.replacement is None:
                 rule.reversed()  # says what is missing
-        current = self.source
-        while True:
-            before = _count(current.proto)
+        current = GraphIndex.of(self.source)
+        shrinks = True
+        while shrinks:
             found = list(_matches(current, self.rules))
-            if not any(matches for *_, matches in found):
-                break
-            current = self._round(current, found)
-            if _count(current.proto) >= before:
-                break
+            shrinks = False
+            if any(matches for *_, matches in found):
+                current, shrinks = self._round(current, found)
         if not self.changes:
             said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
             nearest = f"; nearest: {said}" if said else ""
             self.notes.append(f"{self.rules[0].name}: no match{nearest}")
-        return current
+        return current.model
 
-    def _round(self, model: Model, found: "Iterable[_Found]") -> Model:
-        before = GraphIndex.of(model)
-        result = model.copy()
-        folded: list[str] = []
-        self.taken = names_in([result.proto.graph])
-        for scope, index, matchers, matches in found:
+    def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:
+        """Replace the matches; return the result, and whether it has fewer nodes."""
+        result = before.model.copy()
+        graph = result.proto.graph
+        self.growth = 0
+        self.taken = names_in([graph] if any(map(_names_more, self.rules)) else [])
+        for scope, index, _, matches in found:
             target = _target(result.proto, scope)
-            folded += self._rewrite(target, index, matchers, matches, scope)
-            if scope:
+            folded = self._rewrite(target, index, matches, scope) if matches else []
+            if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
-        after = settle(before, result)
+        after = GraphIndex.of(result)
         if folded:
             positions = {after.producer[name] for name in folded}
             fold_positions(after, positions)
-            _drop(result.proto.graph, after, positions)
-            after = settle(before, result)
+            _drop(graph, after, positions)
+            after = GraphIndex.of(result)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
-        return result
+        return after, self.growth < 0
 
     def _rewrite(
         self,
         target: GraphProto | FunctionProto,
         index: GraphIndex,
-        matchers: "Sequence[Matcher]",
         matches: "Sequence[tuple[Rule, Match]]",
         scope: str,
     ) -> list[str]:
@@ -155,12 +153,13 @@ class _Rewriting:
             aliases |= new.aliases
             self._check(index, rule, match, new.nodes)
             folded += new.constant
-            self.changes.append(_said(index, rule, match, new.nodes, scope))
+            self.changes.append(_said(index, rule, match, new, scope))
         nodes = [
             node
             for position, old in enumerate(target.node)
             for node in [*([] if position in removed else [old]), *added.get(position, ())]
         ]
+        self.growth += len(nodes) - len(target.node)
         del target.node[:]
         target.node.extend(nodes)
         _rename(target, aliases)
@@ -185,6 +184,9 @@ class _Rewriting:
 
     def _add_functions(self, proto: ModelProto) -> None:
         """Add the functions of the rules that the model calls now, and import the domains of new nodes."""
+        imports = _imports(proto, self.rules)
+        if not imports and not any(rule.functions for rule in self.rules):
+            return
         known = {function_key(function) for function in proto.functions}
         called = {call_key(node) for graph in walk.graphs(proto) for node in graph.node}
         for rule in self.rules:
@@ -193,21 +195,22 @@ class _Rewriting:
                     known.add(function_key(function))
                     proto.functions.append(function)
         domains = {key[0] for key in called}
-        proto.opset_import.extend(o for o in _imports(proto, self.rules) if o.domain in domains)
+        proto.opset_import.extend(o for o in imports if o.domain in domains)
 
 
 _Found = tuple[str, GraphIndex, list[Matcher], list[tuple[Rule, Match]]]
 """A graph's path and index, a matcher for each rule, and the matches in the order of the graph."""
 
 
-def _matches(model: Model, rules: Sequence[Rule]) -> Iterator[_Found]:
+def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
     """Yield each graph of a model with its matches, inner graphs before those that hold them."""
-    for path, index in _scopes(model):
+    for path, index in _scopes(main):
         matchers = [Matcher(index, rule) for rule in rules]
         yield path, index, matchers, find_all(matchers)
 
 
-def _scopes(model: Model) -> Iterator[tuple[str, GraphIndex]]:
+def _scopes(main: GraphIndex) -> Iterator[tuple[str, GraphIndex]]:
+    model = main.model
     for function in model.proto.functions:
         made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
         made.functions.extend(model.proto.functions)
@@ -216,7 +219,7 @@ def _scopes(model: Model) -> Iterator[tuple[str, GraphIndex]]:
         made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
         made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
         yield from _with_inner(GraphIndex.of(model.with_proto(made)), function_path(function))
-    yield from _with_inner(GraphIndex.of(model), "")
+    yield from _with_inner(main, "")
 
 
 def _with_inner(index: GraphIndex, path: str) -> Iterator[tuple[str, GraphIndex]]:
@@ -302,6 +305,13 @@ class _New:
                 known.update(node.output)
 
 
+def _names_more(rule: Rule) -> bool:
+    """Return whether a replacement makes values besides its outputs."""
+    assert rule.replacement is not None
+    function = rule.replacement.function
+    return any(name not in function.output for node in function.node for name in node.output)
+
+
 def _named(match: Match) -> Iterator[AttributeProto]:
     for name, attribute in match.attributes.items():
         given = copied(attribute)
@@ -380,15 +390,18 @@ def _rename(target: GraphProto | FunctionProto, aliases: Mapping[str, str]) -> N
 
 def _drop(target: GraphProto | FunctionProto, index: GraphIndex, removed: Iterable[int]) -> None:
     """Drop what nothing mentions any more: types of replaced values, and constants that only those nodes read."""
-    outputs = {v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output}
-    read = {name for position in removed for name in index.reads[position]} - outputs
-    made = {name for position in removed for name in index.nodes[position].output} - outputs
+    made = {name for position in removed for name in index.nodes[position].output}
+    read = {name for position in removed for name in index.reads[position]}
+    used = {v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output}
     for node in target.node:
-        names = {*node.input, *captured(node)} if node.attribute else {*node.input}
-        read -= names
-        made.difference_update(names, node.output)
+        used.update(node.input)
+        if node.attribute:
+            used.update(captured(node))
+    read -= used
+    made -= used
     gone = {name for name in read if constant(index, name) is not None}
-    drop(target.node, lambda node: node.op_type == "Constant" and node.output[0] in gone)
+    if gone - index.initializers.keys():
+        drop(target.node, lambda node: node.op_type == "Constant" and node.output[0] in gone)
     drop(target.value_info, lambda info: info.name in made | gone)
     if isinstance(target, GraphProto):
         drop(target.quantization_annotation, lambda note: note.tensor_name in made | gone)
@@ -407,17 +420,11 @@ def _sort(target: GraphProto | FunctionProto) -> None:
         reorder(target.node, order)
 
 
-def _count(proto: ModelProto) -> int:
-    nodes = sum(len(graph.node) for graph in walk.graphs(proto))
-    return nodes + sum(len(function.node) for function in proto.functions)
-
-
-def _said(
-    index: GraphIndex, rule: Rule, match: Match, nodes: Sequence[NodeProto], scope: str
-) -> str:
+def _said(index: GraphIndex, rule: Rule, match: Match, new: _New, scope: str) -> str:
     path = f"{scope}/" if scope else ""
     first, last = (index.describe(p, path) for p in (match.removed[0], match.removed[-1]))
     count = len(match.removed)
     what = f"{count} nodes, {first} to {last}" if count > 1 else first
-    made = ", ".join(node.op_type for node in nodes if node.op_type != "Constant") or "Identity"
-    return f"{rule.name}: {what} -> {made}"
+    made = [node.op_type for node in new.nodes if node.op_type != "Constant"]
+    made += map(repr, new.aliases.values())
+    return f"{rule.name}: {what} -> {', '.join(made)}"

@@ -5,10 +5,10 @@ from itertools import islice
 
 from onnx import NodeProto, helper
 
-from onnxsurgeon_lite.graph.patterns.match import Match, Matcher
+from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
 from onnxsurgeon_lite.graph.schemas import constant
 
-_SEEDS = 2000  # nodes that the search begins at
+_SEEDS = 200  # nodes that the search begins at
 
 
 def closest(matchers: Iterable[Matcher]) -> str:
@@ -93,15 +93,15 @@ def _difference(
     return f"then {index.describe(same[0])} differs: {_detail(matcher, want, index.nodes[same[0]])}"
 
 
-def _detail(matcher: Matcher, want: NodeProto, node: NodeProto) -> str:
+def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
     """Say in what a node of the right operator differs."""
     given = {attribute.name: attribute for attribute in node.attribute}
-    for attribute in want.attribute:
-        has = given.get(attribute.name)
+    for name, attribute in want.attribute.items():
+        has = given.get(name)
         if has is not None and not attribute.ref_attr_name and attribute != has:
             now, then = (helper.get_attribute_value(a) for a in (has, attribute))
-            return f"{attribute.name} is {now}, not {then}"
-    extra = sorted(given.keys() - {attribute.name for attribute in want.attribute})
+            return f"{name} is {now}, not {then}"
+    extra = sorted(given.keys() - want.attribute.keys())
     for name, value in zip(want.input, node.input, strict=False):
         if name in matcher.constants:
             tensor = constant(matcher.index, value)

@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import EllipsisType
 
 import numpy as np
 from onnx import AttributeProto, TypeProto, ValueInfoProto, helper
@@ -20,7 +21,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _CLOSE = 1e-6
-_LARGEST = 1 << 16
+_LARGEST = 1 << 22  # elements
 _OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
@@ -169,17 +170,28 @@ class Conditions:
         return all(np.asarray(_OPERATORS[type(kind)](a, b)).all() for a, b, kind in pairs)
 
     def _item(self, held: object, place: ast.expr) -> object:
-        sequence = held.tolist() if isinstance(held, np.ndarray) else held
-        if not isinstance(sequence, list):
+        if isinstance(held, np.ndarray):
+            axes = place.elts if isinstance(place, ast.Tuple) else [place]
+            found: object = held[tuple([self._at(axis) for axis in axes])]
+            return found
+        if not isinstance(held, list):
             raise Unknown(f"{held!r} is no list")
         if isinstance(place, ast.Slice):
-            low, high, step = (
-                None if end is None else _whole(self._value(end))
-                for end in (place.lower, place.upper, place.step)
-            )
-            return sequence[low:high:step]
+            return held[self._slice(place)]
         at = self._value(place)
-        return [sequence[int(i)] for i in at] if isinstance(at, list) else sequence[_whole(at)]
+        return [held[_whole(i)] for i in at] if isinstance(at, list) else held[_whole(at)]
+
+    def _at(self, place: ast.expr) -> "int | slice | EllipsisType":
+        """Return a place along an axis of an array."""
+        if isinstance(place, ast.Slice):
+            return self._slice(place)
+        found = self._value(place)
+        return ... if found is ... else _whole(found)
+
+    def _slice(self, place: ast.Slice) -> slice:
+        ends = (place.lower, place.upper, place.step)
+        low, high, step = (None if end is None else _whole(self._value(end)) for end in ends)
+        return slice(low, high, step)
 
     def _named(self, name: str) -> object:
         if name in self.numbers:

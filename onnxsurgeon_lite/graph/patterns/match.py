@@ -43,6 +43,30 @@ class Match:
     removed: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class PatternNode:
+    """A node of a pattern as plain data: it is looked at for every node of the graph.
+
+    Attributes:
+        others: attributes that it does not name are allowed.
+    """
+
+    op_type: str
+    domain: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    attribute: Mapping[str, AttributeProto]
+    others: bool
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "PatternNode":
+        """Return the node of a function."""
+        asked = {attribute.name: attribute for attribute in node.attribute}
+        others = asked.pop(_ANY, None) is not None
+        domain = _domain(node.domain)
+        return cls(node.op_type, domain, tuple(node.input), tuple(node.output), asked, others)
+
+
 @dataclass
 class Matcher:
     """Matches the pattern of a rule in one graph.
@@ -58,7 +82,7 @@ class Matcher:
 
     def __post_init__(self) -> None:
         function = self.rule.pattern.function
-        self.nodes = [node for node in function.node if not _is_constant(node)]
+        self.nodes = [PatternNode.of(node) for node in function.node if not _is_constant(node)]
         self.constants = {n.output[0]: n.attribute[0] for n in function.node if _is_constant(n)}
         self.producer = {
             name: place for place, node in enumerate(self.nodes) for name in node.output if name
@@ -75,6 +99,14 @@ class Matcher:
                 found.add(place)
                 pending += self.nodes[place].input
         return found
+
+    @cached_property
+    def unmentioned(self) -> frozenset[str]:
+        """The variables of the rule that the pattern does not mention: conditions define them."""
+        named = {*self.rule.pattern.function.attribute}
+        if self.rule.replacement is not None:
+            named |= self.rule.replacement.variables | {*self.rule.replacement.function.attribute}
+        return frozenset(named - self.rule.pattern.variables)
 
     def rarest(self) -> list[int]:
         """Return the nodes of the pattern, the one whose operator the graph has least of first."""
@@ -152,36 +184,35 @@ class Matcher:
     def fits(self, place: int, position: int, found: Match) -> Iterator[Match]:
         """Yield a match extended by one node, in each order of its operands in which it fits."""
         want, node = self.nodes[place], self.index.nodes[position]
-        if node.op_type != want.op_type or _domain(node.domain) != _domain(want.domain):
+        if node.op_type != want.op_type or _domain(node.domain) != want.domain:
             return
-        if position in found.nodes.values() or self.misfit_outputs(want, node, found):
+        attributes = found.attributes
+        if node.attribute or want.attribute:
+            bound = self._attributes(want, node, attributes)
+            if bound is None:
+                return
+            attributes = bound
+        values = {**found.values}
+        given = node.output[:]
+        if position in found.nodes.values() or not _made(want.output, given, values):
             return
-        attributes = self._attributes(want, node, found.attributes)
-        if attributes is None:
-            return
-        values = {**found.values, **dict(zip(want.output, node.output, strict=False))}
         nodes = {**found.nodes, place: position}
-        for operands in _orders(node):
-            bound = self._bound(want.input, operands, Match(nodes, values, attributes))
-            if bound is not None:
-                yield bound
-
-    def misfit_outputs(self, want: NodeProto, node: NodeProto, found: Match) -> bool:
-        """Return whether an output of the pattern's node is another value already, or is omitted."""
-        given = [*node.output, *[""] * len(want.output)]
-        return any(
-            name and (not value or found.values.get(name, value) != value)
-            for name, value in zip(want.output, given, strict=False)
-        )
+        operands = node.input[:]
+        orders = [operands]
+        if len(operands) == 2 and want.op_type in COMMUTATIVE and operands[0] != operands[1]:
+            orders.append(operands[::-1])
+        for order in orders:
+            complete = self._bound(want.input, order, Match(nodes, values, attributes))
+            if complete is not None:
+                yield complete
 
     def _bound(self, wanted: Sequence[str], given: Sequence[str], found: Match) -> Match | None:
         """Return the match with the operands bound, None if one does not fit."""
-        missing = [""] * (len(wanted) - len(given))
-        more = given[len(wanted) :]
-        if any(more):
+        if any(given[len(wanted) :]):
             return None
         values, attributes = {**found.values}, {**found.attributes}
-        for name, value in zip(wanted, [*given, *missing], strict=False):
+        for place, name in enumerate(wanted):
+            value = given[place] if place < len(given) else ""
             if name == _ANY:
                 continue
             if not self._operand(name, value, attributes):
@@ -194,7 +225,7 @@ class Matcher:
         """Return whether a value can be an operand of the pattern; bind the variable of a constant."""
         if name in self.rule.absent or not name:
             return not value
-        if name in self.constants:
+        if name in self.constants and (value or name not in self.rule.pattern.optional):
             return self._holds(self.constants[name], value, attributes)
         if not value:
             return name in self.rule.pattern.optional
@@ -211,18 +242,17 @@ class Matcher:
         )
 
     def _attributes(
-        self, want: NodeProto, node: NodeProto, known: Mapping[str, AttributeProto]
+        self, want: PatternNode, node: NodeProto, known: Mapping[str, AttributeProto]
     ) -> dict[str, AttributeProto] | None:
         """Return the variables with those that this node's attributes bind; None if an attribute differs."""
         defaults = self._defaults(node)
         given = {attribute.name: attribute for attribute in node.attribute}
-        asked = {attribute.name: attribute for attribute in want.attribute}
-        if asked.pop(_ANY, None) is None:
-            for name in given.keys() - asked.keys():
+        if not want.others:
+            for name in given.keys() - want.attribute.keys():
                 if name not in defaults or not _same(given[name], defaults[name]):
                     return None
         bound = {**known}
-        for name, attribute in asked.items():
+        for name, attribute in want.attribute.items():
             has = given.get(name, defaults.get(name))
             if not _binds(attribute, has, bound):
                 return None
@@ -306,14 +336,7 @@ class Matcher:
         if not reason:
             reason = misfit(self.index, self.rule.pattern.function.value_info, found.values)
         numbers = {name: number(a) for name, a in found.attributes.items() if not a.ref_attr_name}
-        replacement = self.rule.replacement
-        named = {
-            *self.rule.pattern.function.attribute,
-            *(replacement.variables if replacement else ()),
-            *(replacement.function.attribute if replacement else ()),
-        }
-        unmentioned = frozenset(named - self.rule.pattern.variables)
-        facts = Conditions(self.index, found.values, numbers, unmentioned)
+        facts = Conditions(self.index, found.values, numbers, self.unmentioned)
         reason = reason or facts.failing(self.rule.where)
         if reason:
             self.refused.append((found, reason))
@@ -394,11 +417,13 @@ def _domain(domain: str) -> str:
     return "" if domain in _ONNX else domain
 
 
-def _orders(node: NodeProto) -> Iterable[Sequence[str]]:
-    operands = node.input[:]
-    if len(operands) == 2 and node.op_type in COMMUTATIVE and operands[0] != operands[1]:
-        return operands, operands[::-1]
-    return (operands,)
+def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -> bool:
+    """Bind the outputs of a node; return whether none is omitted or another value already."""
+    for place, name in enumerate(wanted):
+        value = given[place] if place < len(given) else ""
+        if name and (not value or values.setdefault(name, value) != value):
+            return False
+    return True
 
 
 @cache

@@ -7,7 +7,7 @@ a node may omit, `# keep cos` names inner values that others may read: what make
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
@@ -90,8 +90,10 @@ class Rule:
                 f"rule {self.name!r} has no reverse: its replacement does not determine {min(missing)!r}",
                 "give it a default in the header of the pattern: pattern <axis: int = -1> (...)",
             )
+        needed = {*self.pattern.function.input} - self.pattern.optional
+        found = replace(self.replacement, optional=self.replacement.optional - needed)
         absent = {*self.replacement.function.input} - {*self.pattern.function.input}
-        return Rule(self.name, self.replacement, self.pattern, self.functions, frozenset(absent))
+        return Rule(self.name, found, self.pattern, self.functions, frozenset(absent))
 
 
 def shipped() -> dict[str, Path]:
@@ -136,9 +138,9 @@ def _text(source: "str | PathLike[str]") -> tuple[str, str]:
     try:
         return path.name.removesuffix(_SUFFIX), path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise UnknownNameError(
-            str(source), "the shipped rules or a file", known, kind="rule"
-        ) from error
+        unknown = UnknownNameError(str(source), "the package", known, kind="rule or file")
+        unknown.hint = unknown.hint or f"it has {', '.join(map(repr, known))}"
+        raise unknown from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {str(source)!r} as text: {error}") from error
 
