@@ -2,7 +2,7 @@
 
 import re
 
-from onnx import NodeProto, TensorShapeProto, TypeProto, helper, parser
+from onnx import NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -49,11 +49,8 @@ def type_text(kind: TypeProto) -> str:
             return str(other).removesuffix("_type")
 
 
-def parse_message(error: parser.ParseError, header: str = "") -> str:
+def parse_message(message: str, header: str = "") -> str:
     """Return the message of ONNX's text parser on one line, its line numbers without an added header."""
-    message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
-        error
-    )
     added = header.count("\n")
     counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
     return " ".join(counted.split())

@@ -5,10 +5,11 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, TypeProto, parser
+from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
@@ -24,10 +25,10 @@ def parse_text(text: str) -> Model:
     """Parse ONNX text syntax; a bare graph gets the default IR and opset version."""
     header = "" if text.lstrip().startswith("<") else HEADER
     try:
-        return Model(parser.parse_model(header + text))
-    except parser.ParseError as error:
+        return Model(parsed(header + text))
+    except RejectedError as error:
         raise BuildError(
-            f"the text is not a model: {parse_message(error, header)}",
+            f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
 

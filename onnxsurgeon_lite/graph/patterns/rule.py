@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from onnx import FunctionProto, ModelProto, parser
+from onnx import FunctionProto, ModelProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
 from onnxsurgeon_lite.graph.text import parse_message
 from onnxsurgeon_lite.model import Model
 
 _SHIPPED = Path(__file__).parent / "rules"
 _SUFFIX = ".onnxtxt"
+_FRAME = "<ir_version: 10, opset_import: []> frame () => () {} "  # functions stand in models
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
 _REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
 _NAMES = ("pattern", "replacement")
@@ -160,10 +162,10 @@ def _chunks(text: str) -> Iterator[str]:
 
 def _side(text: str, name: str) -> Side:
     try:
-        function = parser.parse_function(text)
-    except parser.ParseError as error:
+        (function,) = parsed(_FRAME + text).functions
+    except RejectedError as error:
         raise BuildError(
-            f"rule {name!r} is not ONNX text: {parse_message(error)}",
+            f"rule {name!r} is not ONNX text: {parse_message(str(error).replace(_FRAME, ''))}",
             "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }",
         ) from error
     requests: dict[str, list[str]] = {"where": [], "optional": [], "keep": []}
