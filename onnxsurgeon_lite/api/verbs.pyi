@@ -127,6 +127,9 @@ def rewire(
     slot: int | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def rewrite(
+    model: ModelLike, /, rules: _Names, reverse: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
 def script(
     model: ModelLike,
     /,

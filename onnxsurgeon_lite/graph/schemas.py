@@ -55,6 +55,12 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
 
 
+def first_version(operator: str) -> int:
+    """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
+    history = defs.get_all_schemas_with_history()
+    return min((s.since_version for s in history if s.name == operator and not s.domain), default=0)
+
+
 def check_node(
     index: GraphIndex, node: NodeProto, what: str, unsettled: set[str] | None = None
 ) -> dict[str, TypeProto]:
