@@ -3,7 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
+from onnxsurgeon_lite.debug.bisection.result import (
+    HARMLESS,
+    BisectResult,
+    Culprit,
+    Samples,
+    ValueReport,
+)
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
@@ -84,6 +90,8 @@ def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    if not worst.match:
+        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -96,7 +104,7 @@ def _headline(culprit: Culprit) -> str:
     if culprit.seen:
         made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
-    if compared is not None:
+    if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
 
@@ -184,7 +192,8 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
     """Yield the origins that are no fault; many of them as a count."""
     if verbose or len(culprits) <= _FEW:
         for culprit in culprits:
-            finding = culprit.findings[0]
+            harmless = (f for f in culprit.findings if f.verdict in HARMLESS)
+            finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
     kinds = Counter(culprit.findings[0].verdict for culprit in culprits)

@@ -14,6 +14,8 @@ from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
+from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
 from onnxsurgeon_lite.debug.bisection.search_space import Space
@@ -22,6 +24,7 @@ from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
 from onnxsurgeon_lite.debug.bisection.walk import Progress, Walk
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
@@ -89,6 +92,15 @@ def bisect(
     """
     search = search or Search()
     index = GraphIndex.of(model)
+    values = FloatValues.of(index, references, feeds)
+    if values is not None:
+
+        def again(own: ReferenceSet) -> BisectResult:
+            looked = replace(search, look="optimized", journal=None, resume=False)
+            return bisect(model, own, feeds, runtime, optimized, looked, progress)
+
+        given = search.tolerance, search.memory, search.quick
+        return QuantizedSearch(values, runtime, optimized, *given, changed, again, progress).run()
     judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     try:
@@ -160,7 +172,16 @@ class _Bisection:
         return self.result
 
     def _settle(self) -> None:
-        """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
+        """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared.
+
+        A quantized model agrees where optimization only rounds otherwise.
+        """
+        if self._only_rounds():
+            self.result.verdict = "agrees"
+            count = len(self.result.cleared)
+            differ = "value differs" if count == 1 else "values differ"
+            because = f"with optimization on, {count} {differ} by what the quantization rounds"
+            self.result.findings = [Finding("rounding", because)]
         left = self.judge.references.left_over
         if left:
             shown = ", ".join(map(repr, left[:_NAMED]))
@@ -170,6 +191,12 @@ class _Bisection:
         compared = any(name in self.index.outputs for name in self.targets)
         if self.result.verdict == "agrees" and (left or not compared):
             self.result.verdict = "inconclusive"
+
+    def _only_rounds(self) -> bool:
+        """Return whether all differences are those of optimized quantized nodes that round otherwise."""
+        quantized = any(node.op_type in QUANTIZERS for node in self.index.nodes)
+        only = quantized and self.result.look == "optimized" and not self.result.culprits
+        return only and bool(self.result.cleared)
 
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""

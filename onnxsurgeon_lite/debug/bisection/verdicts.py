@@ -14,6 +14,7 @@ from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -51,7 +52,7 @@ class Evidence:
         rounding: the elementwise change of the result when the reference inputs are rounded.
         explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
-        quantum: the size of one quantization step.
+        quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
     """
 
     nodes: Sequence[NodeProto]
@@ -69,7 +70,7 @@ class Evidence:
     rounding: Wide | None = None
     explained: Explained | None = None
     selected: tuple[Array, Array] | None = None
-    quantum: float | None = None
+    quantum: Wide | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
         """Return whether two tensors agree within the tolerance of the value's dtypes."""
@@ -180,8 +181,11 @@ def _rounding(e: Evidence) -> str:
     error = np.abs(_wide(e.actual) - _wide(e.reference))
     if not np.isfinite(error).all():
         return ""
-    if e.quantum is not None and (error <= e.quantum * (1 + 1e-3)).all():
-        return f"no error exceeds one quantization step ({e.quantum:.6g})"
+    if e.quantum is not None:
+        steps = (_wide(e.actual) - _wide(e.reference)) / e.quantum
+        if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps):
+            largest = float(e.quantum.max())
+            return f"no error exceeds one quantum ({largest:.6g}), and there is no bias"
     if e.rounding is not None and (error <= _NOISE * e.rounding).all():
         return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
