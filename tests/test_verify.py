@@ -151,7 +151,7 @@ def test_where_every_feed_leaves_an_output_the_same_nothing_was_proved(model_of)
     shown = CliRunner().invoke(app, words).output
 
     assert note in both.ran
-    assert "verified: 1 outputs agree" in str(both)
+    assert "verified: 1 output agrees" in str(both)
     assert note in shown
     assert "not verified: no output depends on the feeds" in shown
     assert note in osl.diff(model, both.model, run=True).notes

@@ -27,6 +27,9 @@ def extract(
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`.
 
+    $ onnxdbg extract model.onnx --inputs 22 --outputs 28
+    $ onnxdbg extract model.onnx --inputs 24 --outputs 28 --auto-inputs -o part.onnx
+
     Args:
         inputs: Values to cut at, comma-separated; the model's own by default.
         outputs: Values to keep, comma-separated; the model's own by default.
@@ -47,6 +50,9 @@ def expose(
     **how: Unpack[Writing],
 ) -> None:
     """Declare intermediate values as graph outputs.
+
+    $ onnxdbg expose model.onnx 23 op:Add
+    $ onnxdbg expose model.onnx --all -o all.onnx
 
     Args:
         values: Values to expose: names, ids, globs, op:Conv.
@@ -72,6 +78,9 @@ def split(
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole.
+
+    $ onnxdbg split model.onnx --at 23,28
+    $ onnxdbg split model.onnx --at 28 -o halves
 
     Args:
         at: Values to split at, comma-separated.
