@@ -295,7 +295,7 @@ def outline(
 
 
 def opset(version: int) -> "passes.Pass":
-    """Convert to another opset version of ONNX's own operators.
+    """Convert to another opset version of ONNX's own operators; what an older one lacks is taken apart, and proved.
 
     $ onnxdbg edit opset model.onnx 21
     $ onnxdbg edit opset model.onnx 21 --verify --dry-run
@@ -350,7 +350,7 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
             verb,
             of_a_file=verb in (apply, script),
             proved=verb in shape.PROVED,
-            listed=verb is apply,
+            listed=verb in (apply, opset),
             keep=keep,
         )
         group.command(verb.__name__.replace("_", "-"))(made)
