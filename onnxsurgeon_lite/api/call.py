@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
@@ -42,13 +43,18 @@ class Tolerating(TypedDict, total=False):
     atol: float | None
 
 
-class Running(TypedDict, total=False):
+class Limiting(TypedDict, total=False):
+    """What the runtime and ONNX's own code may take."""
+
+    timeout: float | None
+    memory_limit: int | str
+
+
+class Running(Limiting, total=False):
     """How models run."""
 
     provider: str
     threads: int
-    timeout: float | None
-    memory_limit: int | str
     ops_library: Sequence[str | PathLike[str]]
     progress: Progress
 
@@ -95,6 +101,7 @@ class Call:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
+        self.stack.enter_context(limited(self.timeout, byte_size(self.memory_limit)))
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:

@@ -37,8 +37,8 @@ _MEANING = {
     "atol": "Absolute tolerance, in the value's unit; None for each dtype's own.",
     "provider": "Execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.",
     "threads": "Threads of the runtime; 0 lets it choose.",
-    "timeout": "Seconds that one request to the runtime may take; None for no limit.",
-    "memory_limit": "Bytes that the runtime may allocate, or `4GB`; 0 for no limit.",
+    "timeout": "Seconds that a request to the runtime, or to ONNX's own code, may take; None for the usual limits.",
+    "memory_limit": "Bytes that the runtime, or ONNX's own code, may allocate, or `4GB`; 0 for the usual limits.",
     "ops_library": "Shared libraries with custom operators.",
     "progress": "Called with a sentence when the work goes on.",
 }
