@@ -27,7 +27,7 @@ _Value = TypeVar("_Value", Stored, RunValue)
 _LACKING = 8  # reported names
 
 _SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
-_KINDS = (
+KINDS = (
     ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
     (
         "Relu",
@@ -143,7 +143,7 @@ class Diagnosis:
         local: RunValue,
     ) -> str:
         """Return an operator of the node's kind that gives the reference on the same inputs, '' if none does."""
-        kind = next((ops for ops in _KINDS if culprit.op_type in ops), ())
+        kind = next((ops for ops in KINDS if culprit.op_type in ops), ())
         if len(culprit.region) > 1 or not isinstance(local, np.ndarray):
             return ""
         allowed = self.judge.allowed(culprit.value, local)
