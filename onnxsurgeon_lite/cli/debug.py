@@ -50,6 +50,9 @@ def bisect(
 
     Without arguments it takes what onnxdbg.toml says, or the one model and the one reference set in this folder.
 
+    $ onnxdbg bisect faulty.onnx --reference torch_refs
+    $ onnxdbg bisect faulty.onnx --against model.onnx -o against
+
     Args:
         model: Model to read; by default the one in this folder.
         a: Settings that give the references: opt=none,threads=1.
@@ -133,6 +136,9 @@ def rank(
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
+    $ onnxdbg rank faulty.onnx --against model.onnx
+    $ onnxdbg rank model.onnx --fp16-risk
+
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
@@ -145,6 +151,9 @@ def rank(
 @options.command
 def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
     """Show the main job on a small model that is made on the spot.
+
+    $ onnxdbg demo
+    $ onnxdbg demo --keep
 
     Args:
         folder: With --keep: the folder for the files.

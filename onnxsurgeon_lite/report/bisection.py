@@ -92,7 +92,7 @@ def _headlines(result: BisectResult) -> Iterator[str]:
         yield f"no culprit; mismatching: {', '.join(wrong)}"
     many = len(result.culprits) > 1
     if many:
-        yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
+        yield f"{len(result.culprits)} culprits, those that err by themselves first:"
     for culprit in result.culprits:
         known = many and culprit.healed is not None
         share = f" ({culprit.healed:.0%} of the error)" if known else ""
@@ -113,10 +113,18 @@ def _headline(culprit: Culprit) -> str:
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
+    if culprit.seen:
+        made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
     if compared is not None:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
+
+
+def _seen(culprit: Culprit) -> str:
+    names = [culprit.value, *culprit.seen]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(map(repr, names[:_FEW])) + more
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:
@@ -151,7 +159,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking:
+    if culprit.lacking and not culprit.misses:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose)
@@ -193,6 +201,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if culprit.seen:
+        yield "  or an operation is missing directly behind the last of them"
 
 
 def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:

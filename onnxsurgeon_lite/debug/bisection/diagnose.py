@@ -1,8 +1,8 @@
 """Diagnose one culprit: compare its values, split its error, give verdicts."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +11,7 @@ from onnx import NodeProto, SparseTensorProto, TensorProto, helper
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
 from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
@@ -19,7 +20,7 @@ from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, RunValue)
@@ -27,31 +28,8 @@ _Value = TypeVar("_Value", Stored, RunValue)
 _LACKING = 8  # reported names
 
 _SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
-KINDS = (
-    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
-    (
-        "Relu",
-        "Sigmoid",
-        "Tanh",
-        "Gelu",
-        "Erf",
-        "Exp",
-        "Log",
-        "Sqrt",
-        "Neg",
-        "Abs",
-        "Identity",
-        "Sin",
-        "Cos",
-    ),
-    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
-    ("MaxPool", "AveragePool"),
-    ("Softmax", "LogSoftmax"),
-    ("Floor", "Ceil", "Round"),
-    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
-    ("And", "Or", "Xor"),
-)
-"""Operators that one may stand in place of another."""
+_EXPLAINED = 8  # culprits whose structure is searched
+_CLOSE, _WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, of a fork
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
@@ -114,17 +92,20 @@ class Diagnosis:
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
             return  # no criterion handles sequences
-        nodes = [self.space.index.nodes[position] for position in self._positions(culprit)]
+        positions = self._positions(culprit)
+        nodes = [self.space.index.nodes[position] for position in positions]
+        own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
+        explained = self._explained(culprit, referenced, expected, local)
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
             reference=expected,
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
-            constants=self._constants(nodes),
+            constants=self._constants(own),
             read=self._constant,
-            changed=[name for n in nodes for name in n.input if name in self.changed],
-            replaced=self._replacement(culprit, referenced, expected, local),
+            changed=[name for n in own for name in n.input if name in self.changed],
+            explained=explained,
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
             quantum=_quantum(self.space, nodes[-1]),
@@ -134,32 +115,37 @@ class Diagnosis:
             now = {name: value for name, (_, value) in inputs.items()}
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
+        if explained is not None and explained.change == "missing":
+            culprit.lacking = [explained.value]
+        if explained is not None and explained.node is not None and len(culprit.region) > 1:
+            place = place_of(self.space, explained.node, [explained.node])
+            vars(culprit).update(place)
 
-    def _replacement(
+    def _explained(
         self,
         culprit: Culprit,
         referenced: Mapping[str, RunValue],
         expected: Array,
         local: RunValue,
-    ) -> str:
-        """Return an operator of the node's kind that gives the reference on the same inputs, '' if none does."""
-        kind = next((ops for ops in KINDS if culprit.op_type in ops), ())
-        if len(culprit.region) > 1 or not isinstance(local, np.ndarray):
-            return ""
+    ) -> Explained | None:
+        """Return what the region does more, less or otherwise than the reference, if one change explains it."""
+        many = len(culprit.region) > (_WIDE if culprit.seen else _CLOSE)
+        if not isinstance(local, np.ndarray) or many or len(self.result.culprits) > _EXPLAINED:
+            return None
         allowed = self.judge.allowed(culprit.value, local)
         if agrees(local, expected, allowed):
-            return ""
-        types = {name: type_of(v) for name, v in referenced.items() if v is not None}
-        part = self.observer.part(self._positions(culprit), types, [culprit.value])
-        for op_type in kind:
-            part.graph.node[-1].op_type = op_type
-            try:
-                found = self.observer.run_part(part, referenced, [culprit.value])[culprit.value]
-            except RuntimeFailure:
-                continue  # it has other attributes or dtypes
-            if isinstance(found, np.ndarray) and agrees(found, expected, allowed):
-                return op_type
-        return ""
+            return None
+        positions = self._positions(culprit)
+        own = [p for p in positions if f"@{p}" in culprit.region]
+        region = Region(
+            self.observer,
+            positions,
+            own,
+            culprit.value,
+            referenced,
+            lambda found: agrees(found, expected, allowed),
+        )
+        return region.explained(self.judge.references, culprit.lacking)
 
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""
@@ -229,17 +215,38 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
     unknown = [name for name in names if name not in space.constant]
-    node, origin = index.nodes[position], index.origins[position]
-    region = positions if unknown else [position]
     return Culprit(
+        value=value,
+        outputs=[name for name in index.nodes[position].output if name],
+        inputs=space.entering(positions),
+        **place_of(space, position, positions if unknown else [position]),
+    )
+
+
+class Place(TypedDict):
+    """The fields of a culprit that say which node it is."""
+
+    id: str
+    name: str
+    op_type: str
+    region: list[str]
+    nodes: dict[str, str]
+    scope: str
+    class_name: str
+    source: str
+    attributes: dict[str, str]
+
+
+def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
+    """Describe a node, and the region that it stands for."""
+    index = space.index
+    node, origin = index.nodes[position], index.origins[position]
+    return Place(
         id=f"@{position}",
         name=node.name,
         op_type=node.op_type,
-        value=value,
-        outputs=[name for name in node.output if name],
         region=[f"@{p}" for p in region],
         nodes={f"@{p}": node_title(index.nodes[p]) for p in region},
-        inputs=space.entering(positions),
         scope=origin.scope,
         class_name=origin.class_name,
         source=origin.source,

@@ -11,6 +11,7 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.judge import LARGEST
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
+from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
@@ -48,7 +49,7 @@ class Evidence:
         varies: True when a second run gave another result.
         exact_local, exact: the value in float64, computed from reference and from actual inputs.
         rounding: the elementwise change of the result when the reference inputs are rounded.
-        replaced: an operator that gives the reference where the node's own does not.
+        explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
         quantum: the size of one quantization step.
     """
@@ -66,7 +67,7 @@ class Evidence:
     exact_local: Array | None = None
     exact: Array | None = None
     rounding: Wide | None = None
-    replaced: str = ""
+    explained: Explained | None = None
     selected: tuple[Array, Array] | None = None
     quantum: float | None = None
 
@@ -199,8 +200,16 @@ def _kernel(e: Evidence) -> str:
     return "on the same inputs float64 gives the reference, the runtime does not"
 
 
+def _missing(e: Evidence) -> str:
+    return e.explained.because if e.explained and e.explained.change == "missing" else ""
+
+
+def _extra(e: Evidence) -> str:
+    return e.explained.because if e.explained and e.explained.change == "extra" else ""
+
+
 def _wrong_constant(e: Evidence) -> str:
-    if not _own_error(e) or e.replaced:
+    if not _own_error(e) or e.explained:
         return ""
     if e.changed:
         return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from the other model's"
@@ -309,10 +318,8 @@ def _wrong_node(e: Evidence) -> str:
     """Detect a node that is wrong on reference inputs."""
     if not _own_error(e):
         return ""
-    if e.replaced:
-        return (
-            f"on reference inputs {e.replaced} gives the reference, {e.nodes[-1].op_type} does not"
-        )
+    if e.explained:
+        return f"on reference inputs {e.explained.because}" if e.explained.change == "other" else ""
     if e.exact_local is None:
         return (
             "on reference inputs the result differs from the reference (float64 was not evaluated)"
@@ -384,6 +391,8 @@ _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
     "tie": _tie,
     "rounding": _rounding,
     "kernel": _kernel,
+    "missing node": _missing,
+    "extra node": _extra,
     "wrong constant": _wrong_constant,
     "wrong node": _wrong_node,
     "amplification": _amplification,

@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 from onnx import NodeProto, parser
 
-from onnxsurgeon_lite.debug.bisection.diagnose import KINDS
+from onnxsurgeon_lite.debug.bisection.structure import KINDS
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis

@@ -55,7 +55,8 @@ def aligned(
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
-    fitted = renamed(named, pairs, index, shapes)
+    alone = [name for name in matching.only_a if not references.entries[name].is_input]
+    fitted = renamed(named, pairs, index, shapes, alone)
     notes = *references.notes, _summary(matching, references, len(pairs))
     doubts = tuple(filter(None, [lost_note(matching)]))
     left = tuple(_left_over(matching, references))
@@ -126,7 +127,8 @@ def aligned_models(
         shown = [f"{f.op} {f.name!r}" + (f" in {f.scope}" if f.scope else "") for f in alone]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         notes += [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
-    fitted = renamed(references, pairs, index, shapes)
+    theirs_alone = [name for name in matching.only_a if name in references]
+    fitted = renamed(references, pairs, index, shapes, theirs_alone)
     return replace(fitted, notes=(*references.notes, *notes))
 
 
@@ -217,7 +219,9 @@ def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     computed = sum(not entry.is_input for entry in references.entries.values())
     doubtful = sum(pair.agrees is False for pair in matching.pairs)
     text = f"{pairs} of {computed} references match values of the model"
-    passed_on = f", {len(matching.aliases)} are copies of others" if matching.aliases else ""
+    copies = len(matching.aliases)
+    verb = "is a copy of another" if copies == 1 else "are copies of others"
+    passed_on = f", {copies} {verb}" if copies else ""
     return (
         f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
     )
