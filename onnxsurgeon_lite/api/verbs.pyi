@@ -72,6 +72,7 @@ def insert(
     before: bool = False,
     output: str | None = None,
     node_name: str = "",
+    constants: Mapping[str, Numbers] = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...

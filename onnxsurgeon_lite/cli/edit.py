@@ -56,6 +56,7 @@ def insert(
     domain: str = "",
     new_value: Annotated[str | None, Typed(("--value",))] = None,
     name: str = "",
+    constant: Annotated[Sequence[str], Typed(metavar="NAME=NUMBERS")] = (),
 ) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
 
@@ -72,11 +73,11 @@ def insert(
         domain: The operator's domain.
         new_value: Name of the new value.
         name: Name of the new node.
+        constant: A new constant that the node reads: numbers or a file; can be repeated.
     """
-    attributes = options.attributes(attr)
-    return passes.Insert(
-        value, op_type, tuple(inputs), attributes, domain, tuple(to), before, new_value, name
-    )
+    attributes, constants = options.attributes(attr), options.constants(constant)
+    given = tuple(inputs), attributes, domain, tuple(to), before, new_value, name, constants
+    return passes.Insert(value, op_type, *given)
 
 
 def rewire(

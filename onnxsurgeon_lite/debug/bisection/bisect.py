@@ -1,6 +1,7 @@
 """Bisect a model against references: choose the look, find the culprits, give verdicts."""
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,6 +66,25 @@ class Search:
     memory: int = BUDGET
     journal: Path | None = None
     resume: bool = False
+    explain: "Callable[[BisectResult, Case], None] | None" = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a result was found with.
+
+    Attributes:
+        samples: references and feeds, the explained sample first.
+        memory: bytes of values that one run may compute. seconds: how long the search took.
+    """
+
+    index: GraphIndex
+    judge: AgainstReferences
+    samples: Sequence[tuple[ReferenceSet, Feeds]]
+    runtime: Runtime
+    memory: int
+    seconds: float
+    progress: Progress
 
 
 def bisect(
@@ -76,6 +96,7 @@ def bisect(
     search: Search | None = None,
     progress: Progress = lambda _: None,
     changed: Container[str] = (),
+    others: Sequence[tuple[ReferenceSet, Feeds]] = (),
 ) -> BisectResult:
     """Find the nodes where a model leaves its references, and why, on one sample.
 
@@ -84,6 +105,7 @@ def bisect(
         optimized: with the optimization that the model is used with; None leaves that look out.
         progress: called with the progress in words.
         changed: initializers that differ from those of the model that computed the references.
+        others: further samples, on which a cause must hold too.
 
     Raises:
         ReferenceSetError: the references do not fit the model, or lack the output of a random operator.
@@ -103,8 +125,14 @@ def bisect(
         return QuantizedSearch(values, runtime, optimized, *given, changed, again, progress).run()
     judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
+    started = time.monotonic()
     try:
-        return job.run()
+        result = job.run()
+        if search.explain is not None and not search.quick and result.culprits:
+            samples, seconds = [(references, feeds), *others], time.monotonic() - started
+            case = Case(index, judge, samples, runtime, search.memory, seconds, progress)
+            search.explain(result, case)
+        return result
     except KeyboardInterrupt as interrupt:
         for line in job.so_far():
             interrupt.add_note(line)
