@@ -92,7 +92,7 @@ def applied(
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
             result = _proved(result, original, step, call.runtime(child, "none"), call)
-        if not (done.changed and verify):
+        if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
 

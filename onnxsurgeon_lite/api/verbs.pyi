@@ -72,6 +72,7 @@ def insert(
     before: bool = False,
     output: str | None = None,
     node_name: str = "",
+    constants: Mapping[str, Numbers] = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...
@@ -126,6 +127,9 @@ def rewire(
     to: _Names = (),
     slot: int | None = None,
     **how: Unpack[_Edit],
+) -> EditResult: ...
+def rewrite(
+    model: ModelLike, /, rules: _Names, reverse: bool = False, **how: Unpack[_Edit]
 ) -> EditResult: ...
 def script(
     model: ModelLike,

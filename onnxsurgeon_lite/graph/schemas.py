@@ -1,6 +1,7 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import SupportsInt, cast
 
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
@@ -53,6 +54,13 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
             return None
         place = f"opset {version} of {domain or 'ai.onnx'}"
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
+
+
+@cache
+def first_version(operator: str) -> int:
+    """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
+    history = defs.get_all_schemas_with_history()
+    return min((s.since_version for s in history if s.name == operator and not s.domain), default=0)
 
 
 def check_node(

@@ -6,7 +6,7 @@ from typing import TypedDict, TypeVar
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, SparseTensorProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
@@ -16,6 +16,8 @@ from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -29,10 +31,7 @@ _LACKING = 8  # reported names
 
 _SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
 _EXPLAINED = 8  # culprits whose structure is searched
-_CLOSE, WIDE = (
-    3,
-    16,
-)  # nodes of a region whose structure is searched: of an origin, of what is left in the end
+_CLOSE, WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, in the end
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
@@ -99,7 +98,9 @@ class Diagnosis:
             widest: the most nodes of a region whose structure is searched.
         """
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
-        expected, actual = self.result.tensors[culprit.value]
+        expected, actual = (
+            self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
+        )
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
@@ -124,7 +125,7 @@ class Diagnosis:
             explained=explained,
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
-            quantum=_quantum(self.space, nodes[-1]),
+            quantum=_quantum(self.space.index, nodes, culprit.value, actual.shape),
             selected=_selected(nodes[-1], inputs, actual, expected),
         )
         if actual.dtype.kind not in "OUSb":
@@ -327,16 +328,13 @@ def _shaken(value: RunValue, eps: float, rng: np.random.Generator) -> RunValue:
     return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
 
 
-def _quantum(space: Space, node: NodeProto) -> float | None:
-    """Return the size of one quantization step of the node's output."""
-    if node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear"):
-        return 1.0
-    if node.op_type != "DequantizeLinear":
-        return None
-    scale = space.index.initializers.get(node.input[1])
-    if scale is None or isinstance(scale, SparseTensorProto):
-        return None
-    return float(space.index.model.array(scale).max())
+def _quantum(
+    index: GraphIndex, nodes: Iterable[NodeProto], value: str, shape: tuple[int, ...]
+) -> Wide | None:
+    """Return the size of the quantization steps of a value; None if none of the nodes that make it quantizes."""
+    ops = [node.op_type for node in nodes]
+    rounds = any(op == QUANTIZE or op.startswith("QLinear") for op in ops)
+    return quantum_of(index, value, shape) if rounds else None
 
 
 def _selected(

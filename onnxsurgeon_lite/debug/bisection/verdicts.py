@@ -15,6 +15,7 @@ from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
 from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -54,7 +55,7 @@ class Evidence:
         is_constant: True when the nodes read nothing but what they make.
         explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
-        quantum: the size of one quantization step.
+        quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
     """
 
     nodes: Sequence[NodeProto]
@@ -73,7 +74,7 @@ class Evidence:
     explained: Explained | None = None
     is_constant: bool = False
     selected: tuple[Array, Array] | None = None
-    quantum: float | None = None
+    quantum: Wide | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
         """Return whether two tensors agree within the tolerance of the value's dtypes."""
@@ -184,8 +185,11 @@ def _rounding(e: Evidence) -> str:
     error = np.abs(_wide(e.actual) - _wide(e.reference))
     if not np.isfinite(error).all():
         return ""
-    if e.quantum is not None and (error <= e.quantum * (1 + 1e-3)).all():
-        return f"no error exceeds one quantization step ({e.quantum:.6g})"
+    if e.quantum is not None:
+        steps = (_wide(e.actual) - _wide(e.reference)) / e.quantum
+        if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps):
+            largest = float(e.quantum.max())
+            return f"no error exceeds one quantum ({largest:.6g}), and there is no bias"
     if _is_noise(e) and not _cancels(e):
         return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
