@@ -106,7 +106,8 @@ def _agreement(result: BisectResult) -> str:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
     if not worst.match:
-        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
+        why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
+        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
