@@ -370,3 +370,22 @@ def test_near_values_that_change_places_are_a_tie_and_a_real_change_is_found(
     assert [finding.verdict for finding in tied.findings] == ["tie"]
     assert changed.verdict == "mismatch"
     assert "@0" in changed.culprits[0].region
+
+
+def test_many_culprits_of_one_operator_are_one_group(tmp_path, runtime):
+    lines = [
+        f"n{i} = LayerNormalization <epsilon = 1e-5> ({f't{i - 1}' if i else 'x'}, g{i}, b) t{i} = Tanh (n{i})"
+        for i in range(6)
+    ]
+    scales = {f"g{i}": random(16, seed=i) for i in range(6)}
+    text = f"net (float[4,16] x) => (float[4,16] t5) {{ {' '.join(lines)} }}"
+    right = parsed(text, **scales, b=random(16, seed=9))
+    wrong = parsed(text.replace("1e-5", "0.3"), **scales, b=random(16, seed=9))
+
+    result = Case(tmp_path, right, runtime).bisect(wrong)
+
+    headline = str(result).splitlines()[1]
+    assert len(result.culprits) == 6
+    assert headline.startswith("  wrong node: all 6 LayerNormalization make 'n0', 'n1', 'n2'")
+    assert "epsilon=1e-05 gives the reference" in headline
+    assert str(result).count("LayerNormalization") == 2

@@ -279,6 +279,7 @@ class Place(TypedDict):
     class_name: str
     source: str
     attributes: dict[str, str]
+    alike: int
 
 
 def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
@@ -295,6 +296,10 @@ def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
         class_name=origin.class_name,
         source=origin.source,
         attributes=attribute_texts(node),
+        alike=sum(
+            index.origins[other].class_name == origin.class_name
+            for other in index.operators[node.op_type]
+        ),
     )
 
 
@@ -380,7 +385,8 @@ def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
     if actual.shape == reference.shape:
         drawn = [np.isclose(a, reference, rtol=_ALIKE) for a in arrays if a.shape == actual.shape]
         off = ~np.isclose(actual, reference, rtol=_ALIKE)
-        return bool(drawn) and off.any() and float(np.any(drawn, axis=0)[off].mean()) >= _MOST
+        share = np.any(drawn, axis=0)[off].mean() if drawn and off.any() else 0.0
+        return bool(share >= _MOST)
     pool = np.unique(np.concatenate([a.reshape(-1) for a in arrays] or [np.empty(0)]))
     if not pool.size or all(a.shape == actual.shape for a in arrays):
         return False
