@@ -125,7 +125,7 @@ def _headline(culprit: Culprit) -> str:
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
@@ -447,7 +447,7 @@ class _Bisection:
                     diagnosis.explain(culprit, float64)
                     self._add(culprit)
                 if number == 0 and not self._is_certain(found):
-                    unobserved.check_effect(walk.observer)
+                    unobserved.check_effect(walk.observer, walk.look == "optimized")
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
                     note = f"stopped after {len(seen)} origins; the model may have more"
                     self.result.notes.append(note)
@@ -457,11 +457,11 @@ class _Bisection:
         self._count(walk)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
-        """Make one culprit of those before one fork, with a verdict from the nodes that they share."""
+        """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
         for culprit in merged:
-            if culprit.seen and not culprit.misses:
-                diagnosis.explain(culprit, float64)
+            if not culprit.misses and (culprit.seen or len(culprit.region) > 1):
+                diagnosis.explain(culprit, float64, WIDE)
         self.result.culprits = merged
 
     def _add(self, culprit: Culprit) -> None:
@@ -506,6 +506,8 @@ class _Bisection:
         stored, actual = self.result.tensors[culprit.value]
         if stored is not None and _overflows(cast_like(actual, stored), stored):
             return True
+        if culprit.seen or len(culprit.region) > 1:
+            return True  # the region may reach the outputs elsewhere, too
         below = self.walk.space.below(culprit.outputs) if self.walk is not None else set[str]()
         return any(other.value in below for other in self.result.culprits if other is not culprit)
 

@@ -143,7 +143,7 @@ class Culprit:
         values: the compared inputs and outputs.
         findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
-        seen: of a region before a fork: the other mismatching values that it explains.
+        seen: mismatching values that the culprit explains and does not make itself.
         healed: the share of the outputs' error that disappears when only this value is replaced by its reference;
             None if that says nothing, as another culprit errs downstream of it.
         covers: original node ids, if the region belongs to the optimized graph.
