@@ -3,11 +3,14 @@
 from onnxsurgeon_lite import (
     BatchOutputs,
     Clean,
+    Cse,
     Dedupe,
     Expose,
     Extract,
     Fix,
+    Fold,
     Freeze,
+    Infer,
     Inline,
     Insert,
     NameOutputs,
@@ -26,6 +29,8 @@ from onnxsurgeon_lite import (
     SetConstant,
     SetOp,
     SetShape,
+    Simplify,
+    SkipNoops,
     Sort,
 )  # fmt: skip
 
@@ -42,6 +47,12 @@ three (float[4] x) => (float[4] y) { h = local.twice(x) y = local.twice(h) }
 <domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
 RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
     h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
+}"""
+
+OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
+    h = Relu(x) same = Identity(h) g = Neg(same) two = Add(one, one)
+    twice = Concat<axis = 0>(g, h) again = Neg(h) c = Concat<axis = 0>(twice, again)
+    w = Mul(c, two) y = Abs(w)
 }"""
 
 
@@ -68,6 +79,11 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "fold": (Fold(), OPEN),
+    "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
+    "skip-noops": (SkipNoops(), OPEN),
+    "infer": (Infer(), OPEN),
+    "simplify": (Simplify(), OPEN),
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
     "script": (Script(without_negation), THREE),
@@ -99,6 +115,8 @@ CALLS = [
 FUNCTIONS = ["removed function 'local::twice::one': ", "removed function 'local::twice::two': "]
 DEAD = "removed node Add 'dead' (@4): reads 'x', 'twin'; makes 'nothing'"
 TWIN = "removed initializer 'twin' (float [4]): "
+IDLE = "removed node Identity 'idle' (@10): reads 't'; makes 'i'"
+SECOND = "removed node Neg 'other' (@12): reads 'i'; makes 'l'"
 SPARSE = "removed node Add '/part/sparse' (@5): reads 'e', 's'; makes 'd'"
 LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
@@ -127,6 +145,14 @@ LOSSLESS = [
         "added output 'both' (float [2, 5, 4]): ", "added output 'num_detections' (int64 [2]): "], 34),
     (NameOutputs(("first", "second")), [], 0),
     (Dedupe(), [TWIN], 0),
+    (Fold(), [
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
+    (Cse(), [SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'"], 0),
+    (SkipNoops(), [IDLE], 0),
+    (Infer(), [], 0),
+    (Simplify(), [
+        DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'",
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Inline(), [*CALLS, *FUNCTIONS], 3),
     (Opset(19), ["changed opset ai.onnx: version 18 -> 19"], 0),
     (Script(by_script), ["changed node Relu '/part/last' (@6): operator Relu -> Abs"], 0),
@@ -162,6 +188,11 @@ CUSTOM_WORDS = {
     "clean": [],
     "fix": [],
     "dedupe": [],
+    "fold": [],
+    "cse": [],
+    "skip-noops": [],
+    "infer": [],
+    "simplify": ["--unproved"],
     "inline": [],
     "outline": ["act"],
     "opset": ["18"],

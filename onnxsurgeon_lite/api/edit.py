@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
-    from onnxsurgeon_lite.passes import Pass
+    from onnxsurgeon_lite.passes import Pass, PassResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -83,10 +83,20 @@ def applied(
 
         step = make()
         original = loaded(model)
-        done = step.apply(original)
+        proof: list[str] = []
+        if step.name == "simplify" and not unproved:
+            done, proof = _simplified(step, original, call.runtime(child, "none"), call)
+        else:
+            done = step.apply(original)
         alone = None if step.name in _ALONE else original
         result = EditResult(
-            done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
+            done.model,
+            done.changed,
+            done.notes,
+            done.changes,
+            verb=step.name,
+            source=alone,
+            proof=tuple(proof),
         )
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
@@ -95,6 +105,17 @@ def applied(
         if not (done.changed and verify):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
+
+
+def _simplified(
+    step: "Pass", original: "Model", runtime: "Runtime", call: Call
+) -> "tuple[PassResult, list[str]]":
+    """Simplify with the steps that running the model proves."""
+    from onnxsurgeon_lite.matching.prove_steps import simplify_proved
+
+    assert isinstance(step, passes.Simplify)  # by its name
+    call.progress("proving by running")
+    return simplify_proved(step, original, runtime, call.recipe())
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
+    from onnxsurgeon_lite.passes.cse import Cse as Cse
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
     from onnxsurgeon_lite.passes.expose import Expose as Expose
     from onnxsurgeon_lite.passes.extract import Extract as Extract
     from onnxsurgeon_lite.passes.fix import Fix as Fix
+    from onnxsurgeon_lite.passes.fold import Fold as Fold
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.infer import Infer as Infer
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
     from onnxsurgeon_lite.passes.name_outputs import NameOutputs as NameOutputs
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_constant import SetConstant as SetConstant
     from onnxsurgeon_lite.passes.set_op import SetOp as SetOp
     from onnxsurgeon_lite.passes.set_shape import SetShape as SetShape
+    from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
+    from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
 
     PASSES: dict[str, type[Pass]]
@@ -38,11 +43,14 @@ if TYPE_CHECKING:
 VERBS = {
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
+    "cse": "Cse",
     "dedupe": "Dedupe",
     "expose": "Expose",
     "extract": "Extract",
     "fix": "Fix",
+    "fold": "Fold",
     "freeze": "Freeze",
+    "infer": "Infer",
     "inline": "Inline",
     "insert": "Insert",
     "name-outputs": "NameOutputs",
@@ -60,6 +68,8 @@ VERBS = {
     "set-constant": "SetConstant",
     "set-op": "SetOp",
     "set-shape": "SetShape",
+    "simplify": "Simplify",
+    "skip-noops": "SkipNoops",
     "sort": "Sort",
 }
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""
