@@ -6,7 +6,13 @@ from typing import SupportsInt, cast
 from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, defs, shape_inference
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    function_key,
+    opset_versions,
+    plain_domain,
+)
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.tensors import dtypes
@@ -30,9 +36,8 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     key = call_key(node)
     if any(function_key(function) == key for function in proto.functions):
         return None
-    versions = {opset.domain.replace("ai.onnx", ""): opset.version for opset in proto.opset_import}
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    version = versions.get("" if domain == "" else node.domain)
+    domain = plain_domain(node.domain)
+    version = opset_versions(proto.opset_import).get(domain)
     if version is None:
         raise EditError(
             f"the model imports no opset of domain {node.domain!r}",
