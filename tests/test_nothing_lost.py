@@ -56,9 +56,19 @@ def redundant() -> Model:
     return model
 
 
+def opened() -> Model:
+    """A rich model with an input that has a default."""
+    model = rich()
+    kind = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    model.proto.graph.input.add(name="same", type=kind)
+    return model
+
+
 def model_for(verb: str) -> Model:
     if verb in ("fold", "cse", "skip-noops", "infer", "simplify"):
         return redundant()
+    if verb == "remove-input":
+        return opened()
     return shuffled() if verb in ("sort", "fix") else rich()
 
 

@@ -1,6 +1,7 @@
 """What every verb is tested with, a line in each of three tables; test_contract.py says where one is missing."""
 
 from onnxsurgeon_lite import (
+    AddConstant,
     BatchOutputs,
     Clean,
     Cse,
@@ -21,14 +22,20 @@ from onnxsurgeon_lite import (
     Promote,
     Rebatch,
     Remove,
+    RemoveInput,
+    RemoveOutput,
     Rename,
+    Reorder,
     Replace,
     Rewire,
     Script,
+    Set,
     SetAttr,
     SetConstant,
+    SetLayout,
     SetOp,
     SetShape,
+    SetType,
     Simplify,
     SkipNoops,
     Sort,
@@ -55,6 +62,13 @@ OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
     w = Mul(c, two) y = Abs(w)
 }"""
 
+DEFAULT = """three (float[4] x, float[4] w) => (float[4] y, float[4] g) <float[4] w = {1,1,1,1}> {
+    h = Relu(x) g = Neg(h) y = Add(h, w)
+}"""
+SQUARE = """three (float[4] x) => (float[1,4,4] y) <int64[2] rows = {0,2}, int64[2] columns = {0,1}> {
+    h = Relu(x) r = Unsqueeze(h, columns) c = Unsqueeze(h, rows) y = Mul(r, c)
+}"""
+
 
 def without_negation(graph):
     """An edit as graphsurgeon's users write it."""
@@ -75,6 +89,13 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "set-constant": (SetConstant("v", 3), CONSTANTS),
     "promote": (Promote(("w",), default=True), CONSTANTS),
     "freeze": (Freeze((("w", None),)), CONSTANTS.replace("x)", "x, float[4] w)", 1)),
+    "set-type": (SetType({"y": "double"}), THREE),
+    "set-layout": (SetLayout({"y": "NLC"}), SQUARE),
+    "remove-input": (RemoveInput(("w",)), DEFAULT),
+    "remove-output": (RemoveOutput(("g",)), DEFAULT),
+    "reorder": (Reorder(("w",), ("g",)), DEFAULT),
+    "add-constant": (AddConstant((("half", 0.5),)), THREE),
+    "set": (Set((("metadata.author", "Ada"), ("producer_name", "me"))), THREE),
     "sort": (Sort(), UNSORTED),
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
@@ -98,6 +119,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
     "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
+    "set-layout", "remove-input", "remove-output", "add-constant",
 }  # fmt: skip
 
 
@@ -144,6 +166,16 @@ LOSSLESS = [
         f"removed output 'y' ({N}): ", f"removed output 'z' ({N}): ",
         "added output 'both' (float [2, 5, 4]): ", "added output 'num_detections' (int64 [2]): "], 34),
     (NameOutputs(("first", "second")), [], 0),
+    (SetType({"x": "double"}), ["changed input 'x': type float [N, 4] -> double [N, 4]"], 1),
+    (SetLayout({"x": "NC->CN"}), ["changed input 'x': type float [N, 4] -> float [4, N]"], 1),
+    (RemoveInput(("same",)), [
+        "removed input 'same' (float [4]): ",
+        "changed initializer 'same' (float [4]): kind input with a default -> initializer"], 0),
+    (RemoveOutput(("z",)), [f"removed output 'z' ({N}): "], 0),
+    (Reorder((), ("z",)), [], 0),
+    (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
+    (Set((("doc_string", ""), ("model_version", 8))), [
+        "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
     (Dedupe(), [TWIN], 0),
     (Fold(), [
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
@@ -184,6 +216,13 @@ CUSTOM_WORDS = {
     "pad-outputs": ["--max", "5", "--outputs", "rows"],
     "batch-outputs": ["--max", "5", "all=rows"],
     "name-outputs": ["out,places"],
+    "set-type": ["y=double"],
+    "set-layout": ["x=NHWC"],
+    "remove-input": ["unused"],
+    "remove-output": ["rows"],
+    "reorder": ["--outputs", "rows"],
+    "add-constant": ["three=3"],
+    "set": ["producer_name=me"],
     "sort": [],
     "clean": [],
     "fix": [],

@@ -24,6 +24,9 @@ class _Edit(_Filled, total=False):
 _Names = str | Sequence[str]
 _Attributes = Mapping[str, AttributeValue]
 
+def add_constant(
+    model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
 def batch_outputs(
     model: ModelLike,
     /,
@@ -95,8 +98,13 @@ def rebatch(
 def remove(
     model: ModelLike, /, nodes: _Names, bridge: str | None = None, **how: Unpack[_Edit]
 ) -> EditResult: ...
+def remove_input(model: ModelLike, /, inputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
+def remove_output(model: ModelLike, /, outputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
 def rename(
     model: ModelLike, /, names: Mapping[str, str], nodes: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def reorder(
+    model: ModelLike, /, inputs: _Names = (), outputs: _Names = (), **how: Unpack[_Edit]
 ) -> EditResult: ...
 def replace(
     source: ModelLike,
@@ -125,6 +133,13 @@ def script(
     edit: Callable[[gs.Graph], gs.Graph | None] | str | PathLike[str],
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def set(
+    model: ModelLike,
+    /,
+    fields: Mapping[str, str | int],
+    target: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def set_attr(
     model: ModelLike,
     /,
@@ -135,6 +150,9 @@ def set_attr(
 ) -> EditResult: ...
 def set_constant(
     model: ModelLike, /, value: str, numbers: Numbers, to: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def set_layout(
+    model: ModelLike, /, layouts: Mapping[str, str], **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_op(
     model: ModelLike,
@@ -150,6 +168,9 @@ def set_shape(
     shapes: Mapping[str, Sequence[int | str]],
     second: ModelLike | None = None,
     **how: Unpack[_Edit],
+) -> EditResult: ...
+def set_type(
+    model: ModelLike, /, types: Mapping[str, str], inward: bool = False, **how: Unpack[_Edit]
 ) -> EditResult: ...
 def simplify(
     model: ModelLike, /, limit: int = ..., without: _Names = (), **how: Unpack[_Edit]

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.cse import Cse as Cse
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
     from onnxsurgeon_lite.passes.rebatch import Rebatch as Rebatch
     from onnxsurgeon_lite.passes.remove import Remove as Remove
+    from onnxsurgeon_lite.passes.remove_input import RemoveInput as RemoveInput
+    from onnxsurgeon_lite.passes.remove_output import RemoveOutput as RemoveOutput
     from onnxsurgeon_lite.passes.rename import Rename as Rename
+    from onnxsurgeon_lite.passes.reorder import Reorder as Reorder
     from onnxsurgeon_lite.passes.replace import Replace as Replace
     from onnxsurgeon_lite.passes.rewire import Rewire as Rewire
     from onnxsurgeon_lite.passes.script import Script as Script
+    from onnxsurgeon_lite.passes.set import Set as Set
     from onnxsurgeon_lite.passes.set_attr import SetAttr as SetAttr
     from onnxsurgeon_lite.passes.set_constant import SetConstant as SetConstant
+    from onnxsurgeon_lite.passes.set_layout import SetLayout as SetLayout
     from onnxsurgeon_lite.passes.set_op import SetOp as SetOp
     from onnxsurgeon_lite.passes.set_shape import SetShape as SetShape
+    from onnxsurgeon_lite.passes.set_type import SetType as SetType
     from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
     from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "add-constant": "AddConstant",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "cse": "Cse",
@@ -60,14 +68,20 @@ VERBS = {
     "promote": "Promote",
     "rebatch": "Rebatch",
     "remove": "Remove",
+    "remove-input": "RemoveInput",
+    "remove-output": "RemoveOutput",
     "rename": "Rename",
+    "reorder": "Reorder",
     "replace": "Replace",
     "rewire": "Rewire",
     "script": "Script",
+    "set": "Set",
     "set-attr": "SetAttr",
     "set-constant": "SetConstant",
+    "set-layout": "SetLayout",
     "set-op": "SetOp",
     "set-shape": "SetShape",
+    "set-type": "SetType",
     "simplify": "Simplify",
     "skip-noops": "SkipNoops",
     "sort": "Sort",
