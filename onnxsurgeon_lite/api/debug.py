@@ -446,6 +446,8 @@ def verify(
 ) -> "SetComparison":
     """Run a model and an edited copy on the same feeds, and compare the outputs that both have.
 
+    Made feeds are of two seeds; their symbolic dimensions have distinct sizes above 1, and loops run several times.
+
     Args:
         original: A path, bytes, a `ModelProto` or a `Model`.
         edited: The same, for the edited model; inputs and outputs that were renamed are matched by their place.
@@ -465,11 +467,14 @@ def verify(
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.matching import verify as verifying
+        from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-        before, after = call.index(original), call.index(edited)
-        given = call.feeds(before, feeds)
+        sides = call.index(original), call.index(edited)
         runtime = call.runtime(child, "none")
-        return call.done(verifying.verify(before, after, given, runtime, call.tolerance()))
+        trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+        compared = verifying.verify(*sides, trials, runtime, call.tolerance())
+        call.notes += unmoved_notes(compared.unmoved)
+        return call.done(compared)
 
 
 @spelled

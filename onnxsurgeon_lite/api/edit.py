@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import Model, ModelLike
-    from onnxsurgeon_lite.passes import Pass, PassResult
+    from onnxsurgeon_lite.passes import Pass
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
 
@@ -83,21 +83,13 @@ def applied(
 
         step = make()
         original = loaded(model)
-        proof: list[str] = []
-        if step.name == "simplify" and not unproved:
-            done, proof = _simplified(step, original, call.runtime(child, "none"), call)
-        else:
-            done = step.apply(original)
+        done = step.apply(original)
         alone = None if step.name in _ALONE else original
         result = EditResult(
-            done.model,
-            done.changed,
-            done.notes,
-            done.changes,
-            verb=step.name,
-            source=alone,
-            proof=tuple(proof),
+            done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
+        if done.changed and step.name == "simplify" and not unproved:
+            result = _simplified(result, original, step, feeds, call.runtime(child, "none"), call)
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
@@ -108,14 +100,31 @@ def applied(
 
 
 def _simplified(
-    step: "Pass", original: "Model", runtime: "Runtime", call: Call
-) -> "tuple[PassResult, list[str]]":
-    """Simplify with the steps that running the model proves."""
-    from onnxsurgeon_lite.matching.prove_steps import simplify_proved
+    result: "EditResult",
+    original: "Model",
+    step: "Pass",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Keep those steps of `simplify` whose result agrees with the original."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.prove_steps import StepProof
 
     assert isinstance(step, passes.Simplify)  # by its name
     call.progress("proving by running")
-    return simplify_proved(step, original, runtime, call.recipe())
+    index = GraphIndex.of(original)
+    trials = call.trials(index, feeds, runtime, {})
+    done, line = StepProof(index, trials, runtime).proved(step, result)
+    return replace(
+        result,
+        model=done.model,
+        changed=done.changed,
+        changes=done.changes,
+        notes=done.notes,
+        ran=tuple(call.notes),
+        proof=(line,),
+    )
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"
@@ -162,10 +171,12 @@ def _verified(
     """Run both models and compare their outputs."""
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
+    from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    before = GraphIndex.of(original)
-    given = call.feeds(before, feeds)
-    compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)
+    sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+    compared = verifying.verify(*sides, trials, runtime)
+    call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 
 
@@ -175,6 +186,7 @@ def merge(
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     share: Sequence[str] = (),
     prefix: str | Sequence[str] = (),
+    **how: Unpack[Limiting],
 ) -> "EditResult":
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
 
@@ -216,7 +228,8 @@ def merge(
         inputs = {value.name for value in guest.proto.graph.input}
         here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
         pairs = [pair for pair in pairs if pair not in here]
-        result = merge_two(merged, guest, here, tuple(share), before)
+        with Call(**how):
+            result = merge_two(merged, guest, here, tuple(share), before)
         notes += result.notes
         changes += result.changes
         merged = result.model
@@ -228,6 +241,7 @@ def merge(
 def build(
     text: "str | PathLike[str]",
     initializer: "Mapping[str, str | PathLike[str] | np.ndarray] | None" = None,
+    **how: Unpack[Limiting],
 ) -> "Model":
     """Build a model from ONNX text syntax, and check it.
 
@@ -247,10 +261,11 @@ def build(
     from onnxsurgeon_lite.graph.check import require_valid
     from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 
-    model = parse_text(_read(text))
-    model = add_initializers(model, initializer or {})
-    require_valid(model)
-    return model
+    with Call(**how):
+        model = parse_text(_read(text))
+        model = add_initializers(model, initializer or {})
+        require_valid(model)
+        return model
 
 
 def _read(text: "str | PathLike[str]") -> str:
@@ -303,7 +318,7 @@ def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> i
         inspect.Parameter("feeds", KEYWORD, default=None, annotation="Tensors | None"),
         *options(RunOnFeeds.__annotations__, fields),
     ]
-    run = [] if kind.name in _ALONE else run
+    run = options(Limiting.__annotations__) if kind.name in _ALONE else run
     return inspect.Signature([model, *own, *run], return_annotation="EditResult")
 
 

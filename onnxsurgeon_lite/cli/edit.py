@@ -128,6 +128,21 @@ def replace(
     return passes.Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
 
 
+def rewrite(
+    rules: Annotated[Sequence[str], Typed(completes=completion.rules)], *, reverse: bool = False
+) -> "passes.Pass":
+    """Replace every match of a pattern, in bodies too; --dry-run lists the matches.
+
+    $ onnxdbg edit rewrite model.onnx conv-batch-norm
+    $ onnxdbg edit rewrite model.onnx gelu-erf layer-norm --dry-run
+
+    Args:
+        rules: Files with functions pattern and replacement, or rules that come with onnxdbg.
+        reverse: Find the replacement, put the pattern in its place.
+    """
+    return passes.Rewrite(tuple(rules), reverse)
+
+
 def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "passes.Pass":
     """Give nodes another operator: `set-op model.onnx Add_7 Sub`.
 
@@ -318,7 +333,7 @@ def script(patch: Path) -> "passes.Pass":
 
 
 _VERBS = (
-    rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
+    rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
     *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
     apply, script,

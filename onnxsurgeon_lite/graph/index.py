@@ -24,10 +24,10 @@ from onnx import (
     TypeProto,
     ValueInfoProto,
     helper,
-    shape_inference,
 )
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
+from onnxsurgeon_lite.graph.native import RejectedError, infer
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
@@ -226,11 +226,12 @@ class GraphIndex:
         self.learn_types([name])
         return self.types.get(name)
 
-    def learn_types(self, names: Iterable[str], infer: "Infer | None" = None) -> None:
+    def learn_types(self, names: Iterable[str]) -> None:
         """Infer the types of undeclared values, on the part of the structure that computes them.
 
-        Args:
-            infer: the inference to use, by default ONNX's in this process.
+        Raises:
+            GraphError: a function calls itself.
+            RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
         unknown = {name for name in names if name not in self.types} - self._without_type
         if not unknown:
@@ -238,7 +239,7 @@ class GraphIndex:
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
-            inferred = self._inferred(positions, data_prop, states, infer or _infer)
+            inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
@@ -261,7 +262,6 @@ class GraphIndex:
         positions: Sequence[int],
         data_prop: bool,
         known: Mapping[str, TypeProto],
-        infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
         part = copied(source)
@@ -274,10 +274,10 @@ class GraphIndex:
         for name, kind in known.items():
             part.graph.value_info.add(name=name, type=kind)
         try:
-            inferred = infer(part, data_prop)
-        except (shape_inference.InferenceError, RuntimeError, ValueError):
+            inferred = infer(part, data_prop=data_prop)
+        except RejectedError:
             return []
-        return [info for info in inferred if info.HasField("type")]
+        return [info for info in inferred.value_info if info.HasField("type")]
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -439,18 +439,6 @@ class _Reads(Sequence[list[str]]):
             names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
-
-
-Infer = Callable[[ModelProto, bool], Iterable[ValueInfoProto]]
-"""(model, data propagation) -> the declarations that ONNX's inference adds.
-
-Raises `InferenceError`, `RuntimeError` or `ValueError` if inference fails.
-"""
-
-
-def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
-    inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
-    return list(inferred.graph.value_info)
 
 
 def captured(node: NodeProto) -> list[str]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.reorder import Reorder as Reorder
     from onnxsurgeon_lite.passes.replace import Replace as Replace
     from onnxsurgeon_lite.passes.rewire import Rewire as Rewire
+    from onnxsurgeon_lite.passes.rewrite import Rewrite as Rewrite
     from onnxsurgeon_lite.passes.script import Script as Script
     from onnxsurgeon_lite.passes.set import Set as Set
     from onnxsurgeon_lite.passes.set_attr import SetAttr as SetAttr
@@ -74,6 +75,7 @@ VERBS = {
     "reorder": "Reorder",
     "replace": "Replace",
     "rewire": "Rewire",
+    "rewrite": "Rewrite",
     "script": "Script",
     "set": "Set",
     "set-attr": "SetAttr",

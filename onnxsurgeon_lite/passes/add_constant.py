@@ -45,6 +45,11 @@ class AddConstant:
                     f"value {name!r} exists already" if name else "a constant needs a name",
                     f"choose another name, or change it: onnxdbg edit set-constant MODEL {name} ...",
                 )
+            if isinstance(numbers, str) and self.dtype != "string":
+                raise EditError(
+                    f"the value of {name!r} is {numbers!r}, which is not a number",
+                    "write 0.5, [1,2] or FILE.npy; or give it --dtype string",
+                )
             kind = data_type_named(self.dtype) if self.dtype else data_type_for(name, numbers)
             tensor = make_tensor(name, numbers, kind)
             result.proto.graph.initializer.append(tensor)

@@ -93,6 +93,15 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     return changes, notes
 
 
+def fold_positions(index: GraphIndex, positions: set[int]) -> int:
+    """Replace, in place, nodes that are constant by their results; return how many results others read."""
+    found = _Constants(index, set(), 0)
+    found.runs = positions
+    made = _computed(index, found, None)
+    _replace(index.graph, found, made)
+    return len(made)
+
+
 @dataclass
 class _Count:
     decided: int = 0
@@ -114,7 +123,9 @@ def _fold_graph(
     if found.gone:
         made = _computed(found.index, found, count)
         for same in (graph, *([] if index.graph is graph else [index.graph])):
+            reads = {name for position in found.gone for name in same.node[position].input}
             _replace(same, found, made)
+            _drop_idle(same, reads)
         count.folded += len(found.gone)
         count.constants += len(made)
         index = GraphIndex.of(index.model)
@@ -249,8 +260,12 @@ def _size(kind: TypeProto | None) -> int | None:
     return elements * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
 
 
-def _computed(index: GraphIndex, found: _Constants, count: _Count) -> dict[str, Array]:
-    """Return the constants that other nodes read; nodes that the runtime cannot compute leave `found`."""
+def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dict[str, Array]:
+    """Return the constants that other nodes read.
+
+    Args:
+        count: takes the nodes that the runtime cannot compute, which leave `found`; with None they are an error.
+    """
     made: dict[str, Array] = dict(found.shapes)
     pending = [sorted(found.runs, key=index.places.__getitem__)] if found.runs else []
     everything = False
@@ -264,6 +279,8 @@ def _computed(index: GraphIndex, found: _Constants, count: _Count) -> dict[str, 
                 )
             )
         except RuntimeFailure:
+            if count is None:
+                raise
             everything = True  # whichever node stays, what it reads is known
             if len(group) == 1:
                 found.runs.discard(group[0])
@@ -298,13 +315,15 @@ def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Ar
 
 def _replace(graph: GraphProto, found: _Constants, made: Mapping[str, Array]) -> None:
     gone = found.gone
-    nodes = [graph.node[position] for position in gone]
-    outputs = {name for node in nodes for name in node.output if name}
-    reads = {name for node in nodes for name in node.input}
+    outputs = {name for position in gone for name in graph.node[position].output if name}
     drop_at(graph.node, gone)
     graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
     drop_declarations(graph, outputs - made.keys())
-    idle = reads - _needed(graph)
+
+
+def _drop_idle(graph: GraphProto, values: Iterable[str]) -> None:
+    """Remove those constants that nothing reads any more."""
+    idle = {*values} - _needed(graph)
     drop(graph.initializer, lambda tensor: tensor.name in idle)
     drop(graph.node, lambda node: node.op_type == "Constant" and idle.issuperset(node.output))
     drop_declarations(graph, idle)

@@ -3,7 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
+from onnxsurgeon_lite.debug.bisection.result import (
+    HARMLESS,
+    BisectResult,
+    Culprit,
+    Samples,
+    ValueReport,
+)
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
@@ -72,7 +78,7 @@ def _headlines(result: BisectResult) -> Iterator[str]:
         yield f"no culprit; mismatching: {', '.join(wrong)}"
     many = len(result.culprits) > 1
     if many:
-        yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
+        yield f"{len(result.culprits)} culprits, those that err by themselves first:"
     for culprit in result.culprits:
         known = many and culprit.healed is not None
         share = f" ({culprit.healed:.0%} of the error)" if known else ""
@@ -84,6 +90,8 @@ def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    if not worst.match:
+        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -93,10 +101,18 @@ def _headline(culprit: Culprit) -> str:
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
+    if culprit.seen:
+        made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
-    if compared is not None:
+    if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
+
+
+def _seen(culprit: Culprit) -> str:
+    names = [culprit.value, *culprit.seen]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(map(repr, names[:_FEW])) + more
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:
@@ -130,7 +146,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking:
+    if culprit.lacking and not culprit.misses:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose)
@@ -150,6 +166,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if culprit.seen:
+        yield "  or an operation is missing directly behind the last of them"
 
 
 def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:
@@ -174,7 +192,8 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
     """Yield the origins that are no fault; many of them as a count."""
     if verbose or len(culprits) <= _FEW:
         for culprit in culprits:
-            finding = culprit.findings[0]
+            harmless = (f for f in culprit.findings if f.verdict in HARMLESS)
+            finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
     kinds = Counter(culprit.findings[0].verdict for culprit in culprits)

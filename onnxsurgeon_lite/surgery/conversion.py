@@ -9,12 +9,11 @@ from onnx import (
     NodeProto,
     defs,
     helper,
-    version_converter,
 )
-from onnx.shape_inference import InferenceError
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, plain_domain
+from onnxsurgeon_lite.graph.native import RejectedError, convert
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
 
@@ -48,8 +47,8 @@ def _converted(model: Model, old: int, version: int) -> ModelProto:
         part.graph.input.extend(map(index.value_info, names))
         del part.graph.sparse_initializer[:]
     try:
-        return version_converter.convert_version(part, version)
-    except (version_converter.ConvertError, InferenceError, RuntimeError, ValueError) as error:
+        return convert(part, version)
+    except RejectedError as error:
         reason = str(error).strip().splitlines()[0]
         raise EditError(
             f"the converter cannot convert the graph from opset {old} to {version}: {reason}",

@@ -8,9 +8,11 @@ are evaluated on the way; no weight is read.
 from collections.abc import Sequence, Set
 from math import prod
 
-from onnx import TensorProto, TensorShapeProto, TypeProto, shape_inference
+from onnx import TensorProto, TensorShapeProto, TypeProto
 
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, tensor_type
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.model import is_external
@@ -77,8 +79,8 @@ def onnx_types(index: GraphIndex) -> Types:
         if info.name not in foreign:
             info.ClearField("type")
     try:
-        graph = shape_inference.infer_shapes(part, data_prop=True).graph
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        graph = native.infer(part, data_prop=True)
+    except RejectedError:
         return {}
     infos = (*graph.input, *graph.value_info, *graph.output)
     return {info.name: info.type for info in infos if info.HasField("type")}
