@@ -35,7 +35,7 @@ class RejectedError(Exception):
 
 
 def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
-    """Infer types; return a graph with the declarations of values and outputs, no more.
+    """Infer types; return a graph with the declarations of values, inputs and outputs, no more.
 
     Raises:
         RejectedError: inference fails.
@@ -94,7 +94,7 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
-    return _encoded(GraphProto(value_info=typed.value_info, output=typed.output))
+    return _encoded(GraphProto(input=typed.input, value_info=typed.value_info, output=typed.output))
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
