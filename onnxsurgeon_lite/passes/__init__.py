@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.extract import Extract as Extract
     from onnxsurgeon_lite.passes.fix import Fix as Fix
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
     from onnxsurgeon_lite.passes.name_outputs import NameOutputs as NameOutputs
@@ -43,6 +44,7 @@ VERBS = {
     "extract": "Extract",
     "fix": "Fix",
     "freeze": "Freeze",
+    "gradient": "Gradient",
     "inline": "Inline",
     "insert": "Insert",
     "name-outputs": "NameOutputs",
