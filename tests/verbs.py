@@ -141,7 +141,7 @@ LOSSLESS = [
     (Fix(), [], 0),
     (Gradient("b", ("x",)), [
         f"added output 'd(b)/d(x)' ({N}): ", "added initializer 'gradient/3' (float []): ",
-        "added initializer 'gradient/5' (float []): "], 5),
+        "added initializer 'gradient/5' (float []): "], 6),
 ]  # fmt: skip
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
