@@ -11,6 +11,7 @@ from onnxsurgeon_lite import (
     Fix,
     Fold,
     Freeze,
+    Gradient,
     Infer,
     Inline,
     Insert,
@@ -117,10 +118,11 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "name-outputs": (NameOutputs(("y", "detections")), RAGGED),
     "pad-outputs": (PadOutputs(4, ("rows",)), RAGGED),
     "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
+    "gradient": (Gradient("y", ("x",)), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
-    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient",
     "set-layout", "remove-input", "remove-output", "add-constant",
 }  # fmt: skip
 
@@ -199,6 +201,9 @@ LOSSLESS = [
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
     (Fix(), [], 0),
+    (Gradient("b", ("x",)), [
+        f"added output 'd(b)/d(x)' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 6),
 ]  # fmt: skip
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
@@ -239,6 +244,7 @@ CUSTOM_WORDS = {
     "simplify": ["--unproved"],
     "inline": [],
     "outline": ["act"],
+    "gradient": ["--of", "h", "--to", "x"],
     "opset": ["18"],
     "script": [],  # its file is named before the model
 }

@@ -64,6 +64,15 @@ def freeze(
     limit: int = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def gradient(
+    model: ModelLike,
+    /,
+    of: str,
+    to: _Names = (),
+    wrt_weights: bool = False,
+    vector: str | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def infer(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def inline(model: ModelLike, /, functions: _Names = (), **how: Unpack[_Edit]) -> EditResult: ...
 def insert(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, interface, options, shape, simplify
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -337,6 +337,7 @@ _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
     *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    gradient.gradient,
     apply, script,
 )  # fmt: skip
 _PROVED = (*shape.PROVED, *simplify.PROVED)

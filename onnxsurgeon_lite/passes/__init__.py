@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.fix import Fix as Fix
     from onnxsurgeon_lite.passes.fold import Fold as Fold
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
     from onnxsurgeon_lite.passes.infer import Infer as Infer
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
@@ -59,6 +60,7 @@ VERBS = {
     "fix": "Fix",
     "fold": "Fold",
     "freeze": "Freeze",
+    "gradient": "Gradient",
     "infer": "Infer",
     "inline": "Inline",
     "insert": "Insert",
