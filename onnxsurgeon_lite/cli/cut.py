@@ -23,9 +23,14 @@ def extract(
     inputs: Values = (),
     outputs: Values = (),
     auto_inputs: bool = False,
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`.
+
+    $ onnxdbg extract model.onnx --inputs 22 --outputs 28
+    $ onnxdbg extract model.onnx --inputs 24 --outputs 28 --auto-inputs -o part.onnx
 
     Args:
         inputs: Values to cut at, comma-separated; the model's own by default.
@@ -34,7 +39,9 @@ def extract(
     """
     from onnxsurgeon_lite.model import movable
 
-    result = osl.extract(model, inputs, outputs, auto_inputs)
+    result = osl.extract(
+        model, inputs, outputs, auto_inputs, timeout=timeout, memory_limit=memory_limit
+    )
     _save(result, Target(model, "extract", **how), movable(result.model))
 
 
@@ -44,9 +51,14 @@ def expose(
     values: Values = (),
     *,
     every: Annotated[bool, Typed(("--all",))] = False,
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Declare intermediate values as graph outputs.
+
+    $ onnxdbg expose model.onnx 23 op:Add
+    $ onnxdbg expose model.onnx --all -o all.onnx
 
     Args:
         values: Values to expose: names, ids, globs, op:Conv.
@@ -54,7 +66,7 @@ def expose(
     """
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
-    result = osl.expose(model, values, every)
+    result = osl.expose(model, values, every, timeout=timeout, memory_limit=memory_limit)
     _save(result, Target(model, "expose", **how))
 
 
@@ -72,6 +84,9 @@ def split(
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Split a model at values into parts, and run the parts, one after another, against the whole.
+
+    $ onnxdbg split model.onnx --at 23,28
+    $ onnxdbg split model.onnx --at 28 -o halves
 
     Args:
         at: Values to split at, comma-separated.

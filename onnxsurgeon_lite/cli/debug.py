@@ -48,6 +48,9 @@ def bisect(
 
     Without arguments it takes what onnxdbg.toml says, or the one model and the one reference set in this folder.
 
+    $ onnxdbg bisect faulty.onnx --reference torch_refs
+    $ onnxdbg bisect faulty.onnx --against model.onnx -o against
+
     Args:
         model: Model to read; by default the one in this folder.
         a: Settings that give the references: opt=none,threads=1.
@@ -120,24 +123,36 @@ def rank(
     against: Path | None = None,
     risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
     below: float = 20.0,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
+    $ onnxdbg rank faulty.onnx --against model.onnx
+    $ onnxdbg rank model.onnx --fp16-risk
+
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
+        leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
+        reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
     """
     with progress("ranking") as how["progress"]:
-        result = osl.rank(model, reference, against, risk, below, feeds, **how)
+        result = osl.rank(
+            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+        )
     options.show(result, json)
 
 
 @options.command
 def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
     """Show the main job on a small model that is made on the spot.
+
+    $ onnxdbg demo
+    $ onnxdbg demo --keep
 
     Args:
         folder: With --keep: the folder for the files.

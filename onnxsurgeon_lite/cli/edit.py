@@ -22,6 +22,9 @@ def rename(
 ) -> "passes.Pass":
     """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped.
 
+    $ onnxdbg edit rename model.onnx 23=features 31=out --verify
+    $ onnxdbg edit rename model.onnx 'Conv_*=layer*' --node -o layers.onnx
+
     Args:
         pairs: Old and new name; '*=left/*' is a prefix.
         node: Rename nodes, not values.
@@ -31,6 +34,9 @@ def rename(
 
 def remove(nodes: Nodes, *, bridge: Value | None = None) -> "passes.Pass":
     """Remove nodes; what read their output reads the input of the same type.
+
+    $ onnxdbg edit remove model.onnx Conv_10
+    $ onnxdbg edit remove model.onnx Add_7 --bridge 25 --dry-run
 
     Args:
         nodes: Nodes: names, ids, op:Conv[2], globs.
@@ -52,6 +58,9 @@ def insert(
     name: str = "",
 ) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
+
+    $ onnxdbg edit insert model.onnx 23 Relu --to Conv_3
+    $ onnxdbg edit insert model.onnx 23 Sum --input 23,22 --dry-run
 
     Args:
         value: The value behind which the node goes.
@@ -79,6 +88,9 @@ def rewire(
 ) -> "passes.Pass":
     """Make what reads one value read another.
 
+    $ onnxdbg edit rewire model.onnx 24 23
+    $ onnxdbg edit rewire model.onnx 25 27 --to Add_7 --slot 0 --dry-run
+
     Args:
         old: The value that is read now.
         new: The value to read instead.
@@ -100,6 +112,9 @@ def replace(
 ) -> "passes.Pass":
     """Replace what lies between values by one node, or by another model.
 
+    $ onnxdbg edit replace model.onnx --inputs 23 --outputs 25 --op Identity
+    $ onnxdbg edit replace model.onnx --inputs 23 --outputs 25 --op Relu --dry-run
+
     Args:
         inputs: Values where the region begins.
         outputs: Values that it computes.
@@ -115,6 +130,9 @@ def replace(
 
 def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "passes.Pass":
     """Give nodes another operator: `set-op model.onnx Add_7 Sub`.
+
+    $ onnxdbg edit set-op model.onnx Add_7 Sub
+    $ onnxdbg edit set-op model.onnx op:Add Mul --dry-run
 
     Args:
         nodes: Nodes: names, ids, op:Conv[2], globs.
@@ -132,6 +150,9 @@ def set_attr(
 ) -> "passes.Pass":
     """Set attributes of nodes to numbers, text or lists; or remove some.
 
+    $ onnxdbg edit set-attr model.onnx Conv_6 'dilations=[2,2]' 'pads=[2,2,2,2]'
+    $ onnxdbg edit set-attr model.onnx Conv_6 --remove dilations --dry-run
+
     Args:
         node: Nodes: name, id, op:Conv[2], glob.
         attributes: Attributes to set: pads=[1,1,1,1].
@@ -142,6 +163,9 @@ def set_attr(
 
 def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "passes.Pass":
     """Give a constant other numbers; with --to, one node gets a copy of it.
+
+    $ onnxdbg edit set-constant model.onnx convs1.0.bias 0
+    $ onnxdbg edit set-constant model.onnx convs1.0.bias '[0.1,0.2,0.3]' --dry-run
 
     Args:
         value: An initializer, or the output of a Constant.
@@ -155,6 +179,9 @@ def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "passes.Pass"
 
 def promote(values: Values, *, default: bool = False) -> "passes.Pass":
     """Make constants inputs of the graph.
+
+    $ onnxdbg edit promote model.onnx convs1.0.bias
+    $ onnxdbg edit promote model.onnx convs1.0.bias,convs1.1.bias --default --dry-run
 
     Args:
         values: Initializers, or outputs of Constant nodes.
@@ -171,6 +198,9 @@ def freeze(
 ) -> "passes.Pass":
     """Make inputs constants.
 
+    $ onnxdbg edit freeze model.promote.onnx 'convs1.0.bias=[0.1,0.2,0.3]'
+    $ onnxdbg edit freeze block.onnx hidden_states=hidden.npy --fold --dry-run
+
     Args:
         values: Input and its numbers (0.5, [1,2], a file); without numbers its default.
         fold: Compute now what depends on nothing else.
@@ -185,22 +215,38 @@ def freeze(
 
 
 def sort() -> "passes.Pass":
-    """Put nodes in topological order, moving as few as possible."""
+    """Put nodes in topological order, moving as few as possible.
+
+    $ onnxdbg edit sort model.onnx
+    $ onnxdbg edit sort model.onnx --dry-run
+    """
     return passes.Sort()
 
 
 def clean() -> "passes.Pass":
-    """Remove nodes, initializers and functions that no output needs."""
+    """Remove nodes, initializers and functions that no output needs.
+
+    $ onnxdbg edit clean model.onnx
+    $ onnxdbg edit clean model.extract.onnx --dry-run
+    """
     return passes.Clean()
 
 
 def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types."""
+    """Put right what other tools leave: values with two producers, unsorted nodes, stale types.
+
+    $ onnxdbg edit fix model.onnx
+    $ onnxdbg edit fix model.onnx --dry-run
+    """
     return passes.Fix()
 
 
 def dedupe() -> "passes.Pass":
-    """Keep one of several equal initializers; only those that may be equal are read."""
+    """Keep one of several equal initializers; only those that may be equal are read.
+
+    $ onnxdbg edit dedupe model.onnx
+    $ onnxdbg edit dedupe model.onnx --dry-run
+    """
     return passes.Dedupe()
 
 
@@ -208,6 +254,9 @@ def inline(
     functions: Annotated[Sequence[str], Typed(completes=completion.functions)] = (),
 ) -> "passes.Pass":
     """Replace calls of model-local functions by their nodes.
+
+    $ onnxdbg edit inline outlined.onnx
+    $ onnxdbg edit inline outlined.onnx --dry-run
 
     Args:
         functions: Functions: domain::name; all by default.
@@ -220,6 +269,9 @@ def outline(
 ) -> "passes.Pass":
     """Make the nodes of a module a function.
 
+    $ onnxdbg edit outline dynamo.onnx convs1 -o outlined.onnx
+    $ onnxdbg edit outline dynamo.onnx convs2 --domain parts --dry-run
+
     Args:
         scope: A module path: encoder.layer.4.
         domain: The function's domain.
@@ -230,6 +282,9 @@ def outline(
 def opset(version: int) -> "passes.Pass":
     """Convert to another opset version of ONNX's own operators.
 
+    $ onnxdbg edit opset model.onnx 21
+    $ onnxdbg edit opset model.onnx 21 --verify --dry-run
+
     Args:
         version: The version to convert to.
     """
@@ -238,6 +293,9 @@ def opset(version: int) -> "passes.Pass":
 
 def apply(recipe: Path) -> "passes.Pass":
     """Apply a recipe: several verbs, all or nothing.
+
+    $ onnxdbg edit apply recipe.toml model.onnx
+    $ onnxdbg edit apply recipe.toml model.onnx --dry-run
 
     Args:
         recipe: A TOML file: [[step]], verb = ..., its options.
@@ -250,6 +308,9 @@ def apply(recipe: Path) -> "passes.Pass":
 def script(patch: Path) -> "passes.Pass":
     """Call a function of yours on the graph as onnx-graphsurgeon has it.
 
+    $ onnxdbg edit script patch.py model.onnx
+    $ onnxdbg edit script patch.py model.onnx --verify --dry-run
+
     Args:
         patch: A Python file with def edit(graph): ...
     """
@@ -258,8 +319,8 @@ def script(patch: Path) -> "passes.Pass":
 
 _VERBS = (
     rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
-    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs,
-    sort, clean, fix, dedupe, inline, outline, opset,
+    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
+    sort, clean, fix, dedupe, outline, inline, opset,
     apply, script,
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.call import ComparingOnFeeds, Limiting, OptLevel
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Node, Typed, Value
 from onnxsurgeon_lite.report import plain
@@ -20,8 +20,12 @@ def inspect(
     ops: bool = False,
     tree: bool = False,
     json: bool = False,
+    **how: Unpack[Limiting],
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
+
+    $ onnxdbg inspect model.onnx
+    $ onnxdbg inspect model.onnx --node Add_7
 
     Args:
         node: Show this node: name, id or op:Conv[2].
@@ -29,25 +33,30 @@ def inspect(
         ops: Count every operator.
         tree: Show the modules of the source program.
     """
-    options.show(osl.inspect(model, node, value, ops, tree), json)
+    options.show(osl.inspect(model, node, value, ops, tree, **how), json)
 
 
 @options.command
-def print_model(model: Path) -> None:
-    """Print a model in ONNX text syntax, weights elided."""
-    plain.out(osl.text(model))
+def print_model(model: Path, **how: Unpack[Limiting]) -> None:
+    """Print a model in ONNX text syntax, weights elided.
+
+    $ onnxdbg print model.onnx
+    $ onnxdbg print linear.onnx > linear.txt
+    """
+    plain.out(osl.text(model, **how))
 
 
 @options.command
-def check(
-    model: Path, *, full: bool = False, timeout: float | None = None, json: bool = False
-) -> None:
+def check(model: Path, *, full: bool = False, json: bool = False, **how: Unpack[Limiting]) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
+
+    $ onnxdbg check model.onnx
+    $ onnxdbg check model.onnx --full
 
     Args:
         full: Strict type and shape inference, too.
     """
-    result = osl.check(model, full, timeout)
+    result = osl.check(model, full, **how)
     options.show(result, json)
     options.require(result.valid)
 
@@ -65,6 +74,9 @@ def diff(
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
+
+    $ onnxdbg diff model.onnx faulty.onnx
+    $ onnxdbg diff model.onnx dynamo.onnx --map auto --run
 
     Args:
         first: Model to read.

@@ -22,6 +22,9 @@ def match(
 ) -> None:
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
 
+    $ onnxdbg match torch_refs model.onnx --save map.json
+    $ onnxdbg match model.onnx dynamo.onnx
+
     Args:
         a: A model, or a set of tensors.
         b: A model.
@@ -42,6 +45,9 @@ def weights(
     json: bool = False,
 ) -> None:
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
+
+    $ onnxdbg weights model.onnx --against weights.safetensors
+    $ onnxdbg weights faulty.onnx --against weights.safetensors --rtol 1e-3
 
     Args:
         against: Checkpoint: .safetensors, .pt, .pth or .npz.

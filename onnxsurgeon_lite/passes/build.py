@@ -6,10 +6,11 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, TypeProto, parser
+from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
@@ -25,10 +26,10 @@ def parse_text(text: str) -> Model:
     """Parse ONNX text syntax; a bare graph gets the default IR and opset version."""
     header = "" if text.lstrip().startswith("<") else HEADER
     try:
-        return Model(parser.parse_model(header + text))
-    except parser.ParseError as error:
+        return Model(parsed(header + text))
+    except RejectedError as error:
         raise BuildError(
-            f"the text is not a model: {_message(error, header)}",
+            f"the text is not a model: {_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
 
@@ -101,11 +102,8 @@ def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, pat
         raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")
 
 
-def _message(error: parser.ParseError, header: str) -> str:
+def _message(message: str, header: str) -> str:
     """Return the parser's message on one line, its line numbers without the added header."""
-    message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
-        error
-    )
     added = header.count("\n")
     counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
     return " ".join(counted.split())

@@ -78,7 +78,7 @@ def _headlines(result: BisectResult) -> Iterator[str]:
         yield f"no culprit; mismatching: {', '.join(wrong)}"
     many = len(result.culprits) > 1
     if many:
-        yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
+        yield f"{len(result.culprits)} culprits, those that err by themselves first:"
     for culprit in result.culprits:
         known = many and culprit.healed is not None
         share = f" ({culprit.healed:.0%} of the error)" if known else ""
@@ -101,10 +101,18 @@ def _headline(culprit: Culprit) -> str:
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
+    if culprit.seen:
+        made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
     if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
+
+
+def _seen(culprit: Culprit) -> str:
+    names = [culprit.value, *culprit.seen]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(map(repr, names[:_FEW])) + more
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:

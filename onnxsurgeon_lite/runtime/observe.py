@@ -9,6 +9,7 @@ from onnx import ModelProto, TensorProto, TypeProto
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
 _PART = 64  # values of a sweep that are computed in one part
@@ -167,6 +168,7 @@ class Observer:
             for slot, name in enumerate(node.output):
                 if name in given:
                     node.output[slot] = recomputed(name)
+        clear_bodies(part.graph.node, produced.union(given))  # which may come earlier now
         part.functions.extend(reached_functions(source, nodes))
         for name in given:
             part.graph.input.add(name=name, type=inputs[name])

@@ -9,6 +9,7 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
@@ -200,7 +201,7 @@ class _Bisection:
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""
         crash = any(finding.verdict == "crash" for finding in culprit.findings)
-        if crash or culprit.covers or len(culprit.region) > 1:
+        if crash or culprit.covers or culprit.seen or len(culprit.region) > 1:
             return
         search = replace(self.search, journal=None, resume=False)
 
@@ -423,8 +424,17 @@ class _Bisection:
                     note = f"stopped after {len(seen)} origins; the model may have more"
                     self.result.notes.append(note)
                     break
+            self._merge_forks(diagnosis, float64)
         self._rank(walk)
         self._count(walk)
+
+    def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
+        """Make one culprit of those before one fork, with a verdict from the nodes that they share."""
+        merged = one_for_each_fault(self.result.culprits, diagnosis.space)
+        for culprit in merged:
+            if culprit.seen:
+                diagnosis.explain(culprit, float64)
+        self.result.culprits = merged
 
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
@@ -454,14 +464,14 @@ class _Bisection:
         return lost
 
     def _rank(self, walk: Walk) -> None:
-        """Sort the culprits by how much error their healing removes from the outputs."""
+        """Measure how much error the healing of each culprit removes from the outputs, and sort the culprits."""
         origins = [*self.result.culprits, *self.result.cleared]
         if len(origins) == 1:
             origins[0].healed = 1.0
         for culprit in origins[:_RANKED] if len(origins) > 1 else ():
             share = effect_of(culprit, walk, self.judge, self.feeds, self.result.tensors)
             culprit.healed = share if share >= _LEAST or not self._hidden(culprit) else None
-        self.result.culprits.sort(key=lambda c: -(c.healed or 0.0))
+        self.result.culprits = first_to_blame(self.result.culprits, walk.space)
 
     def _hidden(self, culprit: Culprit) -> bool:
         """Return whether healing a culprit alone says nothing: another errs downstream of it, or no healing holds."""

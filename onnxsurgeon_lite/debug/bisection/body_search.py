@@ -70,6 +70,7 @@ class BodyRun:
             region=[f"{self.path}/{node}" for node in culprit.region],
             nodes={f"{self.path}/{node}": title for node, title in culprit.nodes.items()},
             inputs=list(map(self.outside, culprit.inputs)),
+            seen=list(map(self.outside, culprit.seen)),
             values=[replace(value, name=self.outside(value.name)) for value in culprit.values],
             inside=list(map(self.seen_from_outside, culprit.inside)),
         )

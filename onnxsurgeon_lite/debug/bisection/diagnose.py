@@ -1,8 +1,8 @@
 """Diagnose one culprit: compare its values, split its error, give verdicts."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -118,16 +118,18 @@ class Diagnosis:
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
             return  # no criterion handles sequences
-        nodes = [self.space.index.nodes[position] for position in self._positions(culprit)]
+        positions = self._positions(culprit)
+        nodes = [self.space.index.nodes[position] for position in positions]
+        own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
             reference=expected,
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
-            constants=self._constants(nodes),
+            constants=self._constants(own),
             read=self._constant,
-            changed=[name for n in nodes for name in n.input if name in self.changed],
+            changed=[name for n in own for name in n.input if name in self.changed],
             replaced=self._replacement(culprit, referenced, expected, local),
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
@@ -233,17 +235,38 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
     unknown = [name for name in names if name not in space.constant]
-    node, origin = index.nodes[position], index.origins[position]
-    region = positions if unknown else [position]
     return Culprit(
+        value=value,
+        outputs=[name for name in index.nodes[position].output if name],
+        inputs=space.entering(positions),
+        **place_of(space, position, positions if unknown else [position]),
+    )
+
+
+class Place(TypedDict):
+    """The fields of a culprit that say which node it is."""
+
+    id: str
+    name: str
+    op_type: str
+    region: list[str]
+    nodes: dict[str, str]
+    scope: str
+    class_name: str
+    source: str
+    attributes: dict[str, str]
+
+
+def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
+    """Describe a node, and the region that it stands for."""
+    index = space.index
+    node, origin = index.nodes[position], index.origins[position]
+    return Place(
         id=f"@{position}",
         name=node.name,
         op_type=node.op_type,
-        value=value,
-        outputs=[name for name in node.output if name],
         region=[f"@{p}" for p in region],
         nodes={f"@{p}": node_title(index.nodes[p]) for p in region},
-        inputs=space.entering(positions),
         scope=origin.scope,
         class_name=origin.class_name,
         source=origin.source,

@@ -46,6 +46,9 @@ HARMLESS: frozenset[Verdict] = frozenset({"tie", "rounding"})
 OWN: frozenset[Verdict] = frozenset({"shape or layout", "kernel", "wrong constant", "wrong node"})
 """Verdicts from running a node alone on reference inputs."""
 
+INHERITED: frozenset[Verdict] = frozenset({"amplification", "gradual"})
+"""Verdicts of nodes that are right on reference inputs."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -83,13 +86,15 @@ class Culprit:
     Attributes:
         id, name, op_type: the node that produces the mismatching value.
         outputs: the node's outputs. value: the mismatching one.
-        region: ids of all nodes between matching values and `value`, including the node.
+        region: ids of all nodes between matching values and `value`, including the node; of several overlapping
+            regions their intersection, whose last node is the culprit.
         inputs: the values that enter the region, without constants.
         scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
         attributes: the node's attributes as text.
         values: the compared inputs and outputs.
         findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
+        seen: of a region before a fork: the other mismatching values that it explains.
         healed: the share of the outputs' error that disappears when only this value is replaced by its reference;
             None if that says nothing, as another culprit errs downstream of it.
         covers: original node ids, if the region belongs to the optimized graph.
@@ -113,6 +118,7 @@ class Culprit:
     values: list[ValueReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evaluated: str = ""
+    seen: list[str] = field(default_factory=list)
     healed: float | None = None
     covers: list[str] = field(default_factory=list)
     nodes: dict[str, str] = field(default_factory=dict)
@@ -124,6 +130,11 @@ class Culprit:
         """True when the findings clear the node; an optimizer that rounds differently is harmless too."""
         leading = [f.verdict for f in self.findings if f.verdict != "optimizer"][:1]
         return bool(leading) and leading[0] in HARMLESS
+
+    @property
+    def inherits(self) -> bool:
+        """True when the node is right on correct inputs: its error is made before it."""
+        return any(finding.verdict in INHERITED for finding in self.findings[:1])
 
     @property
     def own(self) -> bool:
@@ -159,7 +170,7 @@ class BisectResult(Shown):
         look: the look that found the culprits.
         findings: verdicts about the whole run.
         outputs: the compared outputs, by name.
-        culprits: all origins, the one with the largest effect on the outputs first.
+        culprits: all origins: those that err by themselves first, in the order of the graph, then by their effect.
         cleared: origins of harmless differences: ties, rounding.
         elsewhere: mismatching values that no culprit explains (a quick search names only one culprit).
         masked: inner values that mismatch although the outputs agree.

@@ -233,7 +233,9 @@ def _summary(matching: Matching, references: ReferenceSet, pairs: int) -> str:
     computed = sum(not entry.is_input for entry in references.entries.values())
     doubtful = sum(pair.agrees is False for pair in matching.pairs)
     text = f"{pairs} of {computed} references match values of the model"
-    passed_on = f", {len(matching.aliases)} are copies of others" if matching.aliases else ""
+    copies = len(matching.aliases)
+    verb = "is a copy of another" if copies == 1 else "are copies of others"
+    passed_on = f", {copies} {verb}" if copies else ""
     return (
         f"{text}{passed_on}; {doubtful} matched by position alone" if doubtful else text + passed_on
     )
