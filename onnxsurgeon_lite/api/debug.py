@@ -25,6 +25,7 @@ from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
@@ -373,8 +374,10 @@ def rank(
     fp16_risk: bool = False,
     below: float = 20.0,
     feeds: "Tensors | None" = None,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     **how: Unpack[RunOnFeeds],
-) -> "Ranking | Float16Risks":
+) -> "Ranking | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
     Give one of `reference`, `against`, `fp16_risk`.
@@ -385,6 +388,9 @@ def rank(
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
         below: Decibels under which a node is excluded.
+        leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
+            `against`.
+        reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -403,12 +409,23 @@ def rank(
             "say what to rank by",
             "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
         )
+    if (leave_one_out or reach is not None) and (against is None or not leave_one_out):
+        raise UsageError(
+            "--leave-one-out and --reach need the float model's weights",
+            "give it: rank MODEL --against FLOAT_MODEL --leave-one-out --reach 30",
+        )
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
         runtime = call.runtime(child, "none")
+        if leave_one_out and against is not None:
+            from onnxsurgeon_lite.debug import leave_one_out as leaving
+
+            other, given = call.index(against), call.feeds(index, feeds)
+            found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
+            return call.done(found)
         if fp16_risk:
             risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
             keep = [risk.name or risk.id for risk in risks if risk.keep]
