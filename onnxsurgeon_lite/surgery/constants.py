@@ -28,7 +28,7 @@ def make_tensor(
     """
     array = _converted(name, value, data_type)
     if like is not None and not array.ndim:
-        array = np.full(tuple(like.dims), array)
+        array = np.full(_shape(like), array)
     if like is not None and not is_raw(like) and array.size:
         tensor = helper.make_tensor(name, data_type, array.shape, array.ravel().tolist())
     else:
@@ -36,6 +36,13 @@ def make_tensor(
     if like is not None:
         describe_like(tensor, like)
     return tensor
+
+
+def _shape(tensor: TensorProto) -> tuple[int, ...]:
+    """Return the shape of a tensor that has as many elements: a model can declare more than any memory holds."""
+    if not is_external(tensor):
+        return dtypes.to_array(tensor).shape
+    return tuple(tensor.dims)
 
 
 def parse(text: str) -> Numbers:
