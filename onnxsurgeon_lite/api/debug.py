@@ -492,35 +492,49 @@ def match(
 @spelled
 def weights(
     model: "ModelLike",
-    against: "Tensors",
+    against: "Tensors | None" = None,
     progress: Progress = quiet,
+    update: "Tensors | None" = None,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     Args:
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
+        update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
+            weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
 
     Raises:
-        ReferenceSetError: The checkpoint cannot be read, or has nothing of the model.
+        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it.
         UsageError: It is a PyTorch file and torch is not installed.
 
     Example:
         >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
         True
     """
-    from onnxsurgeon_lite.matching.weights import compare_weights
-    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
-    from onnxsurgeon_lite.tensors.references import open_references
+    from onnxsurgeon_lite.matching.weights import compare_weights, update_weights
 
     call = Call(**how)
     index = call.index(model)
-    is_path = isinstance(against, str | PathLike)
-    stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
-    return compare_weights(index, stored, call.tolerance(), progress)
+    exported = against if against is not None else update
+    if exported is None:
+        raise UsageError("no checkpoint is given", "name one with --against or --update")
+    result = compare_weights(index, _checkpoint(exported), call.tolerance(), progress)
+    if update is not None:
+        progress("writing weights")
+        result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
+    return result
+
+
+def _checkpoint(given: "Tensors") -> "ReferenceSet":
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    is_path = isinstance(given, str | PathLike)
+    return open_checkpoint(Path(cast(str, given))) if is_path else open_references(given)
 
 
 @spelled
