@@ -25,8 +25,9 @@ from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-    from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+    from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
@@ -427,9 +428,10 @@ def rank(
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if fp16_risk:
-            risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
-            keep = [risk.name or risk.id for risk in risks if risk.keep]
-            return call.done(ranking.Float16Risks(risks, list(dict.fromkeys(keep))))
+            from onnxsurgeon_lite.debug.float16 import float16_risk
+
+            given = call.feeds(index, feeds)
+            return call.done(float16_risk(index, given, runtime, call.progress))
         if reference is not None:
             stored, given = _samples(index, reference, feeds, call.notes)[0]
         else:

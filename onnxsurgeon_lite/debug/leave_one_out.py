@@ -20,44 +20,9 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 _MARGIN = 0.5  # decibels that a quantizer may place its nodes otherwise
 _RELU = ("Relu", "Clip")
-_QUANTIZED = frozenset(
-    [
-        "Add",
-        "ArgMax",
-        "AveragePool",
-        "BatchNormalization",
-        "Clip",
-        "Concat",
-        "Conv",
-        "ConvTranspose",
-        "CumSum",
-        "EmbedLayerNormalization",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "Gemm",
-        "GlobalAveragePool",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "LeakyRelu",
-        "MatMul",
-        "MaxPool",
-        "Mul",
-        "Pad",
-        "Relu",
-        "Reshape",
-        "Resize",
-        "Sigmoid",
-        "Slice",
-        "Softmax",
-        "Split",
-        "Squeeze",
-        "TopK",
-        "Transpose",
-        "Unsqueeze",
-        "Where",
-    ]
-)
+_QUANTIZED = """Add ArgMax AveragePool BatchNormalization Clip Concat Conv ConvTranspose CumSum Flatten Gather
+GatherElements Gemm GlobalAveragePool InstanceNormalization LayerNormalization LeakyRelu MatMul MaxPool Mul Pad Relu
+Reshape Resize Sigmoid Slice Softmax Split Squeeze TopK Transpose Unsqueeze Where"""
 """The operators that onnxruntime's quantizer quantizes; others may stand between quantized ones."""
 
 Progress = Callable[[str], None]
@@ -182,7 +147,7 @@ class _Partial:
 
     def _is_quantized(self, position: int) -> bool:
         node, quantizers = self.index.nodes[position], self.quantizers
-        if node.op_type not in _QUANTIZED:
+        if node.op_type not in _QUANTIZED.split():
             return False
         read = [
             name for name in node.input if name in quantizers.weights | quantizers.sources.keys()

@@ -1,10 +1,9 @@
-"""Rank nodes by lost accuracy against references, and predict the losses of float16."""
+"""Rank nodes by the accuracy that they lose against references."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import TensorProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeFailure
@@ -15,13 +14,10 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_LARGEST = 65504.0  # of float16
-_VANISHING = 2.0**-25  # rounds to even: to zero
-_CLAMP = 1e-7  # converters raise smaller constants to this
 _PART = 64  # values that are computed at once
 
 Progress = Callable[[str], None]
@@ -118,84 +114,3 @@ def _sqnr(actual: RunValue, expected: Stored) -> float:
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("-inf")
     return comparison.sqnr_db
-
-
-@dataclass(frozen=True)
-class Float16Risk:
-    """The losses of one node in float16.
-
-    Attributes:
-        largest: the largest finite magnitude. overflowing: the number of elements above 65504.
-        vanishing: the number of nonzero elements that would become zero.
-        elements: the number of all elements.
-        clamped: names of the node's constants that a converter would clamp.
-        keep: True when the node should stay in float32.
-        place: the module, class and source line of the node.
-    """
-
-    id: str
-    name: str
-    op_type: str
-    value: str
-    largest: float
-    overflowing: int
-    vanishing: int
-    elements: int
-    clamped: tuple[str, ...]
-    keep: bool
-    place: str = ""
-
-
-@dataclass(frozen=True, repr=False)
-class Float16Risks(Shown):
-    """The nodes that float16 endangers.
-
-    Attributes:
-        exclude: the names of those to keep in float32.
-    """
-
-    nodes: list[Float16Risk]
-    exclude: list[str]
-
-
-def float16_risk(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = lambda _: None
-) -> list[Float16Risk]:
-    """List the nodes at risk in float16, from one float32 run.
-
-    A node should stay in float32 when a value overflows, a constant is clamped, or more than half of its nonzero
-    elements vanish.
-    """
-    observer = Observer(index, runtime)
-    observer.feed(feeds)
-    found = []
-    for name, value in observer.sweep(index.producer, progress):
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
-            risk = _risk(index, name, value)
-            if risk.overflowing or risk.vanishing or risk.clamped:
-                found.append(risk)
-    return sorted(found, key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
-
-
-def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
-    position = index.producer[name]
-    node = index.nodes[position]
-    magnitudes = np.abs(value.astype(np.float64))
-    over = int((magnitudes > _LARGEST).sum())
-    present = magnitudes > 0
-    vanishing = int((present & (magnitudes <= _VANISHING)).sum())
-    clamped = tuple(read for read in index.reads[position] if _is_clamped(index, read))
-    keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
-    finite = magnitudes[np.isfinite(magnitudes)]
-    largest = float(finite.max(initial=0.0))
-    where = (f"@{position}", node.name, node.op_type, name)
-    counts = largest, over, vanishing, value.size
-    return Float16Risk(*where, *counts, clamped, keep, str(index.origins[position]))
-
-
-def _is_clamped(index: GraphIndex, name: str) -> bool:
-    constant = index.initializers.get(name)
-    if not isinstance(constant, TensorProto) or constant.data_type != TensorProto.FLOAT:
-        return False
-    magnitudes = np.abs(index.model.array(constant).astype(np.float64))
-    return bool(((magnitudes > _LARGEST) | ((magnitudes > 0) & (magnitudes < _CLAMP))).any())

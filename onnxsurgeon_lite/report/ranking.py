@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from onnxsurgeon_lite.debug.float16 import Float16Risks
 from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+from onnxsurgeon_lite.debug.rank import Ranking
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
@@ -60,6 +61,8 @@ def show_risks(risks: Float16Risks) -> None:
     if rows:
         show_table(columns, rows)
     _show_rest(len(risks.nodes))
+    if risks.simulated:
+        out(risks.simulated)
     out(f"keep in float32 ({len(risks.exclude)}): {_pasted(risks.exclude)}")
 
 

@@ -25,8 +25,9 @@ Schema = dict[str, Any]
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-    from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+    from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
