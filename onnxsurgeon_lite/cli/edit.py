@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, options, shape
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -336,9 +336,11 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    sort, clean, fix, dedupe, outline, inline, opset,
+    *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    gradient.gradient,
     apply, script,
 )  # fmt: skip
+_PROVED = (*shape.PROVED, *simplify.PROVED)
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:
@@ -350,7 +352,7 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
         made = command(
             verb,
             of_a_file=verb in (apply, script),
-            proved=verb in shape.PROVED,
+            proved=verb in _PROVED,
             listed=verb in (apply, opset),
             keep=keep,
         )
