@@ -210,6 +210,12 @@ class _Bisection:
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
             self.result.findings = [Finding("rounding", because)]
+        cleared = [culprit.findings[0] for culprit in self.result.cleared]
+        if not self.result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
+            self.result.verdict = "agrees"
+            self.result.add_finding(
+                "tie", "all that differs comes of near values that change places"
+            )
         left = self.judge.references.left_over
         if left:
             shown = ", ".join(map(repr, left[:_NAMED]))
@@ -459,10 +465,11 @@ class _Bisection:
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
+        self.result.culprits = []
         for culprit in merged:
             if not culprit.misses and (culprit.seen or len(culprit.region) > 1):
                 diagnosis.explain(culprit, float64, WIDE)
-        self.result.culprits = merged
+            self._add(culprit)
 
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)

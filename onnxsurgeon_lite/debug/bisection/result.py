@@ -140,6 +140,7 @@ class Culprit:
         inputs: the values that enter the region, without constants.
         scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
         attributes: the node's attributes as text.
+        alike: the number of nodes of the same operator in modules of the same class, this one included.
         values: the compared inputs and outputs.
         findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
@@ -166,6 +167,7 @@ class Culprit:
     class_name: str = ""
     source: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
+    alike: int = 1
     values: list[ValueReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evaluated: str = ""
