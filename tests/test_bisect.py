@@ -281,6 +281,7 @@ def test_the_command_keeps_its_contract(tmp_path):
         "sessions",
         "samples",
         "reproducer",
+        "repair",
         "versions",
     }
     assert (tmp_path / "out" / "model.onnx").exists()

@@ -15,8 +15,11 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import Tolerance, load
 from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.diff import Difference, diff, with_outputs
+from onnxsurgeon_lite.matching.trials import Trial
 from onnxsurgeon_lite.model import DataFile, Model
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
@@ -517,9 +520,11 @@ def test_a_run_feeds_renamed_inputs_by_what_they_are():
     proto = whole().proto
     first, second = Model(proto), Model(disguised(proto, 1, keep_ends=False))
 
+    sides = GraphIndex.of(first), GraphIndex.of(second)
+    feeds = {"input.1": np.ones((1, 3, 20, 20), np.float32)}
     with Runtime() as runtime:
-        feeds = {"input.1": np.ones((1, 3, 20, 20), np.float32)}
-        found = with_outputs((first, second), diff(first, second), feeds, runtime)
+        trial = Trial(feeds, run(sides[0], feeds, runtime))
+        found = with_outputs(sides, diff(first, second), [trial], runtime)
 
     assert found.same
     assert found.outputs["31"].max_abs == 0

@@ -14,6 +14,7 @@ from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import GraphError, RuntimeTimeout, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.graph.summary import model_text, summarize, summarize_node, summarize_value
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.report.json import plain
@@ -228,5 +229,8 @@ def test_a_broken_graph_is_told_with_its_nodes(model_of):
 
 
 def test_the_checker_is_given_its_time(model_of):
-    with pytest.raises(RuntimeTimeout):
-        check(model_of("g (float[1] x) => (float[1] y) { y = Relu (x) }"), timeout=0.001)
+    nodes = " ".join(f"h{i + 1} = Relu (h{i})" for i in range(5000))
+    model = model_of(f"g (float[1] h0) => (float[1] h5000) {{ {nodes} }}")
+
+    with limited(0.001, 0), pytest.raises(RuntimeTimeout, match=r"the checker .* 0.001 seconds"):
+        check(model)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
+from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -41,13 +43,18 @@ class Tolerating(TypedDict, total=False):
     atol: float | None
 
 
-class Running(TypedDict, total=False):
+class Limiting(TypedDict, total=False):
+    """What the runtime and ONNX's own code may take."""
+
+    timeout: float | None
+    memory_limit: int | str
+
+
+class Running(Limiting, total=False):
     """How models run."""
 
     provider: str
     threads: int
-    timeout: float | None
-    memory_limit: int | str
     ops_library: Sequence[str | PathLike[str]]
     progress: Progress
 
@@ -94,6 +101,7 @@ class Call:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
+        self.stack.enter_context(limited(self.timeout, byte_size(self.memory_limit)))
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
@@ -147,6 +155,26 @@ class Call:
         if given is not None:
             return read_feeds(index, given)
         found, made = make_feeds(index, self.recipe())
+        self.made += made
+        self.notes += (f"made {line}" for line in made)
+        return found
+
+    def trials(
+        self, index: "GraphIndex", given: "Tensors | None", runtime: "Runtime", known: "Feeds"
+    ) -> "list[Trial]":
+        """Return runs of a model on the feeds given, or on made ones that tell models apart.
+
+        Args:
+            known: feeds that replace both.
+        """
+        from onnxsurgeon_lite.matching.trials import Trial, run_trials
+        from onnxsurgeon_lite.runtime.feeds import read_feeds
+        from onnxsurgeon_lite.runtime.run import run
+
+        if given is not None:
+            feeds = {**read_feeds(index, given), **known}
+            return [Trial(feeds, run(index, feeds, runtime))]
+        found, made = run_trials(index, self.recipe(), runtime, known)
         self.made += made
         self.notes += (f"made {line}" for line in made)
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, get_args, get_origin, get_type_hints
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, Limiting, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import KEYWORD, documented, options, spelled
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def applied(
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
             result = _proved(result, original, step, call.runtime(child, "none"), call)
-        if not (done.changed and verify):
+        if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
 
@@ -141,10 +141,12 @@ def _verified(
     """Run both models and compare their outputs."""
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
+    from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    before = GraphIndex.of(original)
-    given = call.feeds(before, feeds)
-    compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)
+    sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+    compared = verifying.verify(*sides, trials, runtime)
+    call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 
 
@@ -154,6 +156,7 @@ def merge(
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     share: Sequence[str] = (),
     prefix: str | Sequence[str] = (),
+    **how: Unpack[Limiting],
 ) -> "EditResult":
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
 
@@ -195,7 +198,8 @@ def merge(
         inputs = {value.name for value in guest.proto.graph.input}
         here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
         pairs = [pair for pair in pairs if pair not in here]
-        result = merge_two(merged, guest, here, tuple(share), before)
+        with Call(**how):
+            result = merge_two(merged, guest, here, tuple(share), before)
         notes += result.notes
         changes += result.changes
         merged = result.model
@@ -207,6 +211,7 @@ def merge(
 def build(
     text: "str | PathLike[str]",
     initializer: "Mapping[str, str | PathLike[str] | np.ndarray] | None" = None,
+    **how: Unpack[Limiting],
 ) -> "Model":
     """Build a model from ONNX text syntax, and check it.
 
@@ -226,10 +231,11 @@ def build(
     from onnxsurgeon_lite.graph.check import require_valid
     from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 
-    model = parse_text(_read(text))
-    model = add_initializers(model, initializer or {})
-    require_valid(model)
-    return model
+    with Call(**how):
+        model = parse_text(_read(text))
+        model = add_initializers(model, initializer or {})
+        require_valid(model)
+        return model
 
 
 def _read(text: "str | PathLike[str]") -> str:
@@ -282,7 +288,7 @@ def _signature(kind: "type[Pass]", fields: Mapping[str, inspect.Parameter]) -> i
         inspect.Parameter("feeds", KEYWORD, default=None, annotation="Tensors | None"),
         *options(RunOnFeeds.__annotations__, fields),
     ]
-    run = [] if kind.name in _ALONE else run
+    run = options(Limiting.__annotations__) if kind.name in _ALONE else run
     return inspect.Signature([model, *own, *run], return_annotation="EditResult")
 
 

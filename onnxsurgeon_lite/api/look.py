@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def inspect(
     value: str | None = None,
     ops: bool = False,
     tree: bool = False,
+    **how: Unpack[Limiting],
 ) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
@@ -50,30 +51,31 @@ def inspect(
         producer   Add 'Add_7' (@7)
         consumers  Conv 'Conv_8' (@8)
     """
-    from onnxsurgeon_lite.graph import summary as inspecting
-    from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.graph.select import select_node, select_values
-    from onnxsurgeon_lite.model import loaded
+    with Call(**how):
+        from onnxsurgeon_lite.graph import summary as inspecting
+        from onnxsurgeon_lite.graph.index import GraphIndex
+        from onnxsurgeon_lite.graph.select import select_node, select_values
+        from onnxsurgeon_lite.model import loaded
 
-    known = loaded(model)
-    if node is not None:
-        index = GraphIndex.of(known)
-        return inspecting.summarize_node(index, select_node(index, node))
-    if value is not None:
-        index = GraphIndex.of(known)
-        selected = select_values(index, [value], inner=True)
-        found = (inspecting.summarize_value(index, name) for name in selected.names)
-        return inspecting.ValueSummaries(found).with_told(selected.notes)
-    if tree:
-        from onnxsurgeon_lite.graph.modules import module_tree
+        known = loaded(model)
+        if node is not None:
+            index = GraphIndex.of(known)
+            return inspecting.summarize_node(index, select_node(index, node))
+        if value is not None:
+            index = GraphIndex.of(known)
+            selected = select_values(index, [value], inner=True)
+            found = (inspecting.summarize_value(index, name) for name in selected.names)
+            return inspecting.ValueSummaries(found).with_told(selected.notes)
+        if tree:
+            from onnxsurgeon_lite.graph.modules import module_tree
 
-        return module_tree(GraphIndex.of(known))
-    summary = inspecting.summarize(known)
-    return inspecting.OperatorCounts(**vars(summary)) if ops else summary
+            return module_tree(GraphIndex.of(known))
+        summary = inspecting.summarize(known)
+        return inspecting.OperatorCounts(**vars(summary)) if ops else summary
 
 
 @spelled
-def text(model: "ModelLike") -> str:
+def text(model: "ModelLike", **how: Unpack[Limiting]) -> str:
     """Return a model in ONNX text syntax, weights elided.
 
     Raises:
@@ -86,16 +88,16 @@ def text(model: "ModelLike") -> str:
     from onnxsurgeon_lite.graph.summary import model_text
     from onnxsurgeon_lite.model import loaded
 
-    return model_text(loaded(model))
+    with Call(**how):
+        return model_text(loaded(model))
 
 
 @spelled
-def check(model: "ModelLike", full: bool = False, timeout: float | None = None) -> "CheckResult":
+def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "CheckResult":
     """Check a model against the ONNX specification, and find what is suspicious.
 
     Args:
         full: Include strict type and shape inference.
-        timeout: Seconds that the checker may take; None for no limit.
 
     Returns:
         Whether it is valid, the checker's message, and findings that the checker does not mind.
@@ -112,7 +114,8 @@ def check(model: "ModelLike", full: bool = False, timeout: float | None = None) 
     from onnxsurgeon_lite.graph import check as checking
     from onnxsurgeon_lite.model import loaded
 
-    return checking.check(loaded(model), full, timeout)
+    with Call(**how):
+        return checking.check(loaded(model), full)
 
 
 @spelled
@@ -148,16 +151,23 @@ def diff(
     with Call(opt=opt, **how) as call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
+        from onnxsurgeon_lite.matching.verify import known_feeds
         from onnxsurgeon_lite.model import loaded
 
         models = loaded(first), loaded(second)
         allowed = call.tolerance()
-        needed = run or map == "auto"
-        given = call.feeds(GraphIndex.of(models[0]), feeds) if needed else {}
+        given: Feeds = {}
+        if run:
+            indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])
+            runtime = call.runtime()
+            trials = call.trials(indexes[0], feeds, runtime, known_feeds(*indexes))
+            given = trials[0].feeds
+        elif map == "auto":
+            given = call.feeds(GraphIndex.of(models[0]), feeds)
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
-            found = differing.with_outputs(models, found, given, call.runtime(), allowed)
+            found = differing.with_outputs(indexes, found, trials, runtime, allowed)
         return call.done(found)
 
 

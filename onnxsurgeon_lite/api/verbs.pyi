@@ -4,7 +4,7 @@ from typing import Unpack
 
 import onnx_graphsurgeon as gs
 
-from onnxsurgeon_lite.api.call import Running
+from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import ModelLike
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
@@ -35,9 +35,20 @@ def batch_outputs(
 ) -> EditResult: ...
 def clean(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def dedupe(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
-def expose(model: ModelLike, /, values: _Names = (), all_values: bool = False) -> EditResult: ...
+def expose(
+    model: ModelLike,
+    /,
+    values: _Names = (),
+    all_values: bool = False,
+    **how: Unpack[Limiting],
+) -> EditResult: ...
 def extract(
-    model: ModelLike, /, inputs: _Names = (), outputs: _Names = (), auto_inputs: bool = False
+    model: ModelLike,
+    /,
+    inputs: _Names = (),
+    outputs: _Names = (),
+    auto_inputs: bool = False,
+    **how: Unpack[Limiting],
 ) -> EditResult: ...
 def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def freeze(
@@ -70,6 +81,7 @@ def insert(
     before: bool = False,
     output: str | None = None,
     node_name: str = "",
+    constants: Mapping[str, Numbers] = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...
@@ -124,6 +136,9 @@ def rewire(
     to: _Names = (),
     slot: int | None = None,
     **how: Unpack[_Edit],
+) -> EditResult: ...
+def rewrite(
+    model: ModelLike, /, rules: _Names, reverse: bool = False, **how: Unpack[_Edit]
 ) -> EditResult: ...
 def script(
     model: ModelLike,

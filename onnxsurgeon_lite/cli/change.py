@@ -16,6 +16,8 @@ def build(
     text: Path,
     *,
     initializer: Annotated[Sequence[str], Typed(metavar="NAME=FILE.npy")] = (),
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Build a model from ONNX text syntax, and check it.
@@ -27,7 +29,12 @@ def build(
         text: File in ONNX text syntax; a graph alone will do.
         initializer: Array for a name.
     """
-    model = osl.build(text, dict(options.pairs("--initializer", initializer)))
+    model = osl.build(
+        text,
+        dict(options.pairs("--initializer", initializer)),
+        timeout=timeout,
+        memory_limit=memory_limit,
+    )
     target = Target(text, "build", **how)
     if target.dry_run:
         plain.show_graph(f"graph {model.proto.graph.name!r}", model.proto.graph)
@@ -41,6 +48,8 @@ def merge(
     links: Annotated[Sequence[str], Typed(("--map",), completion.links, "VALUE=INPUT")] = (),
     share: Inputs = (),
     prefix: Sequence[str] = (),
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
@@ -56,6 +65,13 @@ def merge(
     """
     from onnxsurgeon_lite.model import movable
 
-    result = osl.merge(*models, map=options.pairs("--map", links), share=share, prefix=prefix)
+    result = osl.merge(
+        *models,
+        map=options.pairs("--map", links),
+        share=share,
+        prefix=prefix,
+        timeout=timeout,
+        memory_limit=memory_limit,
+    )
     options.show(result)
     options.save(result.model, Target(models[0], "merge", **how), movable(result.model))

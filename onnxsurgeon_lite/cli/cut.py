@@ -23,6 +23,8 @@ def extract(
     inputs: Values = (),
     outputs: Values = (),
     auto_inputs: bool = False,
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Cut out the part of a model between values: `--inputs 22 --outputs 28`.
@@ -37,7 +39,9 @@ def extract(
     """
     from onnxsurgeon_lite.model import movable
 
-    result = osl.extract(model, inputs, outputs, auto_inputs)
+    result = osl.extract(
+        model, inputs, outputs, auto_inputs, timeout=timeout, memory_limit=memory_limit
+    )
     _save(result, Target(model, "extract", **how), movable(result.model))
 
 
@@ -47,6 +51,8 @@ def expose(
     values: Values = (),
     *,
     every: Annotated[bool, Typed(("--all",))] = False,
+    timeout: float | None = None,
+    memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
     """Declare intermediate values as graph outputs.
@@ -60,7 +66,7 @@ def expose(
     """
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")
-    result = osl.expose(model, values, every)
+    result = osl.expose(model, values, every, timeout=timeout, memory_limit=memory_limit)
     _save(result, Target(model, "expose", **how))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel
+from onnxsurgeon_lite.api.call import ComparingOnFeeds, Limiting, OptLevel
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Node, Typed, Value
 from onnxsurgeon_lite.report import plain
@@ -20,6 +20,7 @@ def inspect(
     ops: bool = False,
     tree: bool = False,
     json: bool = False,
+    **how: Unpack[Limiting],
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
@@ -32,23 +33,21 @@ def inspect(
         ops: Count every operator.
         tree: Show the modules of the source program.
     """
-    options.show(osl.inspect(model, node, value, ops, tree), json)
+    options.show(osl.inspect(model, node, value, ops, tree, **how), json)
 
 
 @options.command
-def print_model(model: Path) -> None:
+def print_model(model: Path, **how: Unpack[Limiting]) -> None:
     """Print a model in ONNX text syntax, weights elided.
 
     $ onnxdbg print model.onnx
     $ onnxdbg print linear.onnx > linear.txt
     """
-    plain.out(osl.text(model))
+    plain.out(osl.text(model, **how))
 
 
 @options.command
-def check(
-    model: Path, *, full: bool = False, timeout: float | None = None, json: bool = False
-) -> None:
+def check(model: Path, *, full: bool = False, json: bool = False, **how: Unpack[Limiting]) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     $ onnxdbg check model.onnx
@@ -57,7 +56,7 @@ def check(
     Args:
         full: Strict type and shape inference, too.
     """
-    result = osl.check(model, full, timeout)
+    result = osl.check(model, full, **how)
     options.show(result, json)
     options.require(result.valid)
 

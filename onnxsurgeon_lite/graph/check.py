@@ -1,25 +1,14 @@
-"""Run the ONNX checker in a process of its own, without loading the weights."""
+"""Run the ONNX checker, without loading the weights."""
 
-import subprocess
-import sys
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeTimeout
+from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding, find
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Shown
-
-# The checker looks for external data below the working directory, and ends with this process.
-_SCRIPT = """
-import ctypes, sys
-sys.platform == "linux" and ctypes.CDLL(None).prctl(1, 9)
-import onnx
-try:
-    onnx.checker.check_model(sys.stdin.buffer.read(), full_check=sys.argv[1] == "full")
-except Exception as error:
-    sys.exit(f"invalid: {error}")
-"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,44 +31,30 @@ class CheckResult(Shown):
     path: str = field(default="", metadata=HIDDEN)
 
 
-def check(model: Model, full: bool = False, timeout: float | None = None) -> CheckResult:
+def check(model: Model, full: bool = False) -> CheckResult:
     """Check a model against the ONNX specification, and look for suspicious parts.
 
     Args:
         full: check types and shapes strictly, too.
-        timeout: seconds, None for no limit.
 
     Raises:
         GraphError: a cycle, two producers of one value, a function that calls itself.
-        RuntimeCrash, RuntimeTimeout: the checker crashed on the model, or took too long.
+        RuntimeCrash, RuntimeTimeout, RuntimeFailure: the checker crashes on the model, or reaches a limit.
     """
     index = GraphIndex.of(model)
     index.require_sound()
-    problem = _problem(model, full, timeout)
+    problem = _problem(model, full)
     return CheckResult(not problem, problem, tuple(find(index)), str(model.path or "the model"))
 
 
-def _problem(model: Model, full: bool = False, timeout: float | None = None) -> str:
+def _problem(model: Model, full: bool = False) -> str:
     """Return the checker's message; '' if it accepts the model."""
     proto, folder = model.for_runtime()
-    command = [sys.executable, "-P", "-c", _SCRIPT, "full" if full else "plain"]
     try:
-        done = subprocess.run(
-            command,
-            input=proto.SerializeToString(),
-            capture_output=True,
-            cwd=folder,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RuntimeTimeout(f"the checker did not finish within {timeout:g} seconds") from error
-    message: str = done.stderr.decode(errors="replace").strip()
-    if done.returncode == 0:
-        return ""
-    if done.returncode == 1 and message.startswith("invalid: "):
-        return message.removeprefix("invalid: ")
-    raise RuntimeCrash(f"the checker crashed on the model: {message or done.returncode}")
+        native.check(proto, str(folder), full)
+    except RejectedError as error:
+        return str(error)
+    return ""
 
 
 def require_valid(model: Model) -> None:

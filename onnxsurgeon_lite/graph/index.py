@@ -18,15 +18,16 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    OperatorSetIdProto,
     SparseTensorProto,
     TensorProto,
     TypeProto,
     ValueInfoProto,
     helper,
-    shape_inference,
 )
 
 from onnxsurgeon_lite.errors import GraphError, UnknownNameError
+from onnxsurgeon_lite.graph.native import RejectedError, infer
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
@@ -225,11 +226,12 @@ class GraphIndex:
         self.learn_types([name])
         return self.types.get(name)
 
-    def learn_types(self, names: Iterable[str], infer: "Infer | None" = None) -> None:
+    def learn_types(self, names: Iterable[str]) -> None:
         """Infer the types of undeclared values, on the part of the structure that computes them.
 
-        Args:
-            infer: the inference to use, by default ONNX's in this process.
+        Raises:
+            GraphError: a function calls itself.
+            RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
         unknown = {name for name in names if name not in self.types} - self._without_type
         if not unknown:
@@ -237,7 +239,7 @@ class GraphIndex:
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
-            inferred = self._inferred(positions, data_prop, states, infer or _infer)
+            inferred = self._inferred(positions, data_prop, states)
             found = {info.name: info.type for info in inferred if info.name in unknown}
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
@@ -260,7 +262,6 @@ class GraphIndex:
         positions: Sequence[int],
         data_prop: bool,
         known: Mapping[str, TypeProto],
-        infer: "Infer",
     ) -> list[ValueInfoProto]:
         source = self.model.structure()
         part = copied(source)
@@ -273,10 +274,10 @@ class GraphIndex:
         for name, kind in known.items():
             part.graph.value_info.add(name=name, type=kind)
         try:
-            inferred = infer(part, data_prop)
-        except (shape_inference.InferenceError, RuntimeError, ValueError):
+            inferred = infer(part, data_prop=data_prop)
+        except RejectedError:
             return []
-        return [info for info in inferred if info.HasField("type")]
+        return [info for info in inferred.value_info if info.HasField("type")]
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -440,18 +441,6 @@ class _Reads(Sequence[list[str]]):
         return reads
 
 
-Infer = Callable[[ModelProto, bool], Iterable[ValueInfoProto]]
-"""(model, data propagation) -> the declarations that ONNX's inference adds.
-
-Raises `InferenceError`, `RuntimeError` or `ValueError` if inference fails.
-"""
-
-
-def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
-    inferred = shape_inference.infer_shapes(part, data_prop=data_prop)
-    return list(inferred.graph.value_info)
-
-
 def captured(node: NodeProto) -> list[str]:
     """Return the values of enclosing scopes that a node's subgraphs use, at any depth."""
     return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
@@ -522,9 +511,14 @@ def described(node: NodeProto, node_id: str) -> str:
     return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
+def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Return domain -> imported version."""
+    return {plain_domain(opset.domain): opset.version for opset in imports}
+
+
 def function_key(function: FunctionProto) -> FunctionKey:
     """Return (domain, name, overload)."""
-    return _domain(function.domain), function.name, function.overload
+    return plain_domain(function.domain), function.name, function.overload
 
 
 def function_path(function: FunctionProto) -> str:
@@ -534,7 +528,7 @@ def function_path(function: FunctionProto) -> str:
 
 def call_key(node: NodeProto) -> FunctionKey:
     """Return the key of the function that a node calls, if it calls one."""
-    return _domain(node.domain), node.op_type, node.overload
+    return plain_domain(node.domain), node.op_type, node.overload
 
 
 def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
@@ -578,7 +572,8 @@ def has_shape(kind: TypeProto) -> bool:
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 
-def _domain(domain: str) -> str:
+def plain_domain(domain: str) -> str:
+    """Return a domain as most files write it: ONNX's own has two names."""
     return "" if domain == "ai.onnx" else domain
 
 

@@ -1,12 +1,21 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import SupportsInt, cast
 
-from onnx import AttributeProto, NodeProto, TensorProto, TypeProto, defs, shape_inference
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    function_key,
+    opset_versions,
+    plain_domain,
+)
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.tensors import dtypes
@@ -30,9 +39,8 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
     key = call_key(node)
     if any(function_key(function) == key for function in proto.functions):
         return None
-    versions = {opset.domain.replace("ai.onnx", ""): opset.version for opset in proto.opset_import}
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    version = versions.get("" if domain == "" else node.domain)
+    domain = plain_domain(node.domain)
+    version = opset_versions(proto.opset_import).get(domain)
     if version is None:
         raise EditError(
             f"the model imports no opset of domain {node.domain!r}",
@@ -46,6 +54,13 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
             return None
         place = f"opset {version} of {domain or 'ai.onnx'}"
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
+
+
+@cache
+def first_version(operator: str) -> int:
+    """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
+    history = defs.get_all_schemas_with_history()
+    return min((s.since_version for s in history if s.name == operator and not s.domain), default=0)
 
 
 def check_node(
@@ -163,19 +178,21 @@ def _type_string(kind: TypeProto) -> str:
 def _inferred(
     index: GraphIndex, schema: Schema, node: NodeProto, types: dict[str, TypeProto], what: str
 ) -> dict[str, TypeProto]:
-    data = {name: t for name in node.input if (t := constant(index, name)) is not None}
+    part = ModelProto(
+        ir_version=index.model.proto.ir_version, opset_import=index.model.proto.opset_import
+    )
+    part.graph.node.append(node)
+    for name, kind in types.items():
+        part.graph.value_info.add(name=name, type=kind)
+    for name in dict.fromkeys(node.input):
+        tensor = constant(index, name)
+        if tensor is not None and not is_external(tensor):
+            part.graph.initializer.append(tensor)
+            part.graph.initializer[-1].name = name
     try:
-        return dict(
-            shape_inference.infer_node_outputs(
-                schema,
-                node,
-                types,
-                {name: tensor for name, tensor in data.items() if not is_external(tensor)},
-                opset_imports=list(index.model.proto.opset_import),
-                ir_version=index.model.proto.ir_version,
-            )
-        )
-    except (shape_inference.InferenceError, RuntimeError) as error:
+        inferred = native.infer_node(part, schema.name, schema.since_version, schema.domain)
+        return {info.name: info.type for info in inferred.value_info}
+    except RejectedError as error:
         reason = str(error).strip().splitlines()[0].removeprefix("[ShapeInferenceError] ")
         raise EditError(
             f"{what}: the types do not fit: {reason}",

@@ -4,13 +4,14 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from onnx import TensorProto, printer
-from onnx.shape_inference import InferenceError
+from onnx import TensorProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
@@ -199,8 +200,8 @@ def model_text(model: Model) -> str:
         if _elements(tensor) > _ELIDED_ABOVE:
             _elide(tensor)
     try:
-        return names.shown_text(str(printer.to_text(proto)))
-    except (InferenceError, RuntimeError) as error:
+        return names.shown_text(native.printed(proto))
+    except RejectedError as error:
         raise GraphError(
             f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
         ) from error

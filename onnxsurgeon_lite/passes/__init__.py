@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.rename import Rename as Rename
     from onnxsurgeon_lite.passes.replace import Replace as Replace
     from onnxsurgeon_lite.passes.rewire import Rewire as Rewire
+    from onnxsurgeon_lite.passes.rewrite import Rewrite as Rewrite
     from onnxsurgeon_lite.passes.script import Script as Script
     from onnxsurgeon_lite.passes.set_attr import SetAttr as SetAttr
     from onnxsurgeon_lite.passes.set_constant import SetConstant as SetConstant
@@ -57,6 +58,7 @@ VERBS = {
     "rename": "Rename",
     "replace": "Replace",
     "rewire": "Rewire",
+    "rewrite": "Rewrite",
     "script": "Script",
     "set-attr": "SetAttr",
     "set-constant": "SetConstant",

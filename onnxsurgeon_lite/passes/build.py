@@ -1,16 +1,16 @@
 """Build a model from ONNX text syntax, with initializers from arrays on disk."""
 
-import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, TypeProto, parser
+from onnx import TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
@@ -25,10 +25,10 @@ def parse_text(text: str) -> Model:
     """Parse ONNX text syntax; a bare graph gets the default IR and opset version."""
     header = "" if text.lstrip().startswith("<") else HEADER
     try:
-        return Model(parser.parse_model(header + text))
-    except parser.ParseError as error:
+        return Model(parsed(header + text))
+    except RejectedError as error:
         raise BuildError(
-            f"the text is not a model: {_message(error, header)}",
+            f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
 
@@ -99,13 +99,3 @@ def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, pat
     if not fits:
         have = f"{dtypes.dtype_name(tensor.data_type)} {list(tensor.dims)}"
         raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")
-
-
-def _message(error: parser.ParseError, header: str) -> str:
-    """Return the parser's message on one line, its line numbers without the added header."""
-    message = b" ".join(part for part in error.args if isinstance(part, bytes)).decode() or str(
-        error
-    )
-    added = header.count("\n")
-    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
-    return " ".join(counted.split())

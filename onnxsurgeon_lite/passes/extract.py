@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.edits import clear_bodies
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ def _fill_graph(
             used |= {entry.value for entry in annotation.quant_parameter_tensor_names}
     stays = used - {*cut.inputs} - produced
     graph.node.extend(nodes)
+    clear_bodies(graph.node, produced.union(cut.inputs))  # which may come earlier now
     for node in graph.node:
         _drop_outputs(node, cut.inputs, index)
     graph.initializer.extend(tensor for tensor in source.initializer if tensor.name in stays)

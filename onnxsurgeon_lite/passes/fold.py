@@ -33,13 +33,19 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
     notes = [kept] if too_large else []
     if not positions:
         return [], notes
+    count = fold_positions(index, positions)
+    return [f"folded {len(positions)} nodes into {count} constants"], notes
+
+
+def fold_positions(index: GraphIndex, positions: set[int]) -> int:
+    """Replace, in place, nodes that are constant by their results; return how many results others read."""
     needed = {
         name
         for position in positions
         for name in index.nodes[position].output
         if name and any(user not in positions for user in index.consumers.get(name, ()))
     }
-    graph = result.proto.graph
+    graph = index.graph
     # empty when all are dead
     computed = _computed(index, positions, sorted(needed)) if needed else {}
     for name, array in computed.items():
@@ -47,7 +53,7 @@ def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], l
     gone = {name for p in positions for name in index.nodes[p].output}
     drop_at(graph.node, positions)
     drop_declarations(graph, gone - needed)
-    return [f"folded {len(positions)} nodes into {len(needed)} constants"], notes
+    return len(needed)
 
 
 def _foldable(index: GraphIndex, known: set[str], limit: int) -> tuple[set[int], set[int]]:

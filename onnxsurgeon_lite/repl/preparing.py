@@ -3,14 +3,11 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from onnx import GraphProto, ModelProto, ValueInfoProto
-
-from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
+from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
-from onnxsurgeon_lite.runtime.child import Child
 
 _LARGE = 5_000  # nodes from which on a look does not wait for all types
 _TURN = 0.0005  # seconds that a busy thread may keep the others waiting: a key needs some ten turns
@@ -58,7 +55,7 @@ def start(work: Callable[[], object], delay: float) -> None:
 def _learn(graph: PreparedGraph) -> None:
     index = graph.index
     try:
-        index.learn_types(index.producer, _infer if graph.learning else None)
+        index.learn_types(index.producer)
     except GraphError:
         pass  # a look that meets it says so
     finally:
@@ -71,17 +68,3 @@ def _look(names: Names) -> None:
     with contextlib.suppress(GraphError):
         _ = names.ops(""), index.inner_bodies, names.nodes(""), index.consumers
         _ = names.scopes(""), index.rank
-
-
-def _infer(part: ModelProto, data_prop: bool) -> Iterable[ValueInfoProto]:
-    """Infer types in another process: ONNX's inference blocks every thread, so keys would wait for it."""
-    model = part.SerializeToString()
-    with Child(script="onnx_worker.py") as child:
-        try:
-            reply = child.ask("infer", [model], size=len(model), data_prop=data_prop)
-            match reply["size"]:
-                case int(size):
-                    return list(GraphProto.FromString(child.receive(size)).value_info)
-        except RuntimeFailure as error:
-            raise ValueError(str(error)) from error
-    raise ValueError("no types were sent")

@@ -3,7 +3,15 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
+from onnxsurgeon_lite.debug.bisection.result import (
+    HARMLESS,
+    BisectResult,
+    Cause,
+    Culprit,
+    Repair,
+    Samples,
+    ValueReport,
+)
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
@@ -30,6 +38,19 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
+    if result.repair is not None:
+        _show_repair(result.repair)
+
+
+def _show_repair(repair: Repair) -> None:
+    """Show what was repaired, and whether that suffices."""
+    if repair.model is None:
+        out("repair: nothing was repaired, because no cause is known")
+        return
+    say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
+    out(f"wrote {str(repair.model)!r}")
+    if repair.left is not None:
+        say_all(f"repaired: {line}" for line in _headlines(repair.left))
 
 
 def bisection_lines(
@@ -72,7 +93,7 @@ def _headlines(result: BisectResult) -> Iterator[str]:
         yield f"no culprit; mismatching: {', '.join(wrong)}"
     many = len(result.culprits) > 1
     if many:
-        yield f"{len(result.culprits)} culprits, the one that matters most to the outputs first:"
+        yield f"{len(result.culprits)} culprits, those that err by themselves first:"
     for culprit in result.culprits:
         known = many and culprit.healed is not None
         share = f" ({culprit.healed:.0%} of the error)" if known else ""
@@ -84,6 +105,8 @@ def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    if not worst.match:
+        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -93,10 +116,18 @@ def _headline(culprit: Culprit) -> str:
     count = len(culprit.region)
     where = f"one of {count} nodes up to " if count > 1 else ""
     made = f"{what}: {where}{_node(culprit)} makes {culprit.value!r}"
+    if culprit.seen:
+        made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
-    if compared is not None:
+    if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
+
+
+def _seen(culprit: Culprit) -> str:
+    names = [culprit.value, *culprit.seen]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return ", ".join(map(repr, names[:_FEW])) + more
 
 
 def _inner_headlines(culprit: Culprit, indent: str) -> Iterator[str]:
@@ -122,6 +153,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
+    yield from _causes(culprit)
     compared = _compared(culprit)
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]
@@ -130,12 +162,34 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking:
+    if culprit.lacking and not culprit.misses:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose)
     if any(value.comparison is not None for value in culprit.values):
         yield from _values(culprit.values, every_metric)
+
+
+def _causes(culprit: Culprit) -> Iterator[str]:
+    """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
+    for number, cause in enumerate(culprit.causes):
+        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        if cause.repair:
+            yield f"    repair: {command(*cause.repair)}"
+        else:
+            yield f"    repair: {_edits(cause)}"
+        if cause.apart:
+            yield f"    {cause.apart}"
+    if culprit.unexplained:
+        yield f"  cause: {culprit.unexplained}"
+
+
+def _edits(cause: Cause) -> str:
+    """Say who makes the edits that are too long to be typed."""
+    count = len(cause.edits)
+    if not count:
+        return "none: no edit reaches into a body"
+    return f"{count} edit{'s' * (count > 1)}, made by --repair OUT"
 
 
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
@@ -150,6 +204,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if culprit.seen:
+        yield "  or an operation is missing directly behind the last of them"
 
 
 def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:
@@ -174,7 +230,8 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
     """Yield the origins that are no fault; many of them as a count."""
     if verbose or len(culprits) <= _FEW:
         for culprit in culprits:
-            finding = culprit.findings[0]
+            harmless = (f for f in culprit.findings if f.verdict in HARMLESS)
+            finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
     kinds = Counter(culprit.findings[0].verdict for culprit in culprits)

@@ -27,8 +27,9 @@ def show_edited(result: EditResult) -> None:
     for line in result.proof:
         plain.out(line)
     if result.verified is not None and result.match:
-        count = len(result.verified.compared)
-        plain.out(f"verified: {count} output{' agrees' if count == 1 else 's agree'}")
+        count = len(result.verified.compared) - len(result.verified.unmoved)
+        proved = f"verified: {count} output{' agrees' if count == 1 else 's agree'}"
+        plain.out(proved if count else "not verified: no output depends on the feeds")
     elif result.verified is not None:
         from onnxsurgeon_lite.report.metrics import show_comparison
 

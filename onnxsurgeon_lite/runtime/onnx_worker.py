@@ -1,4 +1,4 @@
-"""A child process for ONNX's own evaluation and inference, which are slow and block every thread.
+"""A child process for ONNX's own evaluation, which is slow.
 
 Started as a script, like the worker: a request is one line of JSON, then the bytes of the model and the inputs.
 """
@@ -10,23 +10,15 @@ import sys
 from io import BufferedRWPair
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 
 Reply = tuple[dict[str, object], list[bytes]]
 
 
-def infer(stream: BufferedRWPair, request: dict[str, Any]) -> Reply:
-    """Infer the types of a model's values."""
-    model = stream.read(request["size"])
-    typed = onnx.shape_inference.infer_shapes(model, data_prop=request["data_prop"])
-    inferred = onnx.GraphProto(value_info=typed.graph.value_info).SerializeToString()
-    return {"size": len(inferred)}, [inferred]
-
-
 def evaluate(stream: BufferedRWPair, request: dict[str, Any]) -> Reply:
     """Run the reference evaluator, for operators that the runtime lacks in float64."""
-    import numpy as np
-    from onnx.reference import ReferenceEvaluator  # imported late: inference starts without it
 
     model, feeds = stream.read(request["size"]), {}
     for each in request["feeds"]:
@@ -44,7 +36,7 @@ def serve(stream: BufferedRWPair) -> None:
     for line in iter(stream.readline, b""):
         request = json.loads(line)
         try:
-            reply, payloads = {"infer": infer, "evaluate": evaluate}[request["do"]](stream, request)
+            reply, payloads = evaluate(stream, request)
         except Exception as error:  # noqa: BLE001  the parent reports any failure
             reply, payloads = {"error": f"{type(error).__name__}: {error}"}, []
         stream.write(json.dumps(reply).encode() + b"\n")

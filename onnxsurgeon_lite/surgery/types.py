@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from onnx import GraphProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
-
-_FAILURES = (shape_inference.InferenceError, RuntimeError, ValueError)
 
 BY_SHAPE_ALONE = frozenset((
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min",
@@ -90,7 +90,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
     """Infer the types of values, in a model whose types all fit together if they did before."""
     try:
         return infer(result, values, strict=True)
-    except _FAILURES as error:
+    except RejectedError as error:
         if before is not None and not _fits(before, values):
             return infer(result, values)
         reason = str(error).strip().splitlines()[0].rpartition("Inference error(s): ")[2]
@@ -102,7 +102,7 @@ def _fitting(before: Model | None, result: Model, values: Set[str]) -> dict[str,
 def _fits(model: Model, values: Set[str]) -> bool:
     try:
         infer(model, values, strict=True)
-    except _FAILURES:
+    except RejectedError:
         return False
     return True
 
@@ -135,10 +135,8 @@ def infer(
         if info.name in values:
             info.ClearField("type")
     try:
-        inferred = shape_inference.infer_shapes(
-            part, strict_mode=strict, data_prop=_computes_sizes(part.graph)
-        ).graph
-    except _FAILURES:
+        inferred = native.infer(part, strict=strict, data_prop=_computes_sizes(part.graph))
+    except RejectedError:
         if strict:
             raise
         return {}

@@ -1,25 +1,28 @@
 """Diagnose one culprit: compare its values, split its error, give verdicts."""
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import ml_dtypes
 import numpy as np
-from onnx import NodeProto, SparseTensorProto, TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, ValueReport
 from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
 from onnxsurgeon_lite.debug.bisection.unobserved import same
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import QUANTIZE, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import agrees
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _Value = TypeVar("_Value", Stored, RunValue)
@@ -27,31 +30,8 @@ _Value = TypeVar("_Value", Stored, RunValue)
 _LACKING = 8  # reported names
 
 _SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
-_KINDS = (
-    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
-    (
-        "Relu",
-        "Sigmoid",
-        "Tanh",
-        "Gelu",
-        "Erf",
-        "Exp",
-        "Log",
-        "Sqrt",
-        "Neg",
-        "Abs",
-        "Identity",
-        "Sin",
-        "Cos",
-    ),
-    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
-    ("MaxPool", "AveragePool"),
-    ("Softmax", "LogSoftmax"),
-    ("Floor", "Ceil", "Round"),
-    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
-    ("And", "Or", "Xor"),
-)
-"""Operators that one may stand in place of another."""
+_EXPLAINED = 8  # culprits whose structure is searched
+_CLOSE, _WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, of a fork
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
@@ -109,57 +89,67 @@ class Diagnosis:
     def explain(self, culprit: Culprit, float64: Float64) -> None:
         """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts."""
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
-        expected, actual = self.result.tensors[culprit.value]
+        expected, actual = (
+            self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
+        )
         referenced = {name: cast_like(now, then) for name, (then, now) in inputs.items()}
         local, varies = self._locally(culprit, referenced)
         if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
             return  # no criterion handles sequences
-        nodes = [self.space.index.nodes[position] for position in self._positions(culprit)]
+        positions = self._positions(culprit)
+        nodes = [self.space.index.nodes[position] for position in positions]
+        own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
+        explained = self._explained(culprit, referenced, expected, local)
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
             reference=expected,
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
-            constants=self._constants(nodes),
+            constants=self._constants(own),
             read=self._constant,
-            changed=[name for n in nodes for name in n.input if name in self.changed],
-            replaced=self._replacement(culprit, referenced, expected, local),
+            changed=[name for n in own for name in n.input if name in self.changed],
+            explained=explained,
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
-            quantum=_quantum(self.space, nodes[-1]),
+            quantum=_quantum(self.space.index, nodes, culprit.value, actual.shape),
             selected=_selected(nodes[-1], inputs, actual, expected),
         )
         if actual.dtype.kind not in "OUSb":
             now = {name: value for name, (_, value) in inputs.items()}
             self._in_float64(float64, culprit, now, referenced, evidence)
         culprit.findings = judge(evidence)
+        if explained is not None and explained.change == "missing":
+            culprit.lacking = [explained.value]
+        if explained is not None and explained.node is not None and len(culprit.region) > 1:
+            place = place_of(self.space, explained.node, [explained.node])
+            vars(culprit).update(place)
 
-    def _replacement(
+    def _explained(
         self,
         culprit: Culprit,
         referenced: Mapping[str, RunValue],
         expected: Array,
         local: RunValue,
-    ) -> str:
-        """Return an operator of the node's kind that gives the reference on the same inputs, '' if none does."""
-        kind = next((ops for ops in _KINDS if culprit.op_type in ops), ())
-        if len(culprit.region) > 1 or not isinstance(local, np.ndarray):
-            return ""
+    ) -> Explained | None:
+        """Return what the region does more, less or otherwise than the reference, if one change explains it."""
+        many = len(culprit.region) > (_WIDE if culprit.seen else _CLOSE)
+        if not isinstance(local, np.ndarray) or many or len(self.result.culprits) > _EXPLAINED:
+            return None
         allowed = self.judge.allowed(culprit.value, local)
         if agrees(local, expected, allowed):
-            return ""
-        types = {name: type_of(v) for name, v in referenced.items() if v is not None}
-        part = self.observer.part(self._positions(culprit), types, [culprit.value])
-        for op_type in kind:
-            part.graph.node[-1].op_type = op_type
-            try:
-                found = self.observer.run_part(part, referenced, [culprit.value])[culprit.value]
-            except RuntimeFailure:
-                continue  # it has other attributes or dtypes
-            if isinstance(found, np.ndarray) and agrees(found, expected, allowed):
-                return op_type
-        return ""
+            return None
+        positions = self._positions(culprit)
+        own = [p for p in positions if f"@{p}" in culprit.region]
+        region = Region(
+            self.observer,
+            positions,
+            own,
+            culprit.value,
+            referenced,
+            lambda found: agrees(found, expected, allowed),
+        )
+        return region.explained(self.judge.references, culprit.lacking)
 
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""
@@ -229,17 +219,38 @@ def culprit_at(space: Space, bad: int, region: Iterable[int] = ()) -> Culprit:
     names = space.names(region)
     positions = sorted({position, *(index.producer[name] for name in names)})
     unknown = [name for name in names if name not in space.constant]
-    node, origin = index.nodes[position], index.origins[position]
-    region = positions if unknown else [position]
     return Culprit(
+        value=value,
+        outputs=[name for name in index.nodes[position].output if name],
+        inputs=space.entering(positions),
+        **place_of(space, position, positions if unknown else [position]),
+    )
+
+
+class Place(TypedDict):
+    """The fields of a culprit that say which node it is."""
+
+    id: str
+    name: str
+    op_type: str
+    region: list[str]
+    nodes: dict[str, str]
+    scope: str
+    class_name: str
+    source: str
+    attributes: dict[str, str]
+
+
+def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
+    """Describe a node, and the region that it stands for."""
+    index = space.index
+    node, origin = index.nodes[position], index.origins[position]
+    return Place(
         id=f"@{position}",
         name=node.name,
         op_type=node.op_type,
-        value=value,
-        outputs=[name for name in node.output if name],
         region=[f"@{p}" for p in region],
         nodes={f"@{p}": node_title(index.nodes[p]) for p in region},
-        inputs=space.entering(positions),
         scope=origin.scope,
         class_name=origin.class_name,
         source=origin.source,
@@ -301,16 +312,13 @@ def _shaken(value: RunValue, eps: float, rng: np.random.Generator) -> RunValue:
     return wide * (1 + eps * rng.uniform(-1, 1, wide.shape))
 
 
-def _quantum(space: Space, node: NodeProto) -> float | None:
-    """Return the size of one quantization step of the node's output."""
-    if node.op_type == "QuantizeLinear" or node.op_type.startswith("QLinear"):
-        return 1.0
-    if node.op_type != "DequantizeLinear":
-        return None
-    scale = space.index.initializers.get(node.input[1])
-    if scale is None or isinstance(scale, SparseTensorProto):
-        return None
-    return float(space.index.model.array(scale).max())
+def _quantum(
+    index: GraphIndex, nodes: Iterable[NodeProto], value: str, shape: tuple[int, ...]
+) -> Wide | None:
+    """Return the size of the quantization steps of a value; None if none of the nodes that make it quantizes."""
+    ops = [node.op_type for node in nodes]
+    rounds = any(op == QUANTIZE or op.startswith("QLinear") for op in ops)
+    return quantum_of(index, value, shape) if rounds else None
 
 
 def _selected(

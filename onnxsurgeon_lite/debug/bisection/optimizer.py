@@ -13,12 +13,14 @@ from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import quantum_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
 _EPS = 2.0**-22  # twice the last place of float32
@@ -82,6 +84,10 @@ def _explain_rounding(
         return
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     error = _wide(actual) - _wide(unoptimized)
+    quantized = _quantization_rounds(culprit, original.index, error)
+    if quantized:
+        culprit.findings.append(Finding("rounding", quantized))
+        return
     typical, largest = 0.0, 0.0
     for seed in range(_SAMPLES):
         part = original.part(positions, types, [culprit.value])
@@ -102,6 +108,20 @@ def _explain_rounding(
             f"of the {len(positions)} nodes differently ({typical:.3g})"
         )
         culprit.findings.append(Finding("rounding", because))
+
+
+def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.float64]) -> str:
+    """Say that an error is a quantum for each quantizer that the value is computed through, without a bias."""
+    quantum = quantum_of(index, culprit.value, error.shape)
+    if quantum is None or not error.size:
+        return ""
+    steps = error / quantum
+    nodes = (index.nodes[int(place[1:])] for place in culprit.covers)
+    count = max(1, sum(node.op_type == "QuantizeLinear" for node in nodes))
+    if np.abs(steps).max() > count + 1e-3 or is_biased(steps):
+        return ""
+    most = f"{np.abs(steps).max():.3g} quanta" if count > 1 else "one quantum"
+    return f"no error exceeds {most}, {count} of its operands are quantized, and there is no bias"
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:

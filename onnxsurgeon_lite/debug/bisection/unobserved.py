@@ -38,6 +38,7 @@ class Unobserved:
     runtime: Runtime | None
     result: BisectResult
     unoptimized: Mapping[str, RunValue]
+    _repeated: bool = False
 
     @cached_property
     def optimized(self) -> Mapping[str, RunValue] | None:
@@ -54,9 +55,10 @@ class Unobserved:
         return None
 
     def repeat(self) -> None:
-        """Repeat the optimized run in the same session; a difference becomes a finding."""
-        if self.runtime is None or self.optimized is None:
+        """Repeat the optimized run in the same session, once; a difference becomes a finding."""
+        if self.runtime is None or self.optimized is None or self._repeated:
             return
+        self._repeated = True
         again = self.runtime.run(list(self.feeds), self.targets).values
         differing = [name for name in self.targets if not same(self.optimized[name], again[name])]
         if differing:

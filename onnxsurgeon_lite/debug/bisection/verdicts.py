@@ -11,8 +11,10 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.debug.bisection.judge import LARGEST
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict, in_order
+from onnxsurgeon_lite.debug.bisection.structure import Explained
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 Wide = NDArray[Any]
 """Numbers widened for arithmetic: float64 or complex128."""
@@ -48,9 +50,9 @@ class Evidence:
         varies: True when a second run gave another result.
         exact_local, exact: the value in float64, computed from reference and from actual inputs.
         rounding: the elementwise change of the result when the reference inputs are rounded.
-        replaced: an operator that gives the reference where the node's own does not.
+        explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
-        quantum: the size of one quantization step.
+        quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
     """
 
     nodes: Sequence[NodeProto]
@@ -66,9 +68,9 @@ class Evidence:
     exact_local: Array | None = None
     exact: Array | None = None
     rounding: Wide | None = None
-    replaced: str = ""
+    explained: Explained | None = None
     selected: tuple[Array, Array] | None = None
-    quantum: float | None = None
+    quantum: Wide | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
         """Return whether two tensors agree within the tolerance of the value's dtypes."""
@@ -179,8 +181,11 @@ def _rounding(e: Evidence) -> str:
     error = np.abs(_wide(e.actual) - _wide(e.reference))
     if not np.isfinite(error).all():
         return ""
-    if e.quantum is not None and (error <= e.quantum * (1 + 1e-3)).all():
-        return f"no error exceeds one quantization step ({e.quantum:.6g})"
+    if e.quantum is not None:
+        steps = (_wide(e.actual) - _wide(e.reference)) / e.quantum
+        if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps):
+            largest = float(e.quantum.max())
+            return f"no error exceeds one quantum ({largest:.6g}), and there is no bias"
     if e.rounding is not None and (error <= _NOISE * e.rounding).all():
         return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
@@ -199,8 +204,16 @@ def _kernel(e: Evidence) -> str:
     return "on the same inputs float64 gives the reference, the runtime does not"
 
 
+def _missing(e: Evidence) -> str:
+    return e.explained.because if e.explained and e.explained.change == "missing" else ""
+
+
+def _extra(e: Evidence) -> str:
+    return e.explained.because if e.explained and e.explained.change == "extra" else ""
+
+
 def _wrong_constant(e: Evidence) -> str:
-    if not _own_error(e) or e.replaced:
+    if not _own_error(e) or e.explained:
         return ""
     if e.changed:
         return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from the other model's"
@@ -309,10 +322,8 @@ def _wrong_node(e: Evidence) -> str:
     """Detect a node that is wrong on reference inputs."""
     if not _own_error(e):
         return ""
-    if e.replaced:
-        return (
-            f"on reference inputs {e.replaced} gives the reference, {e.nodes[-1].op_type} does not"
-        )
+    if e.explained:
+        return f"on reference inputs {e.explained.because}" if e.explained.change == "other" else ""
     if e.exact_local is None:
         return (
             "on reference inputs the result differs from the reference (float64 was not evaluated)"
@@ -384,6 +395,8 @@ _CRITERIA: Mapping[Verdict, Callable[[Evidence], str]] = {
     "tie": _tie,
     "rounding": _rounding,
     "kernel": _kernel,
+    "missing node": _missing,
+    "extra node": _extra,
     "wrong constant": _wrong_constant,
     "wrong node": _wrong_node,
     "amplification": _amplification,

@@ -4,14 +4,15 @@ Small tensors that are known at every trial (constants, and results computed fro
 shape that the model computes is as good as a constant one.
 """
 
-import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TypeProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, TypeProto, helper
 
+from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.sizes import Axis, Size, varies
@@ -149,10 +150,10 @@ class Inference:
     ) -> dict[str, TypeProto]:
         part = self._part(node, reads, trial)
         try:
-            inferred = shape_inference.infer_shapes(part, strict_mode=True, data_prop=True)
-        except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
+            inferred = native.infer(part, strict=True, data_prop=True)
+        except RejectedError as error:
             raise InferenceFailed(trial, str(error)) from error
-        return {info.name: info.type for info in inferred.graph.value_info}
+        return {info.name: info.type for info in inferred.value_info}
 
     def _evaluate(
         self, node: NodeProto, reads: Mapping[str, State], trial: int
@@ -163,20 +164,14 @@ class Inference:
         computable = node.input and all(state.data is not None for state in reads.values())
         if not computable or node.domain not in ("", "ai.onnx"):
             return None
-        from onnx.reference import ReferenceEvaluator  # slow to import, and few edits need it
-
         part = self._part(node, reads, trial)
         for name in node.output:
             part.graph.output.add(name=name)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                results = ReferenceEvaluator(part).run(None, {})
-        except Exception:  # whatever numpy raises; unknown numbers are acceptable
+            results = native.evaluated(part, MOST_ELEMENTS)
+        except RejectedError:  # unknown numbers are acceptable
             return None
-        arrays = [np.asarray(result) for result in results]
-        few = all(a.size <= MOST_ELEMENTS and a.dtype.kind in "iufb" for a in arrays)
-        return arrays if few else None
+        return None if results is None else list(map(dtypes.to_array, results.initializer))
 
 
 def _shape_data(node: NodeProto, kind: TypeProto) -> Sequence[Array] | None:

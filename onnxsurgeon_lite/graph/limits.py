@@ -1,0 +1,28 @@
+"""What ONNX's own code may take of a machine."""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+_SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
+_MEMORY, _COPIES = 4 << 30, 16
+
+_GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(None, 0))
+
+
+@contextlib.contextmanager
+def limited(seconds: float | None, memory: int) -> Iterator[None]:
+    """Limit each request to ONNX's own code: seconds, and bytes; None and 0 for what is usual."""
+    token = _GIVEN.set((seconds, memory))
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def allowed(size: int) -> tuple[float, int]:
+    """Return the seconds and the bytes that a request may take; usually they grow with the bytes of the structure."""
+    seconds, memory = _GIVEN.get()
+    if seconds is None:
+        seconds = _SECONDS + size / _BYTES_A_SECOND
+    return seconds, memory or _MEMORY + _COPIES * size

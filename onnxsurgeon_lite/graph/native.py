@@ -1,0 +1,329 @@
+"""Run ONNX's own code on a model in a forked process: on an untrusted one it may crash, grow or never end.
+
+A fork has ONNX imported already, so it costs some milliseconds, once. It answers one request after another.
+"""
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from io import BufferedRWPair
+from typing import NoReturn
+
+from google.protobuf.message import Message
+from onnx import GraphProto, ModelProto
+
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.limits import allowed
+
+_DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
+_LEAST = 0.001  # seconds: a socket takes 0 for "do not wait"
+_SIZE = 8  # bytes
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+Work = Callable[..., bytes]
+
+
+class RejectedError(Exception):
+    """ONNX's own code rejects the model; the message says why."""
+
+
+def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
+    """Infer types; return a graph with the declarations of values and outputs, no more.
+
+    Raises:
+        RejectedError: inference fails.
+        RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashes, or reaches a limit.
+    """
+    found = _apart("type inference", _infer, model.SerializeToString(), strict, data_prop)
+    return _graph(found)
+
+
+def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
+    """Infer the types of one node's outputs by a schema; value_info types what it reads, initializers are constant."""
+    schema = operator, version, domain
+    return _graph(_apart("type inference", _infer_node, model.SerializeToString(), schema))
+
+
+def convert(model: ModelProto, version: int) -> ModelProto:
+    """Convert to another opset version; raises like `infer`."""
+    return _model(_apart("the version converter", _convert, model.SerializeToString(), version))
+
+
+def check(model: ModelProto, folder: str, full: bool) -> None:
+    """Run the checker, with external data in a folder; raises like `infer`."""
+    _apart("the checker", _check, model.SerializeToString(), folder, full)
+
+
+def printed(model: ModelProto) -> str:
+    """Return a model in ONNX text syntax; raises like `infer`."""
+    return _apart("the printer", _print, model.SerializeToString()).decode(errors="replace")
+
+
+def parsed(text: str) -> ModelProto:
+    """Parse a model in ONNX text syntax; raises like `infer`."""
+    return _model(_apart("the parser", _parse, text))
+
+
+def evaluated(model: ModelProto, most: int) -> GraphProto | None:
+    """Run the reference evaluator; return the outputs as initializers, or None above `most` elements."""
+    found = _apart("the reference evaluator", _evaluate, model.SerializeToString(), most)
+    return _graph(found) if found else None
+
+
+def _model(encoded: bytes) -> ModelProto:
+    model: ModelProto = ModelProto.FromString(encoded)
+    return model
+
+
+def _graph(encoded: bytes) -> GraphProto:
+    graph: GraphProto = GraphProto.FromString(encoded)
+    return graph
+
+
+# what the fork does
+
+
+def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
+    from onnx import shape_inference
+
+    typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
+    return _encoded(GraphProto(value_info=typed.value_info, output=typed.output))
+
+
+def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
+    from onnx import defs, shape_inference
+
+    part = _model(model)
+    outputs = shape_inference.infer_node_outputs(
+        defs.get_schema(*schema),
+        part.graph.node[0],
+        {info.name: info.type for info in part.graph.value_info},
+        {tensor.name: tensor for tensor in part.graph.initializer},
+        opset_imports=list(part.opset_import),
+        ir_version=part.ir_version,
+    )
+    found = GraphProto()
+    for name, kind in outputs.items():
+        found.value_info.add(name=name, type=kind)
+    return _encoded(found)
+
+
+def _convert(model: bytes, version: int) -> bytes:
+    from onnx import version_converter
+
+    return _encoded(version_converter.convert_version(_model(model), version))
+
+
+def _check(model: bytes, folder: str, full: bool) -> bytes:
+    from onnx import checker
+
+    os.chdir(folder)  # the checker looks for external data there
+    checker.check_model(model, full_check=full)
+    return b""
+
+
+def _print(model: bytes) -> bytes:
+    from onnx import printer
+
+    return str(printer.to_text(_model(model))).encode(errors="replace")
+
+
+def _parse(text: str) -> bytes:
+    from onnx import parser
+
+    return _encoded(parser.parse_model(text))
+
+
+def _evaluate(model: bytes, most: int) -> bytes:
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator  # slow to import, and few edits need it
+
+    from onnxsurgeon_lite.tensors import dtypes
+
+    results = ReferenceEvaluator(_model(model)).run(None, {})
+    arrays = [np.asarray(result) for result in results]
+    if any(array.size > most or array.dtype.kind not in "iufb" for array in arrays):
+        return b""
+    tensors = [dtypes.from_array(array, "") for array in arrays]
+    return _encoded(GraphProto(name="results", initializer=tensors))
+
+
+def _encoded(message: Message) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _serve(stream: BufferedRWPair, base: int) -> None:
+    """Answer requests until the caller hangs up."""
+    while request := _received(stream):
+        work, arguments, memory = pickle.loads(request)
+        try:
+            with _allowed(base + memory):
+                reply = _DONE + work(*arguments)
+        except MemoryError:
+            reply = _NO_MEMORY
+        except Exception as error:  # noqa: BLE001  the caller tells what to do about it
+            reply = _REJECTED + _message(error).encode(errors="replace")
+        _send(stream, reply)
+
+
+def _message(error: Exception) -> str:
+    """Return what an error says; the parser says it in bytes."""
+    parts = [part for part in error.args if isinstance(part, bytes)]
+    return b" ".join(parts).decode(errors="replace") or str(error)
+
+
+@contextlib.contextmanager
+def _allowed(memory: int) -> Iterator[None]:
+    import resource
+
+    unlimited = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (min(memory, sys.maxsize), unlimited[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, unlimited)
+
+
+# the caller and its fork
+
+
+class _Fork:
+    """A forked process that works for one thread: the system ends it with that thread."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        with there:
+            self.caller = os.getpid()
+            self.process = _forked()
+            if not self.process:
+                _work_for(self.caller, there)
+        self._socket, self._stream = here, here.makefile("rwb")
+
+    def ask(self, request: bytes, seconds: float) -> bytes:
+        """Return the reply; b'' if there is none."""
+        self._socket.settimeout(max(seconds, _LEAST))
+        _send(self._stream, request)
+        return _received(self._stream)
+
+    def lives(self) -> bool:
+        """Return whether it can be asked, by this process."""
+        if self.caller == os.getpid() and os.waitpid(self.process, os.WNOHANG)[0]:
+            self.process = 0
+        return self.caller == os.getpid() and bool(self.process)
+
+    def end(self) -> int:
+        """End the process; return its exit code, negative for a signal."""
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        self._socket.close()
+        process, self.process = self.process, 0
+        if not process or self.caller != os.getpid():
+            return 0
+        os.kill(process, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+    def __del__(self) -> None:
+        self.end()
+
+
+_forks = threading.local()
+
+
+def _apart(what: str, work: Work, *arguments: object) -> bytes:
+    """Return what work returns in the fork.
+
+    Raises:
+        RejectedError: it raised.
+        RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashed, or reached a limit.
+    """
+    fork: _Fork | None = vars(_forks).pop("idle", None)
+    fork = fork if fork is not None and fork.lives() else _Fork()
+    seconds, memory = allowed(sum(len(a) for a in arguments if isinstance(a, bytes)))
+    reply, code = b"", 0
+    try:
+        reply = fork.ask(pickle.dumps((work, arguments, memory)), seconds)
+    except TimeoutError as error:
+        raise RuntimeTimeout(
+            f"{what} did not finish within {seconds:g} seconds", "allow more time with --timeout"
+        ) from error
+    except OSError:
+        pass  # it died
+    finally:
+        if reply:
+            _forks.idle = fork
+        else:
+            code = fork.end()
+    kind, found = reply[: len(_DONE)], reply[len(_DONE) :]
+    if not kind:
+        raise _crash(what, code)
+    if kind == _NO_MEMORY:
+        raise RuntimeFailure(
+            f"{what} needs more than {memory / 1e9:.3g} GB of memory",
+            "allow more with --memory-limit",
+        )
+    if kind == _REJECTED:
+        raise RejectedError(found.decode())
+    return found
+
+
+def _crash(what: str, code: int) -> RuntimeCrash:
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return RuntimeCrash(
+        f"{what} crashed on the model: {how}", "cut the model in two with onnxdbg extract"
+    )
+
+
+def _forked() -> int:
+    with warnings.catch_warnings():  # other threads hold no lock that the work needs
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _work_for(caller: int, connection: socket.socket) -> NoReturn:
+    """Be the fork."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what Ctrl-C means
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        _hold_only(connection.fileno())
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() == caller:
+            _serve(connection.makefile("rwb"), _data_size())
+    finally:
+        os._exit(0)
+
+
+def _hold_only(kept: int) -> None:
+    """Close all files but one: others may wait for their ends, or hold locks."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nothing, standard)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _data_size() -> int:
+    """Return the bytes of memory that count at the limit."""
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _send(stream: BufferedRWPair, message: bytes) -> None:
+    stream.writelines((len(message).to_bytes(_SIZE, "little"), message))
+    stream.flush()
+
+
+def _received(stream: BufferedRWPair) -> bytes:
+    """Return the next message; b'' if it is not complete."""
+    size = int.from_bytes(stream.read(_SIZE), "little")
+    message = stream.read(size)
+    return message if len(message) == size else b""

@@ -1,0 +1,207 @@
+"""What differs in structure: forks, missing and extra operations, faults without a reference of their own."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper
+from test_verdicts import Case, altered, parsed, random, verdicts
+
+import onnxsurgeon_lite as osl
+
+FORK = """net (float[4,16] x) => (float[4,16] y) {
+    h = MatMul (x, w0)
+    n = LayerNormalization (h, g, b)
+    r = Mul (n, s)
+    q = MatMul (r, w1)
+    k = MatMul (r, w2)
+    v = MatMul (r, w3)
+    t = Mul (q, k)
+    u = Softmax (t)
+    m = Mul (u, v)
+    y = Add (m, r)
+}"""
+
+
+def fork() -> ModelProto:
+    constants = {f"w{i}": random(16, 16, seed=i) / 4 for i in range(4)}
+    norm = {"g": 1 + random(16, seed=5) / 9, "b": random(16, seed=6), "s": random(16, seed=7)}
+    return parsed(FORK, **constants, **norm)
+
+
+def some(case: Case, *names: str):
+    kept = {name: case.values[name] for name in ("x", *names)}
+    np.savez(case.folder / "some.npz", **kept)
+    return osl.open_references(case.folder / "some.npz")
+
+
+def replaced(model: ModelProto, value: str, op_type: str, *inputs: str) -> ModelProto:
+    """The model with another operator, or other inputs, at one value."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    node = next(node for node in copy.graph.node if value in node.output)
+    node.op_type = op_type
+    node.input[:] = inputs or node.input
+    return copy
+
+
+@pytest.mark.parametrize(("value", "region"), [("n", {"@1", "@2"}), ("r", {"@1", "@2"})])
+def test_one_fault_seen_through_a_fork_is_one_culprit(value, region, tmp_path, runtime):
+    right = fork()
+    case = Case(tmp_path, right, runtime)
+    g = {"g": np.float32([1.5] * 16)} if value == "n" else {"s": np.float32([1.5] * 16)}
+
+    result = case.bisect(altered(right, **g), references=some(case, "h", "q", "k", "v", "y"))
+
+    (culprit,) = result.culprits
+    assert set(culprit.region) == region
+    assert {culprit.value, *culprit.seen} == {"q", "k", "v", "y"}
+    assert "one of 2 nodes up to Mul (@2), seen at 'q', 'k', 'v', 'y'" in str(result)
+
+
+def test_two_faults_on_two_branches_are_two_culprits(tmp_path, runtime):
+    right = fork()
+    case = Case(tmp_path, right, runtime)
+    wrong = altered(right, w1=random(16, 16, seed=8), w3=random(16, 16, seed=9))
+
+    result = case.bisect(wrong, references=some(case, "h", "r", "q", "k", "v", "y"))
+
+    assert {culprit.value for culprit in result.culprits} == {"q", "v"}
+
+
+def test_an_amplification_does_not_outrank_the_node_that_is_wrong(tmp_path, runtime):
+    right = parsed(
+        """net (float[1000] x) => (float[1000] y, float[1000] z) {
+            a = Mul (x, w)
+            y = Tanh (a)
+            c = Add (x, o)
+            d = Sub (c, o)
+            z = Mul (d, big)
+        }""",
+        w=np.float32([0.5]),
+        o=np.float32([1000]),
+        big=np.float32([1e6]),
+    )
+    case = Case(tmp_path, right, runtime)
+    near = case.values["c"].copy()
+    near[:5] += 0.05
+    references = case.references(c=near, d=near - 1000, z=(near - 1000) * np.float32(1e6))
+
+    result = case.bisect(altered(right, w=np.float32([0.6])), references=references)
+
+    assert [culprit.value for culprit in result.culprits] == ["a", "d"]
+    assert verdicts(result.culprits[1])[0] == "amplification"
+
+
+BLOCK = """net (float[4,16] x) => (float[4,16] y) {
+    h = MatMul (x, w0)
+    c = Add (h, b)
+    a = Relu (c)
+    d = MatMul (a, w1)
+    s = Add (d, x)
+    n = LayerNormalization (s, g, b)
+    q = MatMul (n, w2)
+    k = MatMul (n, w3)
+    t = Mul (q, k)
+    y = Add (t, s)
+}"""
+
+
+def block() -> ModelProto:
+    constants = {f"w{i}": random(16, 16, seed=i) / 4 for i in range(4)}
+    return parsed(BLOCK, **constants, g=1 + random(16, seed=5) / 9, b=random(16, seed=6))
+
+
+def without(model: ModelProto, value: str, instead: str) -> ModelProto:
+    """The model with a node left out: what reads it reads another value."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.node.remove(next(node for node in copy.graph.node if value in node.output))
+    for node in copy.graph.node:
+        node.input[:] = [instead if name == value else name for name in node.input]
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("value", "instead", "said"),
+    [
+        ("a", "c", "Relu is missing behind 'c'"),
+        ("c", "h", "Add of a bias is missing behind 'h'"),
+        ("s", "d", "Add of 'x' is missing behind 'd'"),
+        ("n", "s", "LayerNormalization is missing behind 's'"),
+    ],
+)
+def test_a_missing_operation_is_said_once(value, instead, said, tmp_path, runtime):
+    case = Case(tmp_path, block(), runtime)
+
+    result = case.bisect(without(block(), value, instead))
+
+    (culprit,) = result.culprits
+    assert verdicts(culprit)[0] == "missing node"
+    assert culprit.findings[0].because.startswith(said)
+    assert culprit.lacking == [value]
+
+
+def test_what_a_module_returns_and_the_model_lacks_is_said_with_its_class(tmp_path, runtime):
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16))
+    right = parsed(
+        """net (float[4,16] x) => (float[4,16] y) {
+            a = Gemm <transB = 1> (x, w0, b0)
+            y = Gemm <transB = 1> (a, w1, b1)
+        }""",
+        **{f"w{i}": net[2 * i].weight.detach().numpy() for i in (0, 1)},
+        **{f"b{i}": net[2 * i].bias.detach().numpy() for i in (0, 1)},
+    )
+    onnx.save(right, tmp_path / "m.onnx")
+    osl.record((net.eval(), (torch.randn(4, 16),)), tmp_path / "refs")
+
+    result = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+
+    assert "Tanh is missing behind 'a'" in str(result)
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "Softsign"])
+def test_an_extra_operation_is_the_culprit_itself(op_type, tmp_path, runtime):
+    case = Case(tmp_path, block(), runtime)
+    beside, under = ModelProto(), ModelProto()
+    for wrong in (beside, under):
+        wrong.CopyFrom(block())
+    for node in beside.graph.node:
+        node.input[:] = ["extra" if name == "n" else name for name in node.input]
+    beside.graph.node.insert(6, helper.make_node(op_type, ["n"], ["extra"]))
+    under.graph.node[5].output[0] = "before"
+    under.graph.node.insert(6, helper.make_node(op_type, ["before"], ["n"]))
+
+    for wrong in (beside, under):
+        (culprit,) = case.bisect(wrong).culprits
+
+        assert (culprit.id, culprit.op_type, culprit.region) == ("@6", op_type, ["@6"])
+        assert verdicts(culprit)[0] == "extra node"
+
+
+def test_the_operator_the_attribute_and_the_input_that_give_the_reference_are_said(
+    tmp_path, runtime
+):
+    right = parsed(
+        """net (float[4,8,8] x) => (float[4,8,8] y) {
+            e = Exp (x)
+            p = Softmax <axis = -1> (e)
+            t = Transpose <perm = [0, 2, 1]> (p)
+            y = Sub (t, e)
+        }"""
+    )
+    case = Case(tmp_path, right, runtime)
+    axis, operator = ModelProto(), replaced(right, "y", "Mul")
+    axis.CopyFrom(right)
+    axis.graph.node[1].attribute[0].i = 1
+    wiring = replaced(right, "y", "Sub", "p", "e")
+
+    def because(wrong: ModelProto, *names: str) -> str:
+        (culprit,) = case.bisect(wrong, references=some(case, *names)).culprits
+        assert verdicts(culprit)[0] == "wrong node"
+        return culprit.findings[0].because
+
+    assert "axis=-1 gives the reference" in because(axis, "e", "y")
+    assert "Sub gives the reference, Mul does not" in because(operator, "e", "y")
+    assert "reading 't' in place of 'p'" in because(wiring, "e", "p", "t", "y")
