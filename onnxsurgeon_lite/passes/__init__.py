@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "attribution": "Attribution",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "dedupe": "Dedupe",
