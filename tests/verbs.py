@@ -2,6 +2,7 @@
 
 from onnxsurgeon_lite import (
     AddConstant,
+    Attribution,
     BatchOutputs,
     Clean,
     Cse,
@@ -119,10 +120,11 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "pad-outputs": (PadOutputs(4, ("rows",)), RAGGED),
     "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
     "gradient": (Gradient("y", ("x",)), THREE),
+    "attribution": (Attribution("saliency"), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
-    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient",
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
     "set-layout", "remove-input", "remove-output", "add-constant",
 }  # fmt: skip
 
@@ -201,6 +203,9 @@ LOSSLESS = [
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
     (Fix(), [], 0),
+    (Attribution("saliency", of="b"), [
+        f"added output 'heatmap' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 7),
     (Gradient("b", ("x",)), [
         f"added output 'd(b)/d(x)' ({N}): ", "added initializer 'gradient/3' (float []): ",
         "added initializer 'gradient/5' (float []): "], 6),
@@ -245,6 +250,7 @@ CUSTOM_WORDS = {
     "inline": [],
     "outline": ["act"],
     "gradient": ["--of", "h", "--to", "x"],
+    "attribution": ["--method", "saliency", "--of", "h"],
     "opset": ["18"],
     "script": [],  # its file is named before the model
 }

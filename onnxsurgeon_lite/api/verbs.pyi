@@ -7,6 +7,7 @@ import onnx_graphsurgeon as gs
 from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import ModelLike
+from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.references import Tensors
@@ -26,6 +27,18 @@ _Attributes = Mapping[str, AttributeValue]
 
 def add_constant(
     model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
+def attribution(
+    model: ModelLike,
+    /,
+    method: Method,
+    target: int | str | None = None,
+    of: str | None = None,
+    to: str | None = None,
+    steps: int | None = None,
+    noise: float | str = 1.0,
+    layer: str | None = None,
+    **how: Unpack[_Edit],
 ) -> EditResult: ...
 def batch_outputs(
     model: ModelLike,

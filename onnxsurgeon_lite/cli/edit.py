@@ -337,7 +337,7 @@ _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
     *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
-    gradient.gradient,
+    gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip
 _PROVED = (*shape.PROVED, *simplify.PROVED)

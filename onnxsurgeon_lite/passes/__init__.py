@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
+    from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.cse import Cse as Cse
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 VERBS = {
     "add-constant": "AddConstant",
+    "attribution": "Attribution",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "cse": "Cse",
