@@ -205,3 +205,108 @@ def test_the_operator_the_attribute_and_the_input_that_give_the_reference_are_sa
     assert "axis=-1 gives the reference" in because(axis, "e", "y")
     assert "Sub gives the reference, Mul does not" in because(operator, "e", "y")
     assert "reading 't' in place of 'p'" in because(wiring, "e", "p", "t", "y")
+
+
+CONSTANT = """net (float[4,4] x) => (float[4,4] y) {{
+    e = Exp (x)
+    c = Constant <value = float[4] {{{numbers}}}> ()
+    r = Neg (c)
+    m = Mul (e, {read})
+    y = Tanh (m)
+}}"""
+
+
+@pytest.mark.parametrize("read", ["c", "r"])
+def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
+    read, tmp_path, runtime
+):
+    right, wrong = (
+        parsed(CONSTANT.format(numbers=n, read=read)) for n in ("1, 2, 3, 4", "1.1, 2.2, 3.3, 4.4")
+    )
+    case = Case(tmp_path, right, runtime)
+
+    (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
+
+    assert (culprit.value, culprit.region) == ("m", ["@3"])
+    assert culprit.findings[0].verdict == "wrong constant"
+    assert culprit.findings[0].because == f"{read!r} is wrong: its effect is x1.1"
+    assert culprit.values[-1].introduced is not None
+
+
+def test_a_constant_that_differs_from_its_reference_is_a_wrong_constant(tmp_path, runtime):
+    right, wrong = (
+        parsed(CONSTANT.format(numbers=n, read="c")) for n in ("1, 2, 3, 4", "1, 2, 3, 5")
+    )
+
+    first = Case(tmp_path, right, runtime).bisect(wrong).culprits[0]
+
+    assert (first.value, first.findings[0].verdict) == ("c", "wrong constant")
+    said = "the constant differs in 1 of 4 elements, at [3]: 5 where the reference is 4, x1.25"
+    assert first.findings[0].because == said
+
+
+@pytest.mark.parametrize("bias", [", b", ""])
+def test_a_lost_bias_is_called_so(bias, tmp_path, runtime):
+    text = "net (float[16,8] x) => (float[16,8] y) { h = Gemm (x, wBIAS) y = Tanh (h) }"
+    constants = {"w": random(8, 8), "b": random(8, seed=1)}
+    case = Case(tmp_path, parsed(text.replace("BIAS", ", b"), **constants), runtime)
+
+    wrong = parsed(text.replace("BIAS", bias), **constants | {"b": np.zeros(8, np.float32)})
+    (culprit,) = case.bisect(wrong).culprits
+
+    assert culprit.findings[0].verdict == "wrong constant"
+    which = "the bias 'b' is lost: it is zero" if bias else "the bias is lost"
+    assert culprit.findings[0].because.startswith(f"{which}, the reference has -")
+
+
+def test_a_cancellation_that_loses_three_percent_is_an_amplification(tmp_path, runtime):
+    right = parsed(
+        "net (float[1000] x) => (float[1000] y) { c = Add (x, o) d = Sub (c, o) y = Tanh (d) }",
+        o=np.float32([1e6]),
+    )
+    case = Case(tmp_path, right, runtime, {"x": random(1000)})
+    exact = {"d": case.feeds["x"], "y": np.tanh(case.feeds["x"])}
+
+    result = case.bisect(right, references=case.references(**exact))
+
+    assert [(c.value, verdicts(c)[0]) for c in result.culprits] == [("d", "amplification")]
+    assert "its operands cancel" in result.culprits[0].findings[0].because
+
+
+def test_the_one_optimizer_that_makes_the_difference_is_named(tmp_path):
+    right = parsed(
+        """net (float[1,4,6,6] x) => (float[1,4,4,4] y) {
+            c = Conv (x, w)
+            y = BatchNormalization (c, g, b, m, v)
+        }""",
+        w=random(4, 4, 3, 3) * np.float32(1e30),
+        g=np.float32([1e10] * 4),
+        b=random(4, seed=1),
+        m=random(4, seed=3),
+        v=np.ones(4, np.float32),
+    )
+    onnx.save(right, tmp_path / "m.onnx")
+
+    feeds = {"x": random(1, 4, 6, 6) * np.float32(1e-30)}
+    result = osl.bisect(tmp_path / "m.onnx", a="opt=none", b="opt=all", feeds=feeds)
+
+    assert "without ConvBNFusion it agrees" in str(result)
+    assert not {"random", "observer effect"} & {finding.verdict for finding in result.findings}
+
+
+def test_every_output_of_a_random_node_is_replayed(tmp_path, runtime):
+    right = parsed(
+        """net (float[64] x) => (float[64] y) {
+            d, mask = Dropout (x, ratio, training)
+            y = Tanh (d)
+        }""",
+        ratio=np.float32(0.5),
+        training=np.array(True),
+    )
+    case = Case(tmp_path, right, runtime)
+
+    for _ in range(3):
+        result = case.bisect(right)
+
+        assert result.verdict == "agrees"
+        assert "'mask' is random: its recorded value is replayed" in result.notes

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 _SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
-_MEMORY, _COPIES = 4 << 30, 16
+_MEMORY, _COPIES = 1 << 30, 16
 
 _GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(None, 0))
 

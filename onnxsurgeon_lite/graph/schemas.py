@@ -1,6 +1,7 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import SupportsInt, cast
 
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
@@ -55,6 +56,7 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
 
 
+@cache
 def first_version(operator: str) -> int:
     """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
     history = defs.get_all_schemas_with_history()

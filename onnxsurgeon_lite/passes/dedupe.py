@@ -16,6 +16,7 @@ from onnxsurgeon_lite.surgery.edits import (
     drop_declarations,
     rename_parameters,
     rename_uses,
+    trained,
 )
 
 Key = tuple[object, ...]
@@ -43,14 +44,9 @@ class Dedupe:
         """
         result = model.copy()
         alike = Counter(map(_kind, walk.initializers(result.proto)))
-        bound = {
-            binding.key
-            for training in result.proto.training_info
-            for binding in (*training.initialization_binding, *training.update_binding)
-        }
         dropped: list[str] = []
         pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
-            (result.proto.graph, {}, bound)
+            (result.proto.graph, {}, trained(result.proto))
         ]
         while pending:
             graph, visible, kept = pending.pop()

@@ -4,16 +4,17 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import NodeProto
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.schemas import check_node
+from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
@@ -30,6 +31,8 @@ class Insert:
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
             one. Otherwise the node's output gets the new name and a graph output stays.
         output: the name of the new value.
+        constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
+            They have the dtype that the operator takes.
 
     Example:
         >>> osl.insert("whole_model.onnx", "23", "Relu", to="Conv_3").changes
@@ -45,6 +48,7 @@ class Insert:
     before: bool = False
     output: str | None = None
     node_name: str = ""
+    constants: tuple[tuple[str, Numbers], ...] = ()
     name: ClassVar[str] = "insert"
     retypes: ClassVar[bool] = True
 
@@ -60,15 +64,17 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        taken = value_names(index)
+        constants = {name: fresh(name, taken) for name, _ in self.constants}
         wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
-        inputs = [one_value(index, name, notes) if name else "" for name in wanted] or [value]
+        inputs = [constants.get(n) or (one_value(index, n, notes) if n else "") for n in wanted]
+        inputs = inputs or [value, *constants.values()]
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",
                 "add it to the inputs, at its position",
             )
         result = model.copy()
-        taken = value_names(index)
         if self.output in taken:
             raise EditError(
                 f"value {self.output!r} exists already", "choose another name for the new value"
@@ -93,6 +99,10 @@ class Insert:
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
+        result.proto.graph.initializer.extend(
+            make_tensor(constants[name], numbers, _dtype(index, node, constants[name], value))
+            for name, numbers in self.constants
+        )
         notes += self._follow_types(index, settle(index, result), value, new, waiting)
         where = "before" if self.before else "after"
         change = f"inserted {described(node, f'@{place}')} {where} {value!r}, new value {new!r}"
@@ -128,3 +138,16 @@ class Insert:
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user), unsettled)
         return follow(index, after, types, {made: value}, unsettled)
+
+
+def _dtype(index: GraphIndex, node: NodeProto, constant: str, value: str) -> int:
+    """Return the dtype of a new constant: the value's where the operator takes them alike, else int64."""
+    schema = schema_of(index, node)
+    kind = index.type_of(value)
+    if schema is None or kind is None:
+        return int(TensorProto.FLOAT)
+    read = [schema.inputs[min(s, len(schema.inputs) - 1)].type_str for s in range(len(node.input))]
+    places = list(node.input)
+    made = next((s for s, name in enumerate(places) if name != constant), 0)
+    alike = read[places.index(constant)] == read[places.index(value) if value in places else made]
+    return int(kind.tensor_type.elem_type if alike else TensorProto.INT64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from onnxsurgeon_lite.errors import ScriptError
+from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -16,6 +16,8 @@ from onnxsurgeon_lite.surgery.types import infer
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
+
+    from onnxsurgeon_lite.passes.graphsurgeon import Bridge
 
 
 class Edit(Protocol):
@@ -53,11 +55,9 @@ class Script:
             ScriptError: the file cannot be run, does not define `edit`, or raises; notes hold the script's traceback.
             EditError: the edited graph has a cycle or a value without a producer.
         """
-        from onnxsurgeon_lite.passes.graphsurgeon import Bridge
-
         before = GraphIndex.of(model)
         before.require_sound()
-        bridge = Bridge(model)
+        bridge = _imported(model)
         if isinstance(self.edit, str):
             edited = _guarded(self.edit, lambda: _load(str(self.edit))(bridge.graph))
         else:
@@ -66,6 +66,19 @@ class Script:
         after = settle(before, result)
         _complete(after)
         return PassResult.of(model, result, _changes(before, after))
+
+
+def _imported(model: Model) -> "Bridge":
+    from onnxsurgeon_lite.passes.graphsurgeon import Bridge
+
+    try:
+        return Bridge(model)
+    except SurgeonError:
+        raise
+    except Exception as error:  # it has no class of its own for what it does not support
+        raise GraphError(
+            f"onnx-graphsurgeon cannot read the model: {error}", "see why with: onnxdbg check"
+        ) from error
 
 
 def _load(path: str) -> Edit:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from onnxsurgeon_lite.debug.bisection.result import (
     HARMLESS,
     BisectResult,
+    Cause,
     Culprit,
+    Repair,
     Samples,
     ValueReport,
 )
@@ -36,6 +38,19 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
+    if result.repair is not None:
+        _show_repair(result.repair)
+
+
+def _show_repair(repair: Repair) -> None:
+    """Show what was repaired, and whether that suffices."""
+    if repair.model is None:
+        out("repair: nothing was repaired, because no cause is known")
+        return
+    say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
+    out(f"wrote {str(repair.model)!r}")
+    if repair.left is not None:
+        say_all(f"repaired: {line}" for line in _headlines(repair.left))
 
 
 def bisection_lines(
@@ -110,7 +125,7 @@ def _headline(culprit: Culprit) -> str:
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 
@@ -138,6 +153,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
+    yield from _causes(culprit)
     compared = _compared(culprit)
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]
@@ -152,6 +168,28 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     yield from _region(culprit, verbose)
     if any(value.comparison is not None for value in culprit.values):
         yield from _values(culprit.values, every_metric)
+
+
+def _causes(culprit: Culprit) -> Iterator[str]:
+    """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
+    for number, cause in enumerate(culprit.causes):
+        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        if cause.repair:
+            yield f"    repair: {command(*cause.repair)}"
+        else:
+            yield f"    repair: {_edits(cause)}"
+        if cause.apart:
+            yield f"    {cause.apart}"
+    if culprit.unexplained:
+        yield f"  cause: {culprit.unexplained}"
+
+
+def _edits(cause: Cause) -> str:
+    """Say who makes the edits that are too long to be typed."""
+    count = len(cause.edits)
+    if not count:
+        return "none: no edit reaches into a body"
+    return f"{count} edit{'s' * (count > 1)}, made by --repair OUT"
 
 
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:

@@ -64,6 +64,15 @@ def inner_names(proto: ModelProto) -> set[str]:
     return names_in(bodies)
 
 
+def trained(proto: ModelProto) -> set[str]:
+    """Return the initializers that training sets."""
+    return {
+        binding.key
+        for training in proto.training_info
+        for binding in (*training.initialization_binding, *training.update_binding)
+    }
+
+
 def fresh(base: str, taken: set[str]) -> str:
     """Return `base`, with a number appended if needed, such that it is not in `taken`; add it there."""
     name, number = base, 1

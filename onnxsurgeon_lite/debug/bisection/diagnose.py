@@ -29,9 +29,9 @@ _Value = TypeVar("_Value", Stored, RunValue)
 
 _LACKING = 8  # reported names
 
-_SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
+_SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
 _EXPLAINED = 8  # culprits whose structure is searched
-_CLOSE, _WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, of a fork
+_CLOSE, WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, in the end
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
 
 
@@ -53,6 +53,7 @@ class Diagnosis:
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
         culprit = culprit_at(self.space, bad, region)
+        culprit.inputs = [name for name in culprit.inputs if not self._is_own_constant(name)]
         culprit.lacking = self._lacking(culprit)
         stored = self.judge.references.entries.get(culprit.value)
         if stored is not None and stored.class_name and not culprit.class_name:
@@ -68,6 +69,10 @@ class Diagnosis:
                 report.comparison = self.judge.compared(name, actual.get(name), reference)
             culprit.values.append(report)
         return culprit
+
+    def _is_own_constant(self, name: str) -> bool:
+        """Return whether a value is a constant without a reference, which the culprit makes for itself."""
+        return name in self.space.constant and name not in self.judge.references
 
     def _lacking(self, culprit: Culprit) -> list[str]:
         """List references between the culprit's inputs and its value that the model does not have."""
@@ -86,8 +91,12 @@ class Diagnosis:
             return self.judge.references.read(name)
         return self.feeds.get(name)
 
-    def explain(self, culprit: Culprit, float64: Float64) -> None:
-        """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts."""
+    def explain(self, culprit: Culprit, float64: Float64, widest: int = _CLOSE) -> None:
+        """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts.
+
+        Args:
+            widest: the most nodes of a region whose structure is searched.
+        """
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = (
             self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
@@ -99,7 +108,10 @@ class Diagnosis:
         positions = self._positions(culprit)
         nodes = [self.space.index.nodes[position] for position in positions]
         own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
-        explained = self._explained(culprit, referenced, expected, local)
+        is_constant = not culprit.inputs and culprit.value in self.space.constant
+        explained = None
+        if not is_constant and len(culprit.region) <= widest:
+            explained = self._explained(culprit, referenced, expected, local)
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
@@ -107,6 +119,7 @@ class Diagnosis:
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
             constants=self._constants(own),
+            is_constant=is_constant,
             read=self._constant,
             changed=[name for n in own for name in n.input if name in self.changed],
             explained=explained,
@@ -123,7 +136,7 @@ class Diagnosis:
             culprit.lacking = [explained.value]
         if explained is not None and explained.node is not None and len(culprit.region) > 1:
             place = place_of(self.space, explained.node, [explained.node])
-            vars(culprit).update(place)
+            vars(culprit).update(place, seen=culprit.seen or [culprit.value])
 
     def _explained(
         self,
@@ -133,8 +146,7 @@ class Diagnosis:
         local: RunValue,
     ) -> Explained | None:
         """Return what the region does more, less or otherwise than the reference, if one change explains it."""
-        many = len(culprit.region) > (_WIDE if culprit.seen else _CLOSE)
-        if not isinstance(local, np.ndarray) or many or len(self.result.culprits) > _EXPLAINED:
+        if not isinstance(local, np.ndarray) or len(self.result.culprits) > _EXPLAINED:
             return None
         allowed = self.judge.allowed(culprit.value, local)
         if agrees(local, expected, allowed):
@@ -200,16 +212,20 @@ class Diagnosis:
             )
 
     def _constant(self, name: str) -> Array:
-        tensor = self.space.index.initializers[name]
-        assert isinstance(tensor, TensorProto)
-        return self.space.index.model.array(tensor)
+        tensor = self.space.index.initializers.get(name)
+        if isinstance(tensor, TensorProto):
+            return self.space.index.model.array(tensor)
+        value = self.observer.fetch([name])[name]
+        return value if isinstance(value, np.ndarray) else np.empty(0)
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
-        found = {}
+        found: dict[str, tuple[int, ...]] = {}
         for name in (name for node in nodes for name in node.input):
             constant = self.space.index.initializers.get(name)
             if isinstance(constant, TensorProto):
                 found[name] = tuple(constant.dims)
+            elif name in self.space.constant:
+                found[name] = self._constant(name).shape
         return found
 
 

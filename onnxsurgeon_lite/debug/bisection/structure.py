@@ -17,7 +17,7 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 _TRIED = 96  # changes of one region
 _SOURCES = 32  # other values that a region may read
 _AXES = 4  # dimensions whose permutations are tried
-_KINDS = (
+KINDS = (
     ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
     (
         *("Relu", "Sigmoid", "Tanh", "Gelu", "Erf", "Exp", "Log", "Sqrt"),
@@ -153,7 +153,7 @@ Alter = Callable[[NodeProto], None]
 
 def _changes(node: NodeProto) -> Iterator[tuple[Change, str, Alter]]:
     """Yield (what it is, the reason if it helps, the change) for one node."""
-    kind = next((operators for operators in _KINDS if node.op_type in operators), ())
+    kind = next((operators for operators in KINDS if node.op_type in operators), ())
     for op_type in kind:
         if op_type != node.op_type and op_type != "Identity":
             because = f"{op_type} gives the reference, {node.op_type} does not"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.atomic import WRITING, temporary_prefix
-from onnxsurgeon_lite.errors import UsageError, WriteError
+from onnxsurgeon_lite.errors import ModelFileError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
@@ -252,6 +252,10 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
                 total += float(numbers.sum())
                 squares += float(np.square(numbers).sum())
                 low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    if left:
+        raise ModelFileError(
+            f"tensor {tensor.name!r} of shape {list(tensor.dims)[:70]} lacks {left} of its elements"
+        )
     if not count:
         return _Survey(digest.hexdigest())
     mean = total / count
