@@ -103,7 +103,6 @@ def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "C
         Whether it is valid, the checker's message, and findings that the checker does not mind.
 
     Raises:
-        GraphError: A cycle, two producers of one value, or a function that calls itself.
         RuntimeCrash: The checker died of the model.
         RuntimeTimeout: The checker took too long.
 

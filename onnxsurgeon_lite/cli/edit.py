@@ -248,13 +248,16 @@ def clean() -> "passes.Pass":
     return passes.Clean()
 
 
-def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types.
+def fix(*, join: bool = False) -> "passes.Pass":
+    """Put right what other tools leave: names with two owners, unsorted nodes, stale types, missing imports.
 
     $ onnxdbg edit fix model.onnx
     $ onnxdbg edit fix model.onnx --dry-run
+
+    Args:
+        join: Read the value with the closest spelling where one is missing, if that is only one.
     """
-    return passes.Fix()
+    return passes.Fix(join)
 
 
 def dedupe() -> "passes.Pass":
