@@ -19,7 +19,7 @@ from typing import NoReturn
 from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
@@ -52,8 +52,13 @@ def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> G
 
 
 def inline(model: ModelProto, functions: Sequence[tuple[str, str]]) -> ModelProto:
-    """Inline functions, given as (domain, name); raises like `infer`."""
-    return _model(_apart("the inliner", _inline, model.SerializeToString(), functions))
+    """Inline functions, given as (domain, name); raises like `infer`, and `GraphError` where that fails."""
+    try:
+        return _model(_apart("the inliner", _inline, model.SerializeToString(), functions))
+    except RejectedError as error:
+        raise GraphError(
+            f"the functions cannot be inlined: {error}", "find the cause with: onnxdbg check"
+        ) from error
 
 
 def convert(model: ModelProto, version: int) -> ModelProto:

@@ -38,6 +38,8 @@ def follow(
             inlined.append(name)
             model = _inlined(model, called.function)
             second = None if second is None else _inlined(second, called.function)
+        except RecursionError as error:
+            raise ShapeError("functions or bodies are nested too deep to be followed") from error
         except ShapeError as error:
             if inlined:
                 error.add_note(f"ids are those after onnxdbg edit inline of {', '.join(inlined)}")
