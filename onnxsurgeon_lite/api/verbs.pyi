@@ -48,6 +48,7 @@ def extract(
     inputs: _Names = (),
     outputs: _Names = (),
     auto_inputs: bool = False,
+    part: _Names = (),
     **how: Unpack[Limiting],
 ) -> EditResult: ...
 def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
