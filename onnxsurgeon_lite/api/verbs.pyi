@@ -65,6 +65,7 @@ def extract(
     inputs: _Names = (),
     outputs: _Names = (),
     auto_inputs: bool = False,
+    part: _Names = (),
     **how: Unpack[Limiting],
 ) -> EditResult: ...
 def fix(model: ModelLike, /, join: bool = False, **how: Unpack[_Edit]) -> EditResult: ...

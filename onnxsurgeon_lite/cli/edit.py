@@ -286,13 +286,13 @@ def inline(
 def outline(
     scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
 ) -> "passes.Pass":
-    """Make the nodes of a module a function.
+    """Make the nodes of a module a function; or of all equal modules of a class one function.
 
     $ onnxdbg edit outline dynamo.onnx convs1 -o outlined.onnx
-    $ onnxdbg edit outline dynamo.onnx convs2 --domain parts --dry-run
+    $ onnxdbg edit outline dynamo.onnx class:Conv2d --dry-run
 
     Args:
-        scope: A module path: encoder.layer.4.
+        scope: A module path (encoder.layer.4), or class:BertLayer.
         domain: The function's domain.
     """
     return passes.Outline(scope, domain)
