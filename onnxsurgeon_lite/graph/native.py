@@ -35,7 +35,7 @@ class RejectedError(Exception):
 
 
 def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
-    """Infer types; return a graph with the declarations of values and outputs, no more.
+    """Infer types; return a graph with the declarations of values, inputs and outputs, no more.
 
     Raises:
         RejectedError: inference fails.
@@ -94,7 +94,9 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
-    return _encoded(GraphProto(value_info=typed.value_info, output=typed.output))
+    for known in ("node", "initializer", "sparse_initializer"):
+        typed.ClearField(known)
+    return _encoded(typed)
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
@@ -147,7 +149,10 @@ def _evaluate(model: bytes, most: int) -> bytes:
 
     from onnxsurgeon_lite.tensors import dtypes
 
-    results = ReferenceEvaluator(_model(model)).run(None, {})
+    try:
+        results = ReferenceEvaluator(_model(model)).run(None, {})
+    except MemoryError:
+        return b""
     arrays = [np.asarray(result) for result in results]
     if any(array.size > most or array.dtype.kind not in "iufb" for array in arrays):
         return b""

@@ -87,6 +87,8 @@ def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:
     if kind is float:
         definitions["number"] = _NUMBER
         return {"$ref": "#/$defs/number"}
+    if kind is object:
+        return {}
     if dataclasses.is_dataclass(kind):
         return _reference(kind, definitions)
     if origin in _KINDS:

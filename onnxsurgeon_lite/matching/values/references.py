@@ -57,7 +57,8 @@ def aligned(
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
-    fitted = renamed(named, pairs, index, shapes)
+    alone = [name for name in matching.only_a if not references.entries[name].is_input]
+    fitted = renamed(named, pairs, index, shapes, alone)
     notes = *references.notes, _summary(matching, references, len(pairs))
     doubts = tuple(filter(None, [lost_note(matching)]))
     left = tuple(_left_over(matching, references))
@@ -128,7 +129,8 @@ def aligned_models(
         shown = [f"{f.op} {f.name!r}" + (f" in {f.scope}" if f.scope else "") for f in alone]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         notes += [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
-    fitted = renamed(references, pairs, index, shapes)
+    theirs_alone = [name for name in matching.only_a if name in references]
+    fitted = renamed(references, pairs, index, shapes, theirs_alone)
     return replace(fitted, notes=(*references.notes, *notes))
 
 
