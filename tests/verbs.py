@@ -180,7 +180,7 @@ LOSSLESS = [
         "removed input 'same' (float [4]): ",
         "changed initializer 'same' (float [4]): kind input with a default -> initializer"], 0),
     (RemoveOutput(("z",)), [f"removed output 'z' ({N}): "], 0),
-    (Reorder((), ("z",)), [], 0),
+    (Reorder((), ("z",)), ["changed output outputs: order 'y', 'z' -> 'z', 'y'"], 0),
     (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
     (Set((("doc_string", ""), ("model_version", 8))), [
         "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
