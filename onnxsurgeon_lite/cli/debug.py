@@ -130,6 +130,8 @@ def rank(
     against: Path | None = None,
     risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
     below: float = 20.0,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -142,9 +144,13 @@ def rank(
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
+        leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
+        reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
     """
     with progress("ranking") as how["progress"]:
-        result = osl.rank(model, reference, against, risk, below, feeds, **how)
+        result = osl.rank(
+            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+        )
     options.show(result, json)
 
 

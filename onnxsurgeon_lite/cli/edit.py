@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, options, shape
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -248,13 +248,16 @@ def clean() -> "passes.Pass":
     return passes.Clean()
 
 
-def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types.
+def fix(*, join: bool = False) -> "passes.Pass":
+    """Put right what other tools leave: names with two owners, unsorted nodes, stale types, missing imports.
 
     $ onnxdbg edit fix model.onnx
     $ onnxdbg edit fix model.onnx --dry-run
+
+    Args:
+        join: Read the value with the closest spelling where one is missing, if that is only one.
     """
-    return passes.Fix()
+    return passes.Fix(join)
 
 
 def dedupe() -> "passes.Pass":
@@ -283,20 +286,20 @@ def inline(
 def outline(
     scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
 ) -> "passes.Pass":
-    """Make the nodes of a module a function.
+    """Make the nodes of a module a function; or of all equal modules of a class one function.
 
     $ onnxdbg edit outline dynamo.onnx convs1 -o outlined.onnx
-    $ onnxdbg edit outline dynamo.onnx convs2 --domain parts --dry-run
+    $ onnxdbg edit outline dynamo.onnx class:Conv2d --dry-run
 
     Args:
-        scope: A module path: encoder.layer.4.
+        scope: A module path (encoder.layer.4), or class:BertLayer.
         domain: The function's domain.
     """
     return passes.Outline(scope, domain)
 
 
 def opset(version: int) -> "passes.Pass":
-    """Convert to another opset version of ONNX's own operators.
+    """Convert to another opset version of ONNX's own operators; what an older one lacks is taken apart, and proved.
 
     $ onnxdbg edit opset model.onnx 21
     $ onnxdbg edit opset model.onnx 21 --verify --dry-run
@@ -336,9 +339,11 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    sort, clean, fix, dedupe, outline, inline, opset,
+    *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip
+_PROVED = (*shape.PROVED, *simplify.PROVED)
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:
@@ -350,8 +355,8 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
         made = command(
             verb,
             of_a_file=verb in (apply, script),
-            proved=verb in shape.PROVED,
-            listed=verb is apply,
+            proved=verb in _PROVED,
+            listed=verb in (apply, opset),
             keep=keep,
         )
         group.command(verb.__name__.replace("_", "-"))(made)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from onnxsurgeon_lite.debug.bisection.result import (
+    HARMLESS,
     BisectResult,
     Cause,
     Culprit,
@@ -22,6 +23,7 @@ from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -93,17 +95,45 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     many = len(result.culprits) > 1
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
+    told: set[str] = set()
     for culprit in result.culprits:
-        known = many and culprit.healed is not None
-        share = f" ({culprit.healed:.0%} of the error)" if known else ""
-        yield f"{'  ' * many}{_headline(culprit)}{share}"
-        yield from _inner_headlines(culprit, "  " * (many + 1))
+        kind = _kind(culprit)
+        group = [other for other in result.culprits if _kind(other) == kind]
+        if len(group) >= _GROUP and kind not in told:
+            yield f"  {_group(group)}"
+        elif kind not in told:
+            known = many and culprit.healed is not None
+            share = f" ({culprit.healed:.0%} of the error)" if known else ""
+            yield f"{'  ' * many}{_headline(culprit)}{share}"
+            yield from _inner_headlines(culprit, "  " * (many + 1))
+        told |= {kind} if len(group) >= _GROUP else set()
+
+
+def _kind(culprit: Culprit) -> str:
+    """Return what several culprits may have in common: verdict, operator and class."""
+    verdict = culprit.findings[0].verdict if culprit.findings else "culprit"
+    return f"{verdict}: {culprit.op_type} {culprit.class_name}"
+
+
+def _group(group: Sequence[Culprit]) -> str:
+    """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
+    first, count = group[0], len(group)
+    what = first.findings[0].verdict if first.findings else "culprit"
+    of = f" in {first.class_name}" if first.class_name else ""
+    number = f"all {count}" if count == first.alike else f"{count} of {first.alike}"
+    names = ", ".join(repr(culprit.value) for culprit in group[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    because = f"; of the first: {first.findings[0].because}" if first.findings else ""
+    return f"{what}: {number} {first.op_type}{of} make {names}{more}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    if not worst.match:
+        why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
+        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -116,13 +146,13 @@ def _headline(culprit: Culprit) -> str:
     if culprit.seen:
         made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
-    if compared is not None:
+    if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 
@@ -227,7 +257,8 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
     """Yield the origins that are no fault; many of them as a count."""
     if verbose or len(culprits) <= _FEW:
         for culprit in culprits:
-            finding = culprit.findings[0]
+            harmless = (f for f in culprit.findings if f.verdict in HARMLESS)
+            finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
     kinds = Counter(culprit.findings[0].verdict for culprit in culprits)
