@@ -56,6 +56,7 @@ SYNONYMS = {
     "node": "nodes",
     "pairs": "names",
     "attr": "attributes",
+    "constant": "constants",
     "op": "op_type",
     "by": "model",
     "other": "second",
@@ -272,7 +273,7 @@ def test_an_error_carries_what_was_said_before_it(folder):
     with pytest.raises(osl.SurgeonError) as caught:
         osl.verify("whole_model.onnx", "linear_func.onnx")
 
-    assert caught.value.told == ("made input.1: float [1, 3, 20, 20] normal, seed 0",)
+    assert caught.value.told == ("made input.1: float [1, 3, 20, 20] normal, seeds 0, 1",)
 
 
 def test_an_unknown_option_is_refused(folder):

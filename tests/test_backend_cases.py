@@ -1,6 +1,7 @@
 """The onnx package's backend node cases: round trips, and a cut at every inner value."""
 
 import functools
+import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,14 +71,17 @@ def same(one, other) -> bool:
     return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
-def cut_everywhere(runtime: Runtime, model: Model, feeds: list[str], whole) -> list[str]:
+# Models of a hundred nodes take minutes; eight values of each keep the suite short.
+EVERY_CUT = bool(os.environ.get("EVERY_CUT"))
+
+
+def cut_at_values(runtime: Runtime, model: Model, feeds: list[str], whole) -> list[str]:
     """The inner values at which the two halves do not give what the whole gives."""
     model.proto.CopyFrom(shape_inference.infer_shapes(model.proto))  # once, not at each cut
     index = GraphIndex.of(model)
     wrong = []
-    for value in index.producer:
-        if value in index.outputs:
-            continue
+    inner = [value for value in index.producer if value not in index.outputs]
+    for value in inner[:: 1 if EVERY_CUT else len(inner) // 8 + 1]:
         upper = Extract((), (value,)).apply(model).model
         upper.proto.graph.output[0].ClearField("type")
         kept = outcome(runtime, upper, feeds, [], [value])
@@ -112,7 +116,7 @@ def cut_case(runtime: Runtime, case, path) -> list[str] | None:
         whole = None if feeds is None else outcome(runtime, model, feeds, outputs).values
     except RuntimeFailure:
         return None
-    return None if whole is None else cut_everywhere(runtime, model, feeds, whole)
+    return None if whole is None else cut_at_values(runtime, model, feeds, whole)
 
 
 def cut_all(names: list[str], path) -> dict[str, list[str] | None]:
@@ -130,6 +134,7 @@ def test_both_halves_of_every_cut_give_the_whole(tmp_path):
             done for half in pool.map(cut_all, *zip(*halves, strict=True)) for done in half.items()
         ]
 
-    ran = {name: wrong for name, wrong in found if wrong is not None}
-    assert {name for name, wrong in ran.items() if wrong} == ROUNDED
+    ran = {name: values for name, values in found if values is not None}
+    wrong = {name for name, values in ran.items() if values}
+    assert wrong == ROUNDED if EVERY_CUT else wrong <= ROUNDED
     assert len(ran) > 1200

@@ -1,5 +1,6 @@
 """`--help`: the same panels everywhere, two examples a command, and every example runs."""
 
+import re
 import shlex
 import shutil
 
@@ -9,14 +10,13 @@ from conftest import FIXTURES
 from typer.testing import CliRunner
 
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.cli.help import examples
 
 GROUPS = {"": app} | {g.name: g.typer_instance for g in app.registered_groups}
-COMMANDS = [
-    f"{group} {command.name or command.callback.__name__}".strip()
+COMMANDS = {
+    f"{group} {command.name or command.callback.__name__}".strip(): command.callback.__doc__
     for group, typer in GROUPS.items()
     for command in typer.registered_commands
-]
+}
 FILES = {
     "model.onnx": "whole_model.onnx",
     "faulty.onnx": "faulty_attribute.onnx",
@@ -47,7 +47,6 @@ def test_every_command_has_panels_and_two_examples(command, monkeypatch):
     panels = [line.split()[1] for line in told.splitlines() if line.startswith("╭─")]
     assert panels == [p for p in ("Arguments", "Main", "Feeds", "Runtime", "Output") if p in panels]
     assert "Options" not in panels
-    assert len(examples(command)) == 2
     assert told.count("$ onnxdbg") == 2
     assert max(map(len, told.splitlines())) <= 80
 
@@ -65,9 +64,8 @@ def test_every_example_runs(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)
-    lines = [line for command in COMMANDS for line in examples(command)]
 
-    for line in sorted(lines, key=ORDER.index):
+    for line in re.findall(r"^\$ (.*)", "\n".join(COMMANDS.values()), re.MULTILINE):
         words, _, file = line.partition(" > ")
         done = CliRunner().invoke(app, shlex.split(words)[1:])
         if file:
@@ -75,6 +73,3 @@ def test_every_example_runs(tmp_path, monkeypatch):
 
         assert done.exit_code in (0, 1), f"{line}\n{done.output}"
         assert isinstance(done.exception, SystemExit | None), f"{line}\n{done.exception!r}"
-
-
-ORDER = (FIXTURES.parent / "onnxsurgeon_lite" / "cli" / "examples.txt").read_text().splitlines()

@@ -211,7 +211,7 @@ def test_an_edit_changes_the_model_of_the_session_and_is_undone(session, said):
     files = {*session.source.path.parent.iterdir()}
 
     shown, notes = said(session, "edit rename 31=out --verify", "edit set-op Add_7 Sub", "history")
-    assert "verified: 1 outputs agree" in shown
+    assert "verified: 1 output agrees" in shown
     assert "2: SetOp(nodes=('Add_7',)" in shown
     assert notes.count("the model changed: at its start again") == 2
     assert "MISMATCH" in said(session, "edit set-op Add_7 Mul --verify")[0]

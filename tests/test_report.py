@@ -134,7 +134,7 @@ def test_several_culprits_begin_with_a_summary_and_verbose_has_the_details_of_ea
     short = said(*asked, "short", folder=three.parent)
     long = said(*asked, "long", "--verbose", folder=three.parent)
 
-    assert short.startswith("3 culprits, the one that matters most to the outputs first:\n  wrong")
+    assert short.startswith("3 culprits, those that err by themselves first:\n  wrong")
     assert short.count("makes '") == long.count("makes '") == 3
     assert [text.count("  worst at") for text in (short, long)] == [1, 3]
     assert "values compared in" in long
@@ -149,7 +149,8 @@ def test_a_region_shows_operators_and_names(three):
     }
     np.savez(three.parent / "few.npz", **kept)
 
-    told = said("bisect", three, "--reference", "few.npz", "--map", "names", folder=three.parent)
+    asked = ("bisect", three, "--reference", "few.npz", "--map", "names", "--verbose")
+    told = said(*asked, folder=three.parent)
 
     assert "one of 7 nodes up to Conv 'Conv_8' (@8)" in " ".join(told.split())
     assert "    Conv 'Conv_2' (@2)\n    Conv 'Conv_3' (@3)\n" in told

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -154,6 +155,26 @@ class Call:
         if given is not None:
             return read_feeds(index, given)
         found, made = make_feeds(index, self.recipe())
+        self.made += made
+        self.notes += (f"made {line}" for line in made)
+        return found
+
+    def trials(
+        self, index: "GraphIndex", given: "Tensors | None", runtime: "Runtime", known: "Feeds"
+    ) -> "list[Trial]":
+        """Return runs of a model on the feeds given, or on made ones that tell models apart.
+
+        Args:
+            known: feeds that replace both.
+        """
+        from onnxsurgeon_lite.matching.trials import Trial, run_trials
+        from onnxsurgeon_lite.runtime.feeds import read_feeds
+        from onnxsurgeon_lite.runtime.run import run
+
+        if given is not None:
+            feeds = {**read_feeds(index, given), **known}
+            return [Trial(feeds, run(index, feeds, runtime))]
+        found, made = run_trials(index, self.recipe(), runtime, known)
         self.made += made
         self.notes += (f"made {line}" for line in made)
         return found

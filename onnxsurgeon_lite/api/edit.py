@@ -88,13 +88,43 @@ def applied(
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
+        if done.changed and step.name == "simplify" and not unproved:
+            result = _simplified(result, original, step, feeds, call.runtime(child, "none"), call)
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
             result = _proved(result, original, step, call.runtime(child, "none"), call)
-        if not (done.changed and verify):
+        if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
+
+
+def _simplified(
+    result: "EditResult",
+    original: "Model",
+    step: "Pass",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Keep those steps of `simplify` whose result agrees with the original."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.prove_steps import StepProof
+
+    assert isinstance(step, passes.Simplify)  # by its name
+    call.progress("proving by running")
+    index = GraphIndex.of(original)
+    trials = call.trials(index, feeds, runtime, {})
+    done, line = StepProof(index, trials, runtime).proved(step, result)
+    return replace(
+        result,
+        model=done.model,
+        changed=done.changed,
+        changes=done.changes,
+        notes=done.notes,
+        ran=tuple(call.notes),
+        proof=(line,),
+    )
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"
@@ -141,10 +171,12 @@ def _verified(
     """Run both models and compare their outputs."""
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching import verify as verifying
+    from onnxsurgeon_lite.matching.trials import unmoved_notes
 
-    before = GraphIndex.of(original)
-    given = call.feeds(before, feeds)
-    compared = verifying.verify(before, GraphIndex.of(result.model), given, runtime)
+    sides = GraphIndex.of(original), GraphIndex.of(result.model)
+    trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
+    compared = verifying.verify(*sides, trials, runtime)
+    call.notes += unmoved_notes(compared.unmoved)
     return replace(result, ran=(*result.ran, *call.notes), verified=compared)
 
 

@@ -104,7 +104,6 @@ def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "C
         Whether it is valid, the checker's message, and findings that the checker does not mind.
 
     Raises:
-        GraphError: A cycle, two producers of one value, or a function that calls itself.
         RuntimeCrash: The checker died of the model.
         RuntimeTimeout: The checker took too long.
 
@@ -152,16 +151,23 @@ def diff(
     with Call(opt=opt, **how) as call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
+        from onnxsurgeon_lite.matching.verify import known_feeds
         from onnxsurgeon_lite.model import loaded
 
         models = loaded(first), loaded(second)
         allowed = call.tolerance()
-        needed = run or map == "auto"
-        given = call.feeds(GraphIndex.of(models[0]), feeds) if needed else {}
+        given: Feeds = {}
+        if run:
+            indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])
+            runtime = call.runtime()
+            trials = call.trials(indexes[0], feeds, runtime, known_feeds(*indexes))
+            given = trials[0].feeds
+        elif map == "auto":
+            given = call.feeds(GraphIndex.of(models[0]), feeds)
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
-            found = differing.with_outputs(models, found, given, call.runtime(), allowed)
+            found = differing.with_outputs(indexes, found, trials, runtime, allowed)
         return call.done(found)
 
 

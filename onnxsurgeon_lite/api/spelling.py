@@ -32,7 +32,7 @@ _MEANING = {
     "unproved": "Do not prove new sizes by running.",
     "seed": "Seed of made feeds; each input has its own stream.",
     "dim": "Size of each symbolic dimension in made feeds, by name; 1 for others.",
-    "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file.",
+    "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers or a file.",
     "rtol": "Relative tolerance; None for each dtype's own, 0 when only `atol` is given.",
     "atol": "Absolute tolerance, in the value's unit; None for each dtype's own.",
     "provider": "Execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.",

@@ -22,6 +22,9 @@ def build(
 ) -> None:
     """Build a model from ONNX text syntax, and check it.
 
+    $ onnxdbg build linear.txt
+    $ onnxdbg build linear.txt --initializer a=a.npy -o scaled.onnx
+
     Args:
         text: File in ONNX text syntax; a graph alone will do.
         initializer: Array for a name.
@@ -50,6 +53,9 @@ def merge(
     **how: Unpack[Writing],
 ) -> None:
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
+
+    $ onnxdbg merge model.onnx model.onnx --map 31=input.1 --prefix second/
+    $ onnxdbg merge model.onnx faulty.onnx --share input.1 --prefix faulty/ -o both.onnx
 
     Args:
         models: Models to merge, two or more.

@@ -1,5 +1,6 @@
 """What the shell completes: the values, nodes and selectors of the model on the line."""
 
+import glob
 import os
 import shlex
 from collections.abc import Callable
@@ -109,3 +110,11 @@ of_inputs = _paired(lambda names, typed: names.inputs(typed))
 of_outputs = _paired(lambda names, typed: names.outputs(typed))
 to_outputs = _paired(None, lambda names, typed: names.outputs(typed))
 links = _paired(lambda names, typed: names.values(typed), lambda names, typed: names.inputs(typed))
+
+
+def rules(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the rules that come with the package, and files with rules."""
+    folder = Path(__file__).parent.parent / "graph" / "patterns" / "rules"
+    shipped = sorted(path.stem for path in folder.glob("*.onnxtxt"))
+    files = sorted(glob.glob(f"{glob.escape(incomplete)}*.onnxtxt"))
+    return [*(name for name in shipped if name.startswith(incomplete)), *files]

@@ -32,6 +32,9 @@ def ls(
 ) -> None:
     """List the large tensors: file, offset, bytes, dtype, fingerprint.
 
+    $ onnxdbg data ls external.onnx
+    $ onnxdbg data ls external.onnx --no-fingerprint
+
     Args:
         fingerprints: Read the data for fingerprints.
     """
@@ -43,7 +46,11 @@ def ls(
 @data.command()
 @options.command
 def embed(model: Path, **how: Unpack[Writing]) -> None:
-    """Write a model with all its data inside."""
+    """Write a model with all its data inside.
+
+    $ onnxdbg data embed external.onnx
+    $ onnxdbg data embed external.onnx -o inside.onnx --dry-run
+    """
     _write(osl.data.embed, model, how)
 
 
@@ -51,6 +58,9 @@ def embed(model: Path, **how: Unpack[Writing]) -> None:
 @options.command
 def external(model: Path, *, location: str = "", **how: Unpack[Writing]) -> None:
     """Write a model with its data in one file beside it.
+
+    $ onnxdbg data external model.onnx
+    $ onnxdbg data external model.onnx --location weights/all.data -o outside.onnx
 
     Args:
         location: The data's path relative to the model; NAME.data if none.
@@ -63,6 +73,9 @@ def external(model: Path, *, location: str = "", **how: Unpack[Writing]) -> None
 def move(model: Path, location: str, *, force: bool = False, dry_run: bool = False) -> None:
     """Move a model's data to another file, in place: the model refers to it there.
 
+    $ onnxdbg data move outside.onnx moved.data
+    $ onnxdbg data move outside.onnx weights.data --dry-run
+
     Args:
         location: The new path, relative to the model.
     """
@@ -74,7 +87,11 @@ def move(model: Path, location: str, *, force: bool = False, dry_run: bool = Fal
 @data.command()
 @options.command
 def gc(model: Path, *, dry_run: bool = False) -> None:
-    """Rewrite a model's data files, in place, to exactly the bytes that it refers to."""
+    """Rewrite a model's data files, in place, to exactly the bytes that it refers to.
+
+    $ onnxdbg data gc outside.onnx
+    $ onnxdbg data gc outside.onnx --dry-run
+    """
     with _announced(model, dry_run) as loaded:
         found = osl.data.gc(loaded, dry_run, progress=plain.show_note)
     options.show(found)
@@ -83,20 +100,31 @@ def gc(model: Path, *, dry_run: bool = False) -> None:
 @data.command()
 @options.command
 def strip(
-    model: Path, *, seed: Annotated[int, options.Typed(least=0)] = 0, **how: Unpack[Writing]
+    model: Path,
+    *,
+    seed: Annotated[int, options.Typed(least=0)] = 0,
+    keep_sources: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range.
 
+    $ onnxdbg data strip external.onnx
+    $ onnxdbg data strip external.onnx --seed 1 -o noise.onnx
+
     Args:
         seed: Seed of the noise.
+        keep_sources: Keep documentation, metadata and training info, which may tell of the author's machine.
     """
-    _write(osl.data.strip, model, how, seed=seed)
+    _write(osl.data.strip, model, how, seed=seed, keep_sources=keep_sources)
 
 
 @data.command()
 @options.command
 def unstrip(model: Path, original: Path, **how: Unpack[Writing]) -> None:
     """Write a stripped model with the weights of the original.
+
+    $ onnxdbg data unstrip noise.onnx external.onnx
+    $ onnxdbg data unstrip noise.onnx external.onnx -o again.onnx
 
     Args:
         original: The model that was stripped.

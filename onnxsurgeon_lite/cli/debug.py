@@ -39,6 +39,8 @@ def bisect(
     resume: bool = False,
     strip: Annotated[bool, Typed(("--strip-weights",))] = False,
     force: bool = False,
+    cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
+    repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
@@ -47,6 +49,9 @@ def bisect(
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
 
     Without arguments it takes what onnxdbg.toml says, or the one model and the one reference set in this folder.
+
+    $ onnxdbg bisect faulty.onnx --reference torch_refs
+    $ onnxdbg bisect faulty.onnx --against model.onnx -o against
 
     Args:
         model: Model to read; by default the one in this folder.
@@ -59,6 +64,8 @@ def bisect(
         journal: File that keeps the answers.
         resume: Go on from the journal of a search that was cut short.
         strip: Noise for weights in the reproducer, if it still fails.
+        cause: Say what is wrong with the culprits, and what repairs them.
+        repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -80,13 +87,16 @@ def bisect(
             resume,
             strip,
             target.replaceable(),
+            cause,
+            repair,
             opt=opt,
             **how,
         )
     if result.reproducer is not None:
         target.wrote()
     options.show(result, json, metrics, verbose)
-    options.require(result.verdict == "agrees")
+    final = result if result.repair is None else result.repair
+    options.require(final.verdict == "agrees")
 
 
 def _asked(
@@ -120,24 +130,36 @@ def rank(
     against: Path | None = None,
     risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
     below: float = 20.0,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
+    $ onnxdbg rank faulty.onnx --against model.onnx
+    $ onnxdbg rank model.onnx --fp16-risk
+
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
+        leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
+        reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
     """
     with progress("ranking") as how["progress"]:
-        result = osl.rank(model, reference, against, risk, below, feeds, **how)
+        result = osl.rank(
+            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+        )
     options.show(result, json)
 
 
 @options.command
 def demo(folder: Path = Path("onnxdbg-demo"), *, keep: bool = False) -> None:
     """Show the main job on a small model that is made on the spot.
+
+    $ onnxdbg demo
+    $ onnxdbg demo --keep
 
     Args:
         folder: With --keep: the folder for the files.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, options, shape
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -22,6 +22,9 @@ def rename(
 ) -> "passes.Pass":
     """Rename values (inputs and outputs included) or nodes, all at once: names can be swapped.
 
+    $ onnxdbg edit rename model.onnx 23=features 31=out --verify
+    $ onnxdbg edit rename model.onnx 'Conv_*=layer*' --node -o layers.onnx
+
     Args:
         pairs: Old and new name; '*=left/*' is a prefix.
         node: Rename nodes, not values.
@@ -31,6 +34,9 @@ def rename(
 
 def remove(nodes: Nodes, *, bridge: Value | None = None) -> "passes.Pass":
     """Remove nodes; what read their output reads the input of the same type.
+
+    $ onnxdbg edit remove model.onnx Conv_10
+    $ onnxdbg edit remove model.onnx Add_7 --bridge 25 --dry-run
 
     Args:
         nodes: Nodes: names, ids, op:Conv[2], globs.
@@ -50,8 +56,12 @@ def insert(
     domain: str = "",
     new_value: Annotated[str | None, Typed(("--value",))] = None,
     name: str = "",
+    constant: Annotated[Sequence[str], Typed(metavar="NAME=NUMBERS")] = (),
 ) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
+
+    $ onnxdbg edit insert model.onnx 23 Relu --to Conv_3
+    $ onnxdbg edit insert model.onnx 23 Sum --input 23,22 --dry-run
 
     Args:
         value: The value behind which the node goes.
@@ -63,11 +73,11 @@ def insert(
         domain: The operator's domain.
         new_value: Name of the new value.
         name: Name of the new node.
+        constant: A new constant that the node reads: numbers or a file; can be repeated.
     """
-    attributes = options.attributes(attr)
-    return passes.Insert(
-        value, op_type, tuple(inputs), attributes, domain, tuple(to), before, new_value, name
-    )
+    attributes, constants = options.attributes(attr), options.constants(constant)
+    given = tuple(inputs), attributes, domain, tuple(to), before, new_value, name, constants
+    return passes.Insert(value, op_type, *given)
 
 
 def rewire(
@@ -78,6 +88,9 @@ def rewire(
     slot: Annotated[int | None, Typed(least=0)] = None,
 ) -> "passes.Pass":
     """Make what reads one value read another.
+
+    $ onnxdbg edit rewire model.onnx 24 23
+    $ onnxdbg edit rewire model.onnx 25 27 --to Add_7 --slot 0 --dry-run
 
     Args:
         old: The value that is read now.
@@ -100,6 +113,9 @@ def replace(
 ) -> "passes.Pass":
     """Replace what lies between values by one node, or by another model.
 
+    $ onnxdbg edit replace model.onnx --inputs 23 --outputs 25 --op Identity
+    $ onnxdbg edit replace model.onnx --inputs 23 --outputs 25 --op Relu --dry-run
+
     Args:
         inputs: Values where the region begins.
         outputs: Values that it computes.
@@ -113,8 +129,26 @@ def replace(
     return passes.Replace(tuple(inputs), tuple(outputs), op, attributes, domain, name, by)
 
 
+def rewrite(
+    rules: Annotated[Sequence[str], Typed(completes=completion.rules)], *, reverse: bool = False
+) -> "passes.Pass":
+    """Replace every match of a pattern, in bodies too; --dry-run lists the matches.
+
+    $ onnxdbg edit rewrite model.onnx conv-batch-norm
+    $ onnxdbg edit rewrite model.onnx gelu-erf layer-norm --dry-run
+
+    Args:
+        rules: Files with functions pattern and replacement, or rules that come with onnxdbg.
+        reverse: Find the replacement, put the pattern in its place.
+    """
+    return passes.Rewrite(tuple(rules), reverse)
+
+
 def set_op(nodes: Nodes, op_type: str, *, domain: str | None = None) -> "passes.Pass":
     """Give nodes another operator: `set-op model.onnx Add_7 Sub`.
+
+    $ onnxdbg edit set-op model.onnx Add_7 Sub
+    $ onnxdbg edit set-op model.onnx op:Add Mul --dry-run
 
     Args:
         nodes: Nodes: names, ids, op:Conv[2], globs.
@@ -132,6 +166,9 @@ def set_attr(
 ) -> "passes.Pass":
     """Set attributes of nodes to numbers, text or lists; or remove some.
 
+    $ onnxdbg edit set-attr model.onnx Conv_6 'dilations=[2,2]' 'pads=[2,2,2,2]'
+    $ onnxdbg edit set-attr model.onnx Conv_6 --remove dilations --dry-run
+
     Args:
         node: Nodes: name, id, op:Conv[2], glob.
         attributes: Attributes to set: pads=[1,1,1,1].
@@ -142,6 +179,9 @@ def set_attr(
 
 def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "passes.Pass":
     """Give a constant other numbers; with --to, one node gets a copy of it.
+
+    $ onnxdbg edit set-constant model.onnx convs1.0.bias 0
+    $ onnxdbg edit set-constant model.onnx convs1.0.bias '[0.1,0.2,0.3]' --dry-run
 
     Args:
         value: An initializer, or the output of a Constant.
@@ -155,6 +195,9 @@ def set_constant(value: Value, numbers: str, *, to: Nodes = ()) -> "passes.Pass"
 
 def promote(values: Values, *, default: bool = False) -> "passes.Pass":
     """Make constants inputs of the graph.
+
+    $ onnxdbg edit promote model.onnx convs1.0.bias
+    $ onnxdbg edit promote model.onnx convs1.0.bias,convs1.1.bias --default --dry-run
 
     Args:
         values: Initializers, or outputs of Constant nodes.
@@ -171,6 +214,9 @@ def freeze(
 ) -> "passes.Pass":
     """Make inputs constants.
 
+    $ onnxdbg edit freeze model.promote.onnx 'convs1.0.bias=[0.1,0.2,0.3]'
+    $ onnxdbg edit freeze block.onnx hidden_states=hidden.npy --fold --dry-run
+
     Args:
         values: Input and its numbers (0.5, [1,2], a file); without numbers its default.
         fold: Compute now what depends on nothing else.
@@ -185,22 +231,41 @@ def freeze(
 
 
 def sort() -> "passes.Pass":
-    """Put nodes in topological order, moving as few as possible."""
+    """Put nodes in topological order, moving as few as possible.
+
+    $ onnxdbg edit sort model.onnx
+    $ onnxdbg edit sort model.onnx --dry-run
+    """
     return passes.Sort()
 
 
 def clean() -> "passes.Pass":
-    """Remove nodes, initializers and functions that no output needs."""
+    """Remove nodes, initializers and functions that no output needs.
+
+    $ onnxdbg edit clean model.onnx
+    $ onnxdbg edit clean model.extract.onnx --dry-run
+    """
     return passes.Clean()
 
 
-def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types."""
-    return passes.Fix()
+def fix(*, join: bool = False) -> "passes.Pass":
+    """Put right what other tools leave: names with two owners, unsorted nodes, stale types, missing imports.
+
+    $ onnxdbg edit fix model.onnx
+    $ onnxdbg edit fix model.onnx --dry-run
+
+    Args:
+        join: Read the value with the closest spelling where one is missing, if that is only one.
+    """
+    return passes.Fix(join)
 
 
 def dedupe() -> "passes.Pass":
-    """Keep one of several equal initializers; only those that may be equal are read."""
+    """Keep one of several equal initializers; only those that may be equal are read.
+
+    $ onnxdbg edit dedupe model.onnx
+    $ onnxdbg edit dedupe model.onnx --dry-run
+    """
     return passes.Dedupe()
 
 
@@ -208,6 +273,9 @@ def inline(
     functions: Annotated[Sequence[str], Typed(completes=completion.functions)] = (),
 ) -> "passes.Pass":
     """Replace calls of model-local functions by their nodes.
+
+    $ onnxdbg edit inline outlined.onnx
+    $ onnxdbg edit inline outlined.onnx --dry-run
 
     Args:
         functions: Functions: domain::name; all by default.
@@ -218,17 +286,23 @@ def inline(
 def outline(
     scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
 ) -> "passes.Pass":
-    """Make the nodes of a module a function.
+    """Make the nodes of a module a function; or of all equal modules of a class one function.
+
+    $ onnxdbg edit outline dynamo.onnx convs1 -o outlined.onnx
+    $ onnxdbg edit outline dynamo.onnx class:Conv2d --dry-run
 
     Args:
-        scope: A module path: encoder.layer.4.
+        scope: A module path (encoder.layer.4), or class:BertLayer.
         domain: The function's domain.
     """
     return passes.Outline(scope, domain)
 
 
 def opset(version: int) -> "passes.Pass":
-    """Convert to another opset version of ONNX's own operators.
+    """Convert to another opset version of ONNX's own operators; what an older one lacks is taken apart, and proved.
+
+    $ onnxdbg edit opset model.onnx 21
+    $ onnxdbg edit opset model.onnx 21 --verify --dry-run
 
     Args:
         version: The version to convert to.
@@ -238,6 +312,9 @@ def opset(version: int) -> "passes.Pass":
 
 def apply(recipe: Path) -> "passes.Pass":
     """Apply a recipe: several verbs, all or nothing.
+
+    $ onnxdbg edit apply recipe.toml model.onnx
+    $ onnxdbg edit apply recipe.toml model.onnx --dry-run
 
     Args:
         recipe: A TOML file: [[step]], verb = ..., its options.
@@ -250,6 +327,9 @@ def apply(recipe: Path) -> "passes.Pass":
 def script(patch: Path) -> "passes.Pass":
     """Call a function of yours on the graph as onnx-graphsurgeon has it.
 
+    $ onnxdbg edit script patch.py model.onnx
+    $ onnxdbg edit script patch.py model.onnx --verify --dry-run
+
     Args:
         patch: A Python file with def edit(graph): ...
     """
@@ -257,11 +337,13 @@ def script(patch: Path) -> "passes.Pass":
 
 
 _VERBS = (
-    rename, remove, insert, replace, rewire, set_op, set_attr, set_constant, promote, freeze,
-    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.batch_outputs, shape.name_outputs,
-    sort, clean, fix, dedupe, inline, outline, opset,
+    rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
+    shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
+    *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip
+_PROVED = (*shape.PROVED, *simplify.PROVED)
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:
@@ -273,8 +355,8 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
         made = command(
             verb,
             of_a_file=verb in (apply, script),
-            proved=verb in shape.PROVED,
-            listed=verb is apply,
+            proved=verb in _PROVED,
+            listed=verb in (apply, opset),
             keep=keep,
         )
         group.command(verb.__name__.replace("_", "-"))(made)

@@ -1,7 +1,6 @@
 """What `--help` shows: options in panels, the same for every command, and two examples below."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperOption
@@ -25,21 +24,15 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help; brackets in its texts are no markup."""
-        above = ctx.parent.info_name if ctx.parent.parent is not None else ""
-        lines = (f"$ {line}" for line in examples(f"{above} {ctx.info_name}".strip()))
-        self.epilog = _plain("\n\n".join(["Examples:", *lines]))
-        self.help = _plain(self.help)
+        about, _, lines = (self.help or "").partition("\n\n$ ")
+        if lines:
+            self.epilog = _plain("\n\n".join(["Examples:", *f"$ {lines}".splitlines()]))
+        self.help = _plain(about)
         for param in self.get_params(ctx):
             param.help = _plain(param.help)
             if isinstance(param, TyperOption):
                 param.rich_help_panel = _panel(param.name)
         super().format_help(ctx, formatter)
-
-
-def examples(path: str) -> list[str]:
-    """Return the examples of a command (`edit rename`); all run one after another, in a folder with their files."""
-    text = Path(__file__).with_name("examples.txt").read_text(encoding="utf-8")
-    return [line for line in text.splitlines() if f"{line} ".startswith(f"onnxdbg {path} ")]
 
 
 def _panel(name: str | None) -> str:

@@ -24,6 +24,9 @@ def inspect(
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
+    $ onnxdbg inspect model.onnx
+    $ onnxdbg inspect model.onnx --node Add_7
+
     Args:
         node: Show this node: name, id or op:Conv[2].
         value: Show this value.
@@ -35,13 +38,20 @@ def inspect(
 
 @options.command
 def print_model(model: Path, **how: Unpack[Limiting]) -> None:
-    """Print a model in ONNX text syntax, weights elided."""
+    """Print a model in ONNX text syntax, weights elided.
+
+    $ onnxdbg print model.onnx
+    $ onnxdbg print linear.onnx > linear.txt
+    """
     plain.out(osl.text(model, **how))
 
 
 @options.command
 def check(model: Path, *, full: bool = False, json: bool = False, **how: Unpack[Limiting]) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
+
+    $ onnxdbg check model.onnx
+    $ onnxdbg check model.onnx --full
 
     Args:
         full: Strict type and shape inference, too.
@@ -64,6 +74,9 @@ def diff(
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
     """Compare two models by structure, whatever their values and nodes are called and however they are ordered.
+
+    $ onnxdbg diff model.onnx faulty.onnx
+    $ onnxdbg diff model.onnx dynamo.onnx --map auto --run
 
     Args:
         first: Model to read.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
+    from onnxsurgeon_lite.surgery.constants import Numbers
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -109,7 +110,7 @@ def usual(
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
         dim: Size of a symbolic dimension in made feeds.
-        fill: How an input is made: zeros, ones, normal, uniform:lo,hi or a file.
+        fill: How an input is made: zeros, ones, normal, uniform:lo,hi, numbers or a file.
         opt: Graph optimization level of the runtime.
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
@@ -235,6 +236,13 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
             )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
+
+
+def constants(texts: Iterable[str]) -> "tuple[tuple[str, Numbers], ...]":
+    """(name, numbers) of every `NAME=NUMBERS`."""
+    from onnxsurgeon_lite.surgery.constants import read_numbers
+
+    return tuple((name, read_numbers(text)) for name, text in pairs("--constant", texts))
 
 
 def library_options(given: Mapping[str, object]) -> "RunOnFeeds":

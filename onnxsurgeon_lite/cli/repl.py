@@ -25,6 +25,9 @@ def repl(
 ) -> None:
     """Step through a model as through a program: breakpoints, values, edits, at an IPython prompt.
 
+    $ onnxdbg repl model.onnx --reference refs -c "break 25; run; print 25"
+    $ onnxdbg repl model.onnx -c "break op:Add; run; where"
+
     Args:
         commands: Run these and leave: "break 25; run; print 25".
         memory: Bytes of values that are kept once computed.

@@ -25,6 +25,9 @@ def run(
 ) -> None:
     """Run a model in a process of its own and show shape, dtype and range of what comes out.
 
+    $ onnxdbg run model.onnx
+    $ onnxdbg run block.onnx --dim batch=2 --fetch output -o out.npz
+
     Args:
         fetch: Values to return instead of the outputs, comma-separated.
         save: Store what was returned: .npz, .safetensors or a folder.
@@ -50,6 +53,9 @@ def record(
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
+
+    $ onnxdbg record model.onnx -o refs
+    $ onnxdbg record model.py:factory -o torch_refs
 
     Args:
         model: Model to read, or FILE.py:function that returns a PyTorch module, or (module, args).
@@ -91,6 +97,9 @@ def compare(
     **how: Unpack[Comparing],
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
+
+    $ onnxdbg compare faulty.onnx refs
+    $ onnxdbg compare model.onnx torch_refs --metrics all
 
     Args:
         actual: A model, or a set of tensors.

@@ -21,6 +21,9 @@ def set_shape(
 ) -> "passes.Pass":
     """Give inputs other shapes, all the way through: numbers fix dimensions, names open them. Proved by running.
 
+    $ onnxdbg edit set-shape model.onnx input.1=1,3,H,W
+    $ onnxdbg edit set-shape model.onnx input.1=1,3,32,32 --dry-run
+
     Args:
         shapes: Shapes of inputs: x=N,3,H,W; with --two-exports the second export before them.
         two_exports: Learn what follows from an export at another size.
@@ -38,6 +41,9 @@ def rebatch(
     two_exports: bool = False,
 ) -> "passes.Pass":
     """Give the batch another size, or open it, all the way through. Proved by running, sample by sample.
+
+    $ onnxdbg edit rebatch fixed.onnx
+    $ onnxdbg edit rebatch fixed.onnx --to 4 --dry-run
 
     Args:
         other: With --two-exports: the second export.
@@ -72,6 +78,9 @@ def pad_outputs(
 ) -> "passes.Pass":
     """Pad the ragged outputs of one image to a fixed length: boxes of n x 4 to 100 x 4.
 
+    $ onnxdbg edit pad-outputs detector.onnx --max 4 --outputs boxes,labels,scores
+    $ onnxdbg edit pad-outputs detector.onnx --max 4 --outputs boxes --dry-run
+
     Args:
         most: Detections to hold of an image.
         outputs: Outputs to pad, comma-separated; the ragged ones.
@@ -90,6 +99,9 @@ def batch_outputs(
 ) -> "passes.Pass":
     """Stack the ragged outputs of several images, padded: boxes of n x 4 and m x 4 to 2 x 100 x 4.
 
+    $ onnxdbg edit batch-outputs named.onnx --max 4
+    $ onnxdbg edit batch-outputs named.onnx --max 4 --fill labels=-1 --dry-run
+
     Args:
         groups: boxes=OUTPUT,OUTPUT for each group; those numbered boxes.0, boxes.1 by default.
         most: Detections to hold of an image.
@@ -101,6 +113,9 @@ def batch_outputs(
 
 def name_outputs(names: Sequence[str]) -> "passes.Pass":
     """Name the outputs in their order: boxes,labels,scores gives boxes.0, labels.0, scores.0, boxes.1.
+
+    $ onnxdbg edit name-outputs detector.onnx boxes,labels,scores -o named.onnx
+    $ onnxdbg edit name-outputs detector.onnx boxes,labels,scores --dry-run
 
     Args:
         names: Names of one image's outputs, comma-separated; numbered where there are more images.

@@ -19,6 +19,7 @@ from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
+    OperatorSetIdProto,
     SparseTensorProto,
     TensorProto,
     TypeProto,
@@ -106,7 +107,7 @@ class GraphIndex:
         first = self.describe(self.producer[name])
         return GraphError(
             f"value {name!r} has two producers: {first} and {self.describe(position)}",
-            "one of them must be renamed before the graph can be cut or searched",
+            "repair it: onnxdbg edit fix MODEL",
         )
 
     @property
@@ -513,9 +514,14 @@ def described(node: NodeProto, node_id: str) -> str:
     return f"{node.op_type} {node.name!r} ({node_id})" if node.name else f"{node.op_type} {node_id}"
 
 
+def opset_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """Return domain -> imported version."""
+    return {plain_domain(opset.domain): opset.version for opset in imports}
+
+
 def function_key(function: FunctionProto) -> FunctionKey:
     """Return (domain, name, overload)."""
-    return _domain(function.domain), function.name, function.overload
+    return plain_domain(function.domain), function.name, function.overload
 
 
 def function_path(function: FunctionProto) -> str:
@@ -525,7 +531,7 @@ def function_path(function: FunctionProto) -> str:
 
 def call_key(node: NodeProto) -> FunctionKey:
     """Return the key of the function that a node calls, if it calls one."""
-    return _domain(node.domain), node.op_type, node.overload
+    return plain_domain(node.domain), node.op_type, node.overload
 
 
 def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[FunctionProto]:
@@ -576,7 +582,8 @@ def has_shape(kind: TypeProto) -> bool:
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
 
 
-def _domain(domain: str) -> str:
+def plain_domain(domain: str) -> str:
+    """Return a domain as most files write it: ONNX's own has two names."""
     return "" if domain == "ai.onnx" else domain
 
 

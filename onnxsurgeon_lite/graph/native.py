@@ -12,14 +12,14 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from io import BufferedRWPair
 from typing import NoReturn
 
 from google.protobuf.message import Message
 from onnx import GraphProto, ModelProto
 
-from onnxsurgeon_lite.errors import GraphError, RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
 from onnxsurgeon_lite.graph.limits import allowed
 
 _DONE, _REJECTED, _NO_MEMORY = b"done", b"nope", b"full"
@@ -35,30 +35,24 @@ class RejectedError(Exception):
 
 
 def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
-    """Infer types; return a graph with the declarations of values and outputs, no more.
+    """Infer types; return a graph with the declarations of values, inputs and outputs, no more.
 
     Raises:
         RejectedError: inference fails.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashes, or reaches a limit.
     """
-    found = _apart("type inference", _infer, model.SerializeToString(), strict, data_prop)
-    return _graph(found)
+    return infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop)
+
+
+def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
+    """Infer types of a serialized model; see `infer`."""
+    return _graph(_apart("type inference", _infer, model, strict, data_prop))
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
     """Infer the types of one node's outputs by a schema; value_info types what it reads, initializers are constant."""
     schema = operator, version, domain
     return _graph(_apart("type inference", _infer_node, model.SerializeToString(), schema))
-
-
-def inline(model: ModelProto, functions: Sequence[tuple[str, str]]) -> ModelProto:
-    """Inline functions, given as (domain, name); raises like `infer`, and `GraphError` where that fails."""
-    try:
-        return _model(_apart("the inliner", _inline, model.SerializeToString(), functions))
-    except RejectedError as error:
-        raise GraphError(
-            f"the functions cannot be inlined: {error}", "find the cause with: onnxdbg check"
-        ) from error
 
 
 def convert(model: ModelProto, version: int) -> ModelProto:
@@ -104,7 +98,7 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
-    for known in ("node", "initializer", "sparse_initializer", "input"):
+    for known in ("node", "initializer", "sparse_initializer"):
         typed.ClearField(known)
     return _encoded(typed)
 
@@ -125,12 +119,6 @@ def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
     for name, kind in outputs.items():
         found.value_info.add(name=name, type=kind)
     return _encoded(found)
-
-
-def _inline(model: bytes, functions: list[tuple[str, str]]) -> bytes:
-    from onnx import inliner
-
-    return _encoded(inliner.inline_selected_functions(_model(model), functions))
 
 
 def _convert(model: bytes, version: int) -> bytes:

@@ -1,7 +1,8 @@
 """Resolve a selector string to values or nodes.
 
 The order is: exact value name, exact node name, id (`@12`), `op:Conv` or `op:Conv[2]`, `scope:encoder.layer.4.*`
-(everything in a module), `class:LayerNorm`, `src:model.py:42`, glob. The prefix `name:` forces an exact name. If a
+(everything in a module), `class:LayerNorm`, `src:model.py:42`, `pattern:rules.onnxtxt` (what a rule matches, as values
+its outputs; `[2]` behind it is the third match), glob. The prefix `name:` forces an exact name. If a
 value and a node share a name, the kind that the caller needs wins. After a body (`@12/body/`) each of these means
 values in the body.
 """
@@ -15,11 +16,13 @@ from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.scopes import Provenance
+from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
+from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
 from onnxsurgeon_lite.names import is_count
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
+_PATTERN = re.compile(r"pattern:(?P<rule>.+?)(?:\[(?P<number>\d+)\])?", re.DOTALL)
 
 
 @dataclass
@@ -127,6 +130,12 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
         value = _only_output(index, argument, named[0])
         notes.append(f"{argument!r} is a node: using its output {value!r}")
         return [value]
+    if _PATTERN.fullmatch(argument):
+        return [
+            match.values[name]
+            for rule, match in pattern_matches(index, argument)
+            for name in rule.pattern.function.output
+        ]
     nodes = _by_kind(index, argument)
     if nodes and argument.startswith(_PLACES):
         return [str(name) for position in nodes for name in index.nodes[position].output if name]
@@ -177,6 +186,9 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
         return [position] if position < len(index.nodes) else []
     if argument.startswith(_PLACES):
         return _by_place(index, argument)
+    if _PATTERN.fullmatch(argument):
+        matches = (match for _, match in pattern_matches(index, argument))
+        return sorted({position for match in matches for position in match.nodes.values()})
     operator = _OP.fullmatch(argument)
     if operator is None:
         return None
@@ -187,6 +199,46 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
     if operator["number"] is None:
         return found
     return found[int(operator["number"]) :][:1]
+
+
+def pattern_matches(index: GraphIndex, argument: str) -> list[tuple[Rule, Match]]:
+    """Return the matches that `pattern:RULES` means, `pattern:RULES[2]` the third alone.
+
+    Raises:
+        UnknownNameError: nothing matches; the hint says what nearly does.
+    """
+    asked = _PATTERN.fullmatch(argument)
+    assert asked is not None  # callers look for the prefix
+    matchers = [Matcher(index, rule) for rule in read_rules(asked["rule"])]
+    found = find_all(matchers)
+    chosen = found if asked["number"] is None else found[int(asked["number"]) :][:1]
+    if not chosen:
+        place = f"graph {index.graph.name!r}"
+        error = UnknownNameError(asked["rule"], place, (), kind="match of")
+        near = f"it has {len(found)}" if found else closest(matchers)
+        error.hint = near or None
+        raise error
+    return chosen
+
+
+def select_parts(index: GraphIndex, argument: str) -> list[list[int]]:
+    """Return the parts of the graph that a place means: each module of a class, each match of a pattern, or one."""
+    if _PATTERN.fullmatch(argument):
+        return [sorted(match.nodes.values()) for _, match in pattern_matches(index, argument)]
+    found = select_nodes(index, argument)
+    if not argument.startswith("class:"):
+        return [found]
+    return [*modules_of_class(index, argument.removeprefix("class:"), found).values()]
+
+
+def modules_of_class(index: GraphIndex, pattern: str, nodes: Iterable[int]) -> dict[str, list[int]]:
+    """Return module path -> its nodes, for the outermost modules of a class."""
+    modules: dict[str, list[int]] = {}
+    for position in nodes:
+        within = index.origins[position].modules
+        path = next((path for path, name in within if fits_class(pattern, name)), "")
+        modules.setdefault(path, []).append(position)
+    return modules
 
 
 def _by_place(index: GraphIndex, argument: str) -> list[int]:

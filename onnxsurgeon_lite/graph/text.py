@@ -1,5 +1,7 @@
 """Types, shapes and attributes as one line of text."""
 
+import re
+
 from onnx import NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.tensors import dtypes
@@ -45,3 +47,10 @@ def type_text(kind: TypeProto) -> str:
             return "unknown type"
         case other:
             return str(other).removesuffix("_type")
+
+
+def parse_message(message: str, header: str = "") -> str:
+    """Return the message of ONNX's text parser on one line, its line numbers without an added header."""
+    added = header.count("\n")
+    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
+    return " ".join(counted.split())

@@ -24,6 +24,7 @@ class SetComparison(Shown):
 
     Attributes:
         places: module, class and source line of a compared value, when known.
+        unmoved: outputs that were the same for all feeds, for which nothing was proved.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -35,6 +36,7 @@ class SetComparison(Shown):
     only_actual: list[str] = field(default_factory=list)
     only_reference: list[str] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
+    unmoved: list[str] = field(default_factory=list)
 
     @property
     def match(self) -> bool:

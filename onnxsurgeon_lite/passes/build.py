@@ -1,6 +1,5 @@
 """Build a model from ONNX text syntax, with initializers from arrays on disk."""
 
-import re
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -11,7 +10,7 @@ from onnx import TensorProto, TypeProto
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, parsed
-from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.graph.text import parse_message, type_text
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.model.model import refer
 from onnxsurgeon_lite.model.wire import LARGE
@@ -29,7 +28,7 @@ def parse_text(text: str) -> Model:
         return Model(parsed(header + text))
     except RejectedError as error:
         raise BuildError(
-            f"the text is not a model: {_message(str(error), header)}",
+            f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
 
@@ -100,10 +99,3 @@ def _require_fit(tensor: TensorProto, declared: TypeProto.Tensor, text: str, pat
     if not fits:
         have = f"{dtypes.dtype_name(tensor.data_type)} {list(tensor.dims)}"
         raise BuildError(f"{str(path)!r} holds {have}, {tensor.name!r} is declared as {text}")
-
-
-def _message(message: str, header: str) -> str:
-    """Return the parser's message on one line, its line numbers without the added header."""
-    added = header.count("\n")
-    counted = re.sub(r"line: (\d+)", lambda found: f"line: {int(found[1]) - added}", message)
-    return " ".join(counted.split())

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
-from onnxsurgeon_lite.graph.native import inline
+from onnxsurgeon_lite.graph.index import FunctionKey, GraphIndex, function_key
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.edits import settle
+from onnxsurgeon_lite.surgery.inlining import inline
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,26 @@ class Inline:
     name: ClassVar[str] = "inline"
 
     def apply(self, model: Model) -> PassResult:
-        """Inline them with the official inliner.
+        """Inline them.
 
         Raises:
             UnknownNameError: no function has this name.
             GraphError: a function calls itself.
+            EditError: a function imports another version of a domain, and its nodes cannot be converted.
         """
-        GraphIndex.of(model).require_sound()
-        check_functions(model.proto)
-        known: dict[str, tuple[str, str]] = {}
+        index = GraphIndex.of(model)
+        index.require_sound()
+        known: dict[str, list[FunctionKey]] = {}
         for function in model.proto.functions:
-            domain, name, _ = function_key(function)
-            known["::".join(filter(None, (domain, name)))] = (function.domain, name)
+            domain, name, _ = key = function_key(function)
+            known.setdefault("::".join(filter(None, (domain, name))), []).append(key)
         names = split(self.functions, known) or list(known)
         for function_name in names:
             if function_name not in known:
                 raise UnknownNameError(function_name, "the model", known, kind="function")
-        chosen = [known[name] for name in names]
-        if not chosen:
+        if not names:
             return PassResult(model, changed=False)
-        inlined = inline(model.proto, chosen)
+        result = inline(model, [key for name in names for key in known[name]])
+        settle(index, result)
         changes = [f"inlined function {name!r}" for name in names]
-        return PassResult.of(model, model.with_proto(inlined), changes)
+        return PassResult.of(model, result, changes)

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Sequence
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    function_key,
+    opset_versions,
+    plain_domain,
+)
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile
@@ -237,9 +243,9 @@ def add_graph(graph: GraphProto, guest: GraphProto, linked: set[str]) -> None:
 
 
 def add_model(proto: ModelProto, guest: ModelProto) -> None:
-    imported = {o.domain.replace("ai.onnx", "") for o in proto.opset_import}
+    imported = opset_versions(proto.opset_import)
     proto.opset_import.extend(
-        o for o in guest.opset_import if o.domain.replace("ai.onnx", "") not in imported
+        o for o in guest.opset_import if plain_domain(o.domain) not in imported
     )
     proto.ir_version = max(proto.ir_version, guest.ir_version)
     proto.functions.extend(guest.functions)

@@ -1,24 +1,21 @@
 """Convert a model to another ONNX opset version."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnx import (
-    AttributeProto,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    defs,
-    helper,
-)
+from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.native import RejectedError, convert
+from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
+from onnxsurgeon_lite.surgery.expansion import expand
+
+_NO_ADAPTER = re.compile(r"No Adapter From Version \S+ for (\w+)")
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,8 @@ class Opset:
     """Convert the main graph and its bodies to another opset version of the ONNX domain, with the official converter.
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
-    Functions import their own opsets and do not change.
+    Functions import their own opsets and do not change. On the way down, an operator that the version does not have is
+    replaced by the function that its schema defines, and the result is proved by running both models.
 
     Attributes:
         version: the opset version to convert to.
@@ -54,10 +52,20 @@ class Opset:
                 f"opset {self.version} does not exist",
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
-        result = model.copy()
-        changed = 0
-        if self._touches(model.proto, old):
-            changed = _take_over(result.proto.graph, self._converted(model, old).graph)
+        source, expanded = self._expanded(model, old, self._is_newer)
+        while True:
+            result = source.copy()
+            try:
+                touched = self._touches(source.proto, old)
+                changed = convert_graph(source, result, old, self.version) if touched else 0
+                break
+            except EditError as error:
+                failing = _NO_ADAPTER.search(error.message)
+                named = failing[1] if failing else ""
+                source, more = self._expanded(source, old, named.__eq__)
+                if not more:
+                    raise
+                expanded += more
         for imported in result.proto.opset_import:
             if imported.domain in ("", "ai.onnx"):
                 imported.version = self.version
@@ -68,122 +76,32 @@ class Opset:
         if result.proto.ir_version < needed:
             notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
-        change = f"opset {old} -> {self.version}: {changed} nodes changed"
-        return PassResult.of(model, result, [change], notes)
+        changes = [
+            f"replaced {count} {operator} by the function of its schema"
+            for operator, count in expanded.items()
+        ]
+        changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
+        return replace(PassResult.of(model, result, changes, notes), unproved=bool(expanded))
+
+    def _is_newer(self, operator: str) -> bool:
+        return first_version(operator) > self.version
+
+    def _expanded(
+        self, model: Model, old: int, wanted: Callable[[str], bool]
+    ) -> tuple[Model, Counter[str]]:
+        """Replace operators by their functions, and what these call likewise."""
+        total: Counter[str] = Counter()
+        while self.version < old:
+            model, count = expand(model, wanted)
+            if not count:
+                break
+            total += count
+        return model, total
 
     def _touches(self, proto: ModelProto, old: int) -> bool:
         """Return whether the versions define any used operator differently."""
         return any(
-            domain in ("", "ai.onnx") and self._redefines(operator, old)
+            domain in ("", "ai.onnx") and redefined(domain, operator, old, self.version)
             for graph in walk.graphs(proto)
             for domain, operator in {(node.domain, node.op_type) for node in graph.node}
         )
-
-    def _redefines(self, operator: str, old: int) -> bool:
-        try:
-            one, two = (defs.get_schema(operator, v, "") for v in (old, self.version))
-        except defs.SchemaError:
-            return True
-        return bool(one.since_version != two.since_version)
-
-    def _converted(self, model: Model, old: int) -> ModelProto:
-        part = copied(model.structure())
-        del part.functions[:]
-        if part.graph.sparse_initializer:  # the converter does not support them
-            index = GraphIndex.of(model)
-            names = (sparse.values.name for sparse in part.graph.sparse_initializer)
-            part.graph.input.extend(map(index.value_info, names))
-            del part.graph.sparse_initializer[:]
-        try:
-            return convert(part, self.version)
-        except RejectedError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise EditError(
-                f"the converter cannot convert the graph from opset {old} to {self.version}: {reason}",
-                "convert in smaller steps to find the failing version: onnxdbg edit opset MODEL VERSION",
-            ) from error
-
-
-def _take_over(graph: GraphProto, converted: GraphProto) -> int:
-    """Replace a graph's nodes by converted ones, keep equal ones, and return how many changed."""
-    others, left = _unlike(graph.node, converted.node)
-    originals = {name: node for node in left for name in node.output if name}
-    changed = 0
-    for node in others:
-        original = next((originals[name] for name in node.output if name in originals), None)
-        changed += original is None or _restore(node, original)
-    known = {tensor.name for tensor in graph.initializer}
-    if others or left:
-        del graph.node[:]
-        graph.node.extend(converted.node)
-    graph.initializer.extend(t for t in converted.initializer if t.name not in known)
-    return changed
-
-
-def _unlike(
-    nodes: Iterable[NodeProto], converted: Iterable[NodeProto]
-) -> tuple[list[NodeProto], list[NodeProto]]:
-    """Return the converted nodes without an equal original, and the originals without an equal converted node."""
-    others, left = [], []
-    rest = iter(nodes)
-    original = next(rest, None)
-    for node in converted:
-        if node == original:
-            original = next(rest, None)
-            continue
-        others.append(node)
-        if original is not None and not set(original.output).isdisjoint(node.output):
-            left.append(original)
-            original = next(rest, None)
-    left += [] if original is None else [original, *rest]
-    return others, left
-
-
-def _restore(node: NodeProto, original: NodeProto) -> bool:
-    """Restore fields that the converter drops; return whether the node differs from the original."""
-    if node == original:
-        return False
-    bodies = {a.name: a for a in original.attribute if a.type == AttributeProto.GRAPH}
-    inner = 0
-    for attribute in node.attribute:
-        body = bodies.get(attribute.name)
-        if body is not None:
-            kept = copied(body.g)
-            inner += _take_over(kept, attribute.g)
-            attribute.g.CopyFrom(kept)
-    if not inner and _same(node, original):
-        node.CopyFrom(original)
-        return False
-    for field in ("name", "doc_string", "overload"):
-        if original.HasField(field):
-            setattr(node, field, getattr(original, field))
-    del node.metadata_props[:]
-    node.metadata_props.extend(original.metadata_props)
-    return True
-
-
-def _same(node: NodeProto, original: NodeProto) -> bool:
-    """Return whether two nodes are equal in all that affects a run."""
-    if node.op_type != original.op_type or node.domain != original.domain.replace("ai.onnx", ""):
-        return False
-    if _trimmed(node.input) != _trimmed(original.input):
-        return False
-    one, two = ({a.name: a for a in n.attribute} for n in (node, original))
-    return one.keys() == two.keys() and all(
-        one[name].type == two[name].type and _payload(one[name]) == _payload(two[name])
-        for name in one
-    )
-
-
-def _trimmed(names: "list[str]") -> list[str]:
-    """Return names without trailing omitted ones."""
-    kept = list(names)
-    while kept and not kept[-1]:
-        kept.pop()
-    return kept
-
-
-def _payload(attribute: AttributeProto) -> object:
-    if attribute.type == AttributeProto.GRAPH:
-        return None  # bodies are compared node by node
-    return helper.get_attribute_value(attribute)

@@ -16,6 +16,7 @@ from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
+from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.surgery.relax import relax
 
 
@@ -90,6 +91,7 @@ class Promote:
                 default.CopyFrom(tensor)
                 default.name = value
             del graph.node[place]
+            clear_bodies(graph.node, {value})  # it comes before them now
         elif not self.default:
             place = next(p for p, t in enumerate(graph.initializer) if t.name == value)
             original = recall(graph.initializer[place])

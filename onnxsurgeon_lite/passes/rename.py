@@ -31,7 +31,7 @@ class Rename:
         >>> print(osl.rename("whole_model.onnx", {"23": "features"}, verify=True))
         renamed value '23' to 'features'
         diff: no difference; named differently: 1 value
-        verified: 1 outputs agree
+        verified: 1 output agrees
     """
 
     names: tuple[tuple[str, str], ...]

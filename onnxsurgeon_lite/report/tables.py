@@ -1,5 +1,6 @@
 """Tables for the terminal. A name is never cut: what is too wide for its column gets a line of its own."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -31,9 +32,10 @@ def table(
     cells = [row + [""] * (len(columns) - len(row)) for row in cells]
     widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
     layout = _Layout(columns, widths, width() if limit is None else limit)
-    titles = layout.row(columns)[: len(layout.above) + 1]
-    rule = "─" * max(map(cell_len, titles), default=0)
-    return [*titles, rule, *(line for row in cells for line in layout.row(row))]
+    titles, *lines = (layout.row(row) for row in (columns, *cells))
+    titles = titles[: len(layout.above) + 1]
+    rule = "─" * max(cell_len(row[len(layout.above)]) for row in (titles, *lines))
+    return [*titles, rule, *itertools.chain.from_iterable(lines)]
 
 
 @dataclass

@@ -1,8 +1,10 @@
 """Make or read the feeds of a run, and check them before the runtime gets them."""
 
+import ast
 import math
+import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from onnx import TypeProto, ValueInfoProto
 from onnxsurgeon_lite.errors import FeedsError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.text import Dimension, shape_text
+from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
@@ -19,6 +22,12 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_refe
 Feeds = dict[str, Array | list[Array]]
 _MOST_AXES = 64  # of a numpy array
 _FILLS = ("zeros", "ones", "normal", "uniform")
+_ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,10 @@ class Recipe:
 
     Attributes:
         seed: for numpy's default generator; each input has its own stream.
-        dims: sizes of symbolic dimensions, by name; default 1.
-        fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi` or a file with its values. By default, floats
-            are `normal`, integers 0 or 1, booleans either, strings 'a'.
+        dims: sizes of symbolic dimensions, by name ('' for those without one); default 1. A sum or product of other
+            dimensions has its value.
+        fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers (`3`, `[1, 2]`) or a file with them. By
+            default, floats are `normal`, integers 0 or 1, booleans either, strings 'a'.
 
     Example:
         >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
@@ -150,7 +160,7 @@ def _check_feed(declared: ValueInfoProto, array: Array) -> None:
         )
     if not kind.HasField("shape"):
         return
-    dims = [_fixed(d) for d in kind.shape.dim]
+    dims = [known_size(d) for d in kind.shape.dim]
     fits = len(dims) == array.ndim and all(
         d is None or d == size for d, size in zip(dims, array.shape, strict=True)
     )
@@ -181,7 +191,7 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     names = required_inputs(index)
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = {d.dim_param for name in names for d in index.inputs[name].type.tensor_type.shape.dim}
-    _refuse_unknown("symbolic dimension", recipe.dims, symbols - {""})
+    _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})
     feeds: Feeds = {}
     lines = []
     for number, name in enumerate(index.inputs):
@@ -227,11 +237,33 @@ def _refuse_unknown(kind: str, given: Iterable[str], known: Iterable[str]) -> No
 
 
 def _size(dim: Dimension, dims: Mapping[str, int]) -> int:
-    fixed = _fixed(dim)
-    return dims.get(dim.dim_param, 1) if fixed is None else fixed
+    fixed = known_size(dim)
+    if fixed is not None or dim.dim_param in dims:
+        return dims[dim.dim_param] if fixed is None else fixed
+    return max(1, computed_size(dim.dim_param, dims) or 1)
 
 
-def _fixed(dim: Dimension) -> int | None:
+def computed_size(text: str, dims: Mapping[str, int]) -> int | None:
+    """Return the value of a dimension such as `past + sequence`; None for a plain name or other text."""
+    try:
+        parsed = ast.parse(text, mode="eval").body
+        return None if isinstance(parsed, ast.Name) else _computed(parsed, dims)
+    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _computed(term: ast.expr, dims: Mapping[str, int]) -> int:
+    match term:
+        case ast.Name(name):
+            return dims.get(name, 1)
+        case ast.Constant(int(number)):
+            return number
+        case ast.BinOp(left, sign, right) if type(sign) in _ARITHMETIC:
+            return _ARITHMETIC[type(sign)](_computed(left, dims), _computed(right, dims))
+    raise ValueError
+
+
+def known_size(dim: Dimension) -> int | None:
     """Return the declared size; None if it is symbolic, or -1, which some exporters write instead."""
     return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
@@ -249,7 +281,7 @@ def _filled(
     dtype = dtypes.numpy_dtype(data_type)
     kind, colon, bounds = (fill or "").partition(":")
     if fill is not None and (kind not in _FILLS or bool(colon) != (kind == "uniform")):
-        return _from_file(name, fill)
+        return _given(name, data_type, shape, fill)
     if dtype.kind == "O":
         return np.full(shape, "a", dtype=object)
     numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -295,11 +327,20 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
+def _given(name: str, data_type: int, shape: list[int], fill: str) -> Array | list[Array]:
+    """Return the numbers that a fill gives itself, or those of its file."""
+    numbers = parse(fill)
+    if isinstance(numbers, str):
+        return _from_file(name, fill)
+    array = dtypes.to_array(make_tensor(name, numbers, data_type))
+    return array if array.ndim else np.full(shape, array)
+
+
 def _from_file(name: str, path: str) -> Array | list[Array]:
     if not Path(path).exists():
         raise FeedsError(
             f"{path!r}, the fill of input {name!r}, is not a known fill or a file",
-            "write zeros, ones, normal, uniform:0,255 or a file with its values",
+            "write zeros, ones, normal, uniform:0,255, numbers ([1, 2]) or a file with them",
         )
     stored = open_references(path)
     if name in stored:

@@ -1,6 +1,6 @@
 """One run of a whole model, optimized, and its results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,13 @@ def run(
         GraphError: a cycle, a function that calls itself.
         RuntimeFailure: the runtime refuses the model, fails, crashes or takes too long.
     """
+    return opened(index, runtime, fetch)(feeds)
+
+
+def opened(
+    index: GraphIndex, runtime: Runtime, fetch: Sequence[str] = ()
+) -> Callable[[Feeds], dict[str, RunValue]]:
+    """Like `run`, for several feeds: open the model, and return what runs it."""
     requested = list(fetch) or list(index.outputs)
     index.require_sound()
     exposed = expose_inner(index, [name for name in requested if name not in index])
@@ -79,10 +86,14 @@ def run(
         if name not in index.outputs:
             model.proto.graph.output.add(name=name)  # the runtime needs no output type here
     runtime.open(model)
-    for name, value in feeds.items():
-        element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
-        runtime.put(name, value, element or None)
-    return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
+
+    def once(feeds: Feeds) -> dict[str, RunValue]:
+        for name, value in feeds.items():
+            element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
+            runtime.put(name, value, element or None)
+        return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
+
+    return once
 
 
 def statistics(name: str, value: RunValue) -> list[Statistics]:

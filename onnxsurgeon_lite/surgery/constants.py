@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
@@ -71,6 +71,35 @@ def read_numbers(text: str) -> Numbers:
     if len(stored) != 1:
         raise EditError(f"{text!r} holds {len(stored)} tensors", "give a file that holds one")
     return cast("Array", stored.read(next(iter(stored))))
+
+
+def data_type_named(name: str) -> int:
+    """Return the data type that ONNX or numpy calls by this name: `float`, `float32`.
+
+    Raises:
+        UnknownNameError: neither has one.
+    """
+    try:
+        return dtypes.data_type_of(name)
+    except ValueError:
+        pass
+    try:
+        return dtypes.data_type_of_numpy(np.dtype(name))
+    except (TypeError, SurgeonError) as error:
+        known = [str(kind).lower() for kind in TensorProto.DataType.keys()]  # noqa: SIM118 no mapping
+        raise UnknownNameError(name, "ONNX", known, kind="dtype") from error
+
+
+def data_type_for(name: str, value: Numbers) -> int:
+    """Return the data type of numbers without one: an array's own; float, int64, bool or string for others."""
+    if isinstance(value, np.ndarray):
+        return dtypes.data_type_of_numpy(value.dtype)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise EditError(f"the value of {name!r} has lists of different lengths") from error
+    kinds = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+    return int(kinds.get(array.dtype.kind, TensorProto.STRING))
 
 
 def describe_like(tensor: TensorProto, other: TensorProto) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, MutableSeque
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex, captured
+from onnxsurgeon_lite.graph.index import GraphIndex, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.model.wire import mentioning
@@ -22,6 +22,12 @@ def defined(graph: GraphProto) -> Iterator[str]:
     yield from sources(graph)
     for node in graph.node:
         yield from filter(None, node.output[:])
+
+
+def defined_inside(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield the names that the bodies of these nodes define, at any depth."""
+    for _, body in bodies_of(nodes):
+        yield from defined(body)
 
 
 def sources(graph: GraphProto) -> Iterator[str]:
@@ -56,6 +62,15 @@ def inner_names(proto: ModelProto) -> set[str]:
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
     return names_in(bodies)
+
+
+def trained(proto: ModelProto) -> set[str]:
+    """Return the initializers that training sets."""
+    return {
+        binding.key
+        for training in proto.training_info
+        for binding in (*training.initialization_binding, *training.update_binding)
+    }
 
 
 def fresh(base: str, taken: set[str]) -> str:
@@ -142,6 +157,13 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
     rename_uses(body.node, visible)
 
 
+def bodies_of(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
+    """Yield (node, body) for the bodies of these nodes, at any depth, each before those inside it."""
+    for node in walk.with_inner(nodes):
+        for _, body in walk.bodies(node):
+            yield node, body
+
+
 def has_bodies(nodes: Iterable[NodeProto]) -> bool:
     """Return whether some of the nodes hold subgraphs."""
     return any(node.attribute and walk.bodies(node) for node in nodes)
@@ -150,18 +172,19 @@ def has_bodies(nodes: Iterable[NodeProto]) -> bool:
 def clear_bodies(nodes: Iterable[NodeProto], names: Container[str]) -> list[str]:
     """Rename the values that bodies define under one of these names: outer names must not be shadowed.
 
+    Operators of other domains find the inputs and outputs of their bodies by name: those stay.
+
     Returns:
         The old names.
     """
     found: list[str] = []
-    pending = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
-    while pending:
-        body = pending.pop()
+    for node, body in bodies_of(nodes):
         clashes = {name for name in defined(body) if name in names}
+        if plain_domain(node.domain):
+            clashes.difference_update(value.name for value in (*body.input, *body.output))
         if clashes:
             _rename_local(body, clashes, clashes)
             found += sorted(clashes)
-        pending += [inner for n in body.node if n.attribute for _, inner in walk.bodies(n)]
     return found
 
 
@@ -212,10 +235,12 @@ def settle(before: GraphIndex, result: Model) -> GraphIndex:
 
 
 def reorder(nodes: Nodes, order: Sequence[int]) -> None:
-    """Reorder the nodes."""
+    """Reorder the nodes; a body must not define what an earlier node does."""
     ordered = [nodes[position] for position in order]
     del nodes[:]
     nodes.extend(ordered)
+    if has_bodies(nodes):
+        clear_bodies(nodes, {name for node in nodes for name in node.output if name})
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:

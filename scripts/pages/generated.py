@@ -111,6 +111,19 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("[", "\\[").replace("*", "\\*").replace("<", "&lt;")
 
 
+def verbs(_: str, page: str) -> str:
+    """A section for every verb that no page has one for: what its help says."""
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    parts = []
+    for name, command in commands().items():
+        mark = f"{{{{ options {name} }}}}"
+        if name.startswith("edit ") and mark not in pages:
+            about, _, lines = command.help.partition("\n\n$ ")
+            parts += [f"### {name.removeprefix('edit ')}", _escaped(about)]
+            parts += [f"```console\n$ {lines}\n```", mark]
+    return "\n\n".join(parts)
+
+
 def recipe(name: str, _: str = "") -> str:
     """The keys of a verb's step in a recipe."""
     from onnxsurgeon_lite import PASSES
@@ -216,5 +229,5 @@ def tolerances(_: str, __: str = "") -> str:
 
 
 PARTS: dict[str, Callable[[str, str], str]] = {
-    part.__name__: part for part in (options, recipes, api, schemas, tolerances)
+    part.__name__: part for part in (options, verbs, recipes, api, schemas, tolerances)
 }

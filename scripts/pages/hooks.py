@@ -31,7 +31,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         kind, argument = mark.groups()
         if kind == "options":
             _options_shown.add(argument)
-        return generated.PARTS[kind](argument, markdown)
+        return MARK.sub(part, generated.PARTS[kind](argument, markdown))
 
     return MARK.sub(part, markdown)
 

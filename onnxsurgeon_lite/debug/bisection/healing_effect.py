@@ -33,7 +33,7 @@ def effect_of(
     alone.feed(feeds)
     for name in walk.healed[: walk.replayed]:
         alone.kept[name] = observer.kept[name]
-    for name in culprit.outputs:
+    for name in (*culprit.outputs, *culprit.seen):
         stored, actual = tensors[name]
         if stored is not None:
             value = cast_like(actual, stored)

@@ -1,6 +1,6 @@
 """Diff two models: graphs, functions, opsets, metadata; and their outputs on the same feeds."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar
 
@@ -12,12 +12,13 @@ from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.matching.sets import compare_value
+from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
+from onnxsurgeon_lite.matching.verify import compare_runs, feeds_of_edited
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import Feeds, check_feeds
-from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.feeds import check_feeds
+from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
-from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -59,27 +60,32 @@ def edit_diff(before: Model, after: Model) -> ModelDiff | None:
 
 
 def with_outputs(
-    models: tuple[Model, Model],
+    models: tuple[GraphIndex, GraphIndex],
     found: ModelDiff,
-    feeds: Feeds,
+    trials: Sequence[Trial],
     runtime: Runtime,
     tolerance: Tolerance | None = None,
 ) -> ModelDiff:
-    """Add comparisons of the outputs on the first model's feeds; the first model is the reference."""
-    first, second = map(GraphIndex.of, models)
+    """Add comparisons of the outputs on the feeds of the first model's trials; it is the reference."""
+    first, second = models
     inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))
-    theirs = {inputs.get(name, name): value for name, value in feeds.items()}
-    theirs = {name: value for name, value in theirs.items() if name in second.inputs}
-    check_feeds(second, theirs)
+    names = {name: inputs.get(name, name) for name in first.inputs}
+    names = {name: other for name, other in names.items() if other in second.inputs}
     pairs = {name: outputs.get(name, name) for name in first.outputs}
     pairs = {name: other for name, other in pairs.items() if other in second.outputs}
-    reference = run(first, feeds, runtime, list(pairs))
-    actual = run(second, theirs, runtime, list(pairs.values()))
-    compared: dict[str, Comparison] = {}
-    for name, other in pairs.items():
-        compared |= compare_value(name, actual[other], reference[name], tolerance)
-    same = found.same and all(comparison.match for comparison in compared.values())
-    return replace(found, same=same, outputs=compared)
+    given = [feeds_of_edited(first, second, trial.feeds, names) for trial in trials]
+    for feeds in given:
+        check_feeds(second, feeds)
+    once = opened(second, runtime, list(pairs.values()))
+    runs = []
+    for trial, feeds in zip(trials, given, strict=True):
+        actual = once(feeds)
+        expected = {name: trial.outputs[name] for name in pairs}
+        runs.append(({name: actual[other] for name, other in pairs.items()}, expected))
+    compared = compare_runs(runs, tolerance)
+    notes = [*found.notes, *unmoved_notes(name for name in unmoved(trials) if name in pairs)]
+    same = found.same and compared.match
+    return replace(found, same=same, outputs=compared.compared, notes=notes)
 
 
 def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from onnx import FunctionProto
-
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import function_key
-from onnxsurgeon_lite.graph.native import inline
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.surgery.resizing.exports import differences
 from onnxsurgeon_lite.surgery.resizing.plan import Plan, Symbol
 from onnxsurgeon_lite.surgery.resizing.trace import Called, trace
@@ -30,22 +28,14 @@ def follow(
             hints = {} if second is None else differences(model, second, symbols)
             return model, trace(model, symbols, hints), inlined
         except Called as called:
-            name = "::".join(filter(None, function_key(called.function)[:2]))
-            if name in inlined:  # the inliner left a call to it
-                raise ShapeError(
-                    f"a constant in function {name!r} must change, but the function cannot be inlined"
-                ) from called
+            key = function_key(called.function)
+            name = "::".join(filter(None, key))
             inlined.append(name)
-            model = _inlined(model, called.function)
-            second = None if second is None else _inlined(second, called.function)
+            model = inline(model, [key])
+            second = None if second is None else inline(second, [key])
         except RecursionError as error:
             raise ShapeError("functions or bodies are nested too deep to be followed") from error
         except ShapeError as error:
             if inlined:
                 error.add_note(f"ids are those after onnxdbg edit inline of {', '.join(inlined)}")
             raise
-
-
-def _inlined(model: Model, function: FunctionProto) -> Model:
-    chosen = [(function.domain, function.name)]
-    return model.with_proto(inline(model.proto, chosen))

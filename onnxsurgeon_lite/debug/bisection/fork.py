@@ -1,0 +1,66 @@
+"""One fault behind a fork: the culprits whose regions overlap are one, at the nodes that they share."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from onnxsurgeon_lite.debug.bisection.diagnose import place_of
+from onnxsurgeon_lite.debug.bisection.result import Culprit
+from onnxsurgeon_lite.debug.bisection.search_space import Space
+
+
+def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
+    """Return the culprits, those of one fork as one: the fewest places that explain every mismatching value.
+
+    The culprit of a fork keeps the values of the one with the smallest region; the others are `seen`.
+    """
+    left, found = list(culprits), list[Culprit]()
+    regions = {id(culprit): _computing(culprit, space) for culprit in left}
+    while left:
+        counts = Counter(node for culprit in left for node in sorted(regions[id(culprit)]))
+        shared = max(counts, key=counts.__getitem__)
+        fork = [culprit for culprit in left if shared in regions[id(culprit)]]
+        left = [culprit for culprit in left if shared not in regions[id(culprit)]]
+        found.append(_merged(fork, space) if len(fork) > 1 else fork[0])
+    return found
+
+
+def _computing(culprit: Culprit, space: Space) -> set[str]:
+    """Return the nodes of a region that the feeds go into, and what is missing before it.
+
+    Culprits may share constants without being one.
+    """
+    missing = culprit.lacking[:1] if culprit.misses else []
+    return {culprit.id, *missing, *(n for n in culprit.region if not _is_constant(n, space))}
+
+
+def _is_constant(node: str, space: Space) -> bool:
+    return space.constant.issuperset(filter(None, space.index.nodes[int(node[1:])].output))
+
+
+def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
+    """Return the culprit of the nodes that all regions share; the last one of them stands for it."""
+    places = space.index.places
+    first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
+    seen = [culprit.value for culprit in fork if culprit is not first]
+    merged = replace(first, seen=sorted(seen, key=space.number.__getitem__))
+    shared = set.intersection(*({*culprit.region} for culprit in fork))
+    order = sorted((int(node[1:]) for node in shared), key=places.__getitem__)
+    computing = [p for p in order if not _is_constant(f"@{p}", space)]
+    if not computing:  # they share what is missing before them
+        return merged
+    region = order if len(computing) > 1 else computing
+    return replace(merged, **place_of(space, computing[-1], region))
+
+
+def first_to_blame(culprits: Collection[Culprit], space: Space) -> list[Culprit]:
+    """Sort culprits: those that err by themselves, what lies before another before it, then by the error they make."""
+    below = {id(c): space.below([n for n in c.outputs if n in space.number]) for c in culprits}
+
+    def key(culprit: Culprit) -> tuple[bool, int, float]:
+        before = sum(
+            culprit.value in below[id(c)] and c.inherits <= culprit.inherits for c in culprits
+        )
+        return culprit.inherits, before, -(culprit.healed or 0.0)
+
+    return sorted(culprits, key=key)

@@ -1,0 +1,121 @@
+"""Say what matches most of a pattern where nothing matches all of it, and where it begins to differ."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from onnx import NodeProto, helper
+
+from onnxsurgeon_lite.graph.patterns.match import Match, Matcher, PatternNode
+from onnxsurgeon_lite.graph.schemas import constant
+
+_SEEDS = 200  # nodes that the search begins at
+
+
+def closest(matchers: Iterable[Matcher]) -> str:
+    """Say how far the nearest of several patterns matches, and the first node that differs; '' if no node fits."""
+    best, text = 0, ""
+    for matcher in matchers:
+        score, found = _nearest(matcher)
+        if score > best:
+            best, text = score, found
+    return text
+
+
+def _nearest(matcher: Matcher) -> tuple[int, str]:
+    """Return (matching nodes, plus one where only a condition refuses; what to say)."""
+    total = len(matcher.nodes)
+    if matcher.refused:
+        found, reason = matcher.refused[0]
+        return total + 1, f"all {total} nodes match, {_place(matcher, found)}, but {reason}"
+    best, text = 0, ""
+    for place, position in islice(_seeds(matcher), _SEEDS):
+        start = next(matcher.fits(place, position, Match()), None)
+        if start is None:
+            continue
+        found, difference = _grown(matcher, start)
+        if len(found.nodes) > best:
+            best = len(found.nodes)
+            text = f"{best} of {total} nodes match, {_place(matcher, found)}; {difference}"
+        if best >= total - 1:
+            break
+    return best, text
+
+
+def _seeds(matcher: Matcher) -> Iterator[tuple[int, int]]:
+    for place in matcher.rarest():
+        for position in matcher.index.operators.get(matcher.nodes[place].op_type, ()):
+            yield place, position
+
+
+def _grown(matcher: Matcher, found: Match) -> tuple[Match, str]:
+    """Return a match with every node that fits, and the first difference in the pattern's order."""
+    differences: dict[int, str] = {}
+    grew = True
+    while grew:
+        grew = False
+        for step in _steps(matcher, found):
+            value = found.values[step[1]]
+            candidates = matcher.candidates(step, value)
+            fitting = (m for p in candidates for m in matcher.fits(step[0], p, found))
+            longer = next(fitting, None)
+            if longer is not None:
+                found, grew = longer, True
+                differences.pop(step[0], None)
+                break
+            differences.setdefault(step[0], _difference(matcher, step[0], candidates, value, found))
+    first = min(differences, default=None)
+    return found, differences[first] if first is not None else "the rest is not reached"
+
+
+def _steps(matcher: Matcher, found: Match) -> Iterator[tuple[int, str, bool]]:
+    """Yield the nodes next to those that match."""
+    for place, node in enumerate(matcher.nodes):
+        if place in found.nodes:
+            continue
+        for name in node.output:
+            if name in found.values:
+                yield place, name, True
+        for name in node.input:
+            if found.values.get(name) and name not in matcher.constants:
+                yield place, name, False
+
+
+def _difference(
+    matcher: Matcher, place: int, candidates: Iterable[int], value: str, found: Match
+) -> str:
+    want, index = matcher.nodes[place], matcher.index
+    has = [position for position in candidates if position not in found.nodes.values()]
+    if not has:
+        return f"then the pattern has {want.op_type} at {value!r}, the graph nothing more"
+    same = [position for position in has if index.nodes[position].op_type == want.op_type]
+    if not same:
+        return f"then the pattern has {want.op_type}, the graph {index.describe(has[0])}"
+    return f"then {index.describe(same[0])} differs: {_detail(matcher, want, index.nodes[same[0]])}"
+
+
+def _detail(matcher: Matcher, want: PatternNode, node: NodeProto) -> str:
+    """Say in what a node of the right operator differs."""
+    given = {attribute.name: attribute for attribute in node.attribute}
+    for name, attribute in want.attribute.items():
+        has = given.get(name)
+        if has is not None and not attribute.ref_attr_name and attribute != has:
+            now, then = (helper.get_attribute_value(a) for a in (has, attribute))
+            return f"{name} is {now}, not {then}"
+    extra = sorted(given.keys() - want.attribute.keys())
+    for name, value in zip(want.input, node.input, strict=False):
+        if name in matcher.constants:
+            tensor = constant(matcher.index, value)
+            return f"{value!r} is {'another' if tensor is not None else 'no'} constant, the pattern has {name!r}"
+        place = matcher.producer.get(name)
+        made = matcher.index.producer.get(value)
+        if place is not None and (
+            made is None or matcher.index.nodes[made].op_type != matcher.nodes[place].op_type
+        ):
+            who = "no node" if made is None else matcher.index.describe(made)
+            return f"{value!r} comes from {who}, in the pattern from {matcher.nodes[place].op_type}"
+    return f"it has {', '.join(extra)}" if extra else "its inputs are others"
+
+
+def _place(matcher: Matcher, found: Match) -> str:
+    last = max(found.nodes.values())
+    return f"up to {matcher.index.describe(last)}"

@@ -1,0 +1,288 @@
+"""Conditions on what a pattern found: `epsilon < 1e-3`, `rank(x) == 4`, `shape(x)[1] == shape(w)[0]`.
+
+They are Python expressions over the pattern's names, evaluated here without Python's own evaluation: a rule is a file
+from anywhere. What is not known, such as the shape of a value without one, is no reason to match.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import EllipsisType
+
+import numpy as np
+from onnx import AttributeProto, TypeProto, ValueInfoProto, helper
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_CLOSE = 1e-6
+_LARGEST = 1 << 22  # elements
+_OPERATORS: dict[type[ast.AST], Callable[..., object]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: lambda one, two: _equal(one, two), ast.NotEq: lambda one, two: not _equal(one, two),
+    ast.In: lambda one, two: one in two,
+}  # fmt: skip
+_FUNCTIONS: dict[str, Callable[..., object]] = {
+    "abs": np.abs, "all": np.all, "any": np.any, "len": len, "max": np.max, "min": np.min, "sqrt": math.sqrt,
+    "sum": sum, "sorted": sorted, "range": lambda count: [*range(count)], "list": lambda items: [*items],
+}  # fmt: skip
+_OPSET = "opset"
+_OF_VALUES = ("rank", "shape", "dtype", "constant", "given")
+_ALLOWED = (
+    ast.Name, ast.Constant, ast.List, ast.Tuple, ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or,
+    ast.Call, ast.Subscript, ast.Slice, ast.Load, *_OPERATORS,
+)  # fmt: skip
+
+
+class Unknown(Exception):
+    """A condition cannot be decided."""
+
+
+class Unbound(Unknown):
+    """A variable is not given."""
+
+
+def parse_conditions(texts: Iterable[str]) -> tuple[ast.expr, ...]:
+    """Parse conditions, several on a line separated by commas.
+
+    Raises:
+        UsageError: one is no expression, or uses what conditions do not have.
+    """
+    return tuple(condition for text in texts for condition in _parsed(text))
+
+
+def _parsed(text: str) -> list[ast.expr]:
+    try:
+        parsed = ast.parse(f"({text},)", mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(
+            f"the condition {text!r} is no expression", "write: epsilon < 1e-3"
+        ) from error
+    assert isinstance(parsed, ast.Tuple)  # the comma makes it one
+    for node in ast.walk(parsed):
+        called = node.func if isinstance(node, ast.Call) else None
+        known = isinstance(called, ast.Name) and called.id in (*_FUNCTIONS, *_OF_VALUES, _OPSET)
+        if not isinstance(node, _ALLOWED) or (called is not None and not known):
+            raise UsageError(
+                f"the condition {text!r} uses {ast.unparse(called or node)!r}, which conditions do not have",
+                f"they have {', '.join((*_OF_VALUES, _OPSET, *_FUNCTIONS))}, comparisons and arithmetic",
+            )
+    return parsed.elts
+
+
+@dataclass
+class Conditions:
+    """The conditions of a rule on one match.
+
+    Attributes:
+        values: pattern value -> value of the graph.
+        numbers: attribute variable -> what it is.
+        open_names: variables that the matched side does not mention, which `name == ...` defines.
+    """
+
+    index: GraphIndex
+    values: Mapping[str, str]
+    numbers: dict[str, object]
+    open_names: frozenset[str]
+
+    def failing(self, conditions: Iterable[ast.expr]) -> str:
+        """Return why the conditions do not hold; '' if they do. Defines the open names."""
+        pending = list(conditions)
+        while pending:
+            left = []
+            for condition in pending:
+                try:
+                    if not self._holds(condition):
+                        return f"{ast.unparse(condition)!r} does not hold"
+                except Unbound:
+                    left.append(condition)
+                except (Unknown, TypeError, ValueError, IndexError, ArithmeticError) as error:
+                    return f"{ast.unparse(condition)!r} is not known: {error}"
+            if len(left) == len(pending):
+                return f"{ast.unparse(left[0])!r} is not known: a variable is not given"
+            pending = left
+        return ""
+
+    def _holds(self, condition: ast.expr) -> bool:
+        match condition:
+            case ast.Compare(ast.Name(name), [ast.Eq()], [definition]) if (
+                name in self.open_names and name not in self.numbers
+            ):
+                self.numbers[name] = self._value(definition)
+                return True
+        return bool(self._value(condition))
+
+    def _value(self, node: ast.expr) -> object:
+        match node:
+            case ast.Constant(value):
+                return value
+            case ast.Name(name):
+                return self._named(name)
+            case ast.List(items) | ast.Tuple(items):
+                return [self._value(item) for item in items]
+            case ast.BoolOp(ast.And(), parts):
+                return all(self._value(part) for part in parts)
+            case ast.BoolOp(ast.Or(), parts):
+                return self._any(parts)
+            case ast.Compare(left, kinds, others):
+                return self._compared([left, *others], kinds)
+            case ast.Subscript(held, place):
+                return self._item(self._value(held), place)
+        return self._computed(node)
+
+    def _computed(self, node: ast.expr) -> object:
+        match node:
+            case ast.UnaryOp(kind, operand):
+                return _OPERATORS[type(kind)](self._value(operand))
+            case ast.BinOp(left, kind, right):
+                return _OPERATORS[type(kind)](self._value(left), self._value(right))
+            case ast.Call(ast.Name(name), [ast.Name(value)]) if name in _OF_VALUES:
+                return self._of_value(name, value)
+            case ast.Call(ast.Name(name), []) if name == _OPSET:
+                imports = self.index.model.proto.opset_import
+                return next((o.version for o in imports if o.domain in ("", "ai.onnx")), 1)
+            case ast.Call(ast.Name(name), arguments) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(self._value, arguments))
+        raise Unknown(f"{ast.unparse(node)!r} is no name of the pattern")
+
+    def _any(self, parts: Iterable[ast.expr]) -> bool:
+        unknown: Unknown | None = None
+        for part in parts:
+            try:
+                if self._value(part):
+                    return True
+            except Unknown as error:
+                unknown = error
+        if unknown is not None:
+            raise unknown
+        return False
+
+    def _compared(self, operands: list[ast.expr], kinds: list[ast.cmpop]) -> bool:
+        found = [self._value(operand) for operand in operands]
+        pairs = zip(found, found[1:], kinds, strict=False)
+        return all(np.asarray(_OPERATORS[type(kind)](a, b)).all() for a, b, kind in pairs)
+
+    def _item(self, held: object, place: ast.expr) -> object:
+        if isinstance(held, np.ndarray):
+            axes = place.elts if isinstance(place, ast.Tuple) else [place]
+            found: object = held[tuple([self._at(axis) for axis in axes])]
+            return found
+        if not isinstance(held, list):
+            raise Unknown(f"{held!r} is no list")
+        if isinstance(place, ast.Slice):
+            return held[self._slice(place)]
+        at = self._value(place)
+        return [held[_whole(i)] for i in at] if isinstance(at, list) else held[_whole(at)]
+
+    def _at(self, place: ast.expr) -> "int | slice | EllipsisType":
+        """Return a place along an axis of an array."""
+        if isinstance(place, ast.Slice):
+            return self._slice(place)
+        found = self._value(place)
+        return ... if found is ... else _whole(found)
+
+    def _slice(self, place: ast.Slice) -> slice:
+        ends = (place.lower, place.upper, place.step)
+        low, high, step = (None if end is None else _whole(self._value(end)) for end in ends)
+        return slice(low, high, step)
+
+    def _named(self, name: str) -> object:
+        if name in self.numbers:
+            return self.numbers[name]
+        if name not in self.values:
+            raise Unbound(f"{name!r} is not given")
+        array = self._array(name)
+        return array.item() if array.size == 1 else array
+
+    def _array(self, name: str) -> Array:
+        tensor = constant(self.index, self.values[name])
+        if tensor is None:
+            raise Unknown(f"{self.values[name]!r} is not a constant")
+        if math.prod(tensor.dims) > _LARGEST:
+            raise Unknown(f"{self.values[name]!r} is larger than what conditions read")
+        return self.index.model.array(tensor)
+
+    def _of_value(self, function: str, name: str) -> object:
+        value = self.values.get(name, "")
+        if function == "given":
+            return value != "" or name in self.numbers
+        if not value:
+            raise Unbound(f"{name!r} is not given")
+        if function == "constant":
+            return constant(self.index, value) is not None
+        kind = self.index.type_of(value)
+        if kind is None or not kind.tensor_type.elem_type:
+            raise Unknown(f"the type of {value!r} is unknown")
+        if function == "dtype":
+            return dtypes.dtype_name(kind.tensor_type.elem_type)
+        dims = _dims(kind, value)
+        return len(dims) if function == "rank" else dims
+
+
+def _whole(number: object) -> int:
+    if not isinstance(number, int):
+        raise Unknown(f"{number!r} is no place in a list")
+    return number
+
+
+def number(attribute: AttributeProto) -> object:
+    """Return an attribute's value as conditions see it."""
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return list(value) if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value
+
+
+def misfit(index: GraphIndex, declared: Iterable[ValueInfoProto], values: Mapping[str, str]) -> str:
+    """Return why values do not have the types that a pattern declares; '' if they do.
+
+    A dimension of one name has one size in all of them.
+    """
+    sizes: dict[str, object] = {}
+    for info in declared:
+        name, want = values.get(info.name, ""), info.type
+        kind = index.type_of(name) if name else want
+        if kind is None or kind.tensor_type.elem_type != want.tensor_type.elem_type:
+            return f"{name!r} has another dtype than {info.name!r}"
+        if not want.tensor_type.HasField("shape") or not name:
+            continue
+        if not kind.tensor_type.HasField("shape"):
+            return f"the shape of {name!r} is unknown"
+        dims, wanted = _dims(kind, name), want.tensor_type.shape.dim
+        if len(dims) != len(wanted):
+            return f"{name!r} has {len(dims)} dimensions, {info.name!r} has {len(wanted)}"
+        for size, dim in zip(dims, wanted, strict=True):
+            fixed = dim.dim_value if dim.HasField("dim_value") else None
+            if fixed is None and dim.dim_param:
+                fixed = sizes.setdefault(dim.dim_param, size)
+            if fixed is not None and fixed != size:
+                return f"{name!r} has a dimension {size}, not {fixed}"
+    return ""
+
+
+def _dims(kind: TypeProto, value: str) -> list[int | str]:
+    """Return the dimensions; one without size or name is like no other."""
+    if not kind.tensor_type.HasField("shape"):
+        raise Unknown(f"the shape of {value!r} is unknown")
+    return [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"?{value}[{axis}]"
+        for axis, dim in enumerate(kind.tensor_type.shape.dim)
+    ]
+
+
+def _equal(one: object, two: object) -> bool:
+    if isinstance(one, str) or isinstance(two, str):
+        return one == two
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(_equal, one, two))
+    first, second = np.asarray(one), np.asarray(two)
+    if "f" in (first.dtype.kind, second.dtype.kind):
+        return bool(np.allclose(first, second, rtol=_CLOSE, atol=0))
+    return bool(np.all(first == second))

@@ -1,0 +1,484 @@
+"""Find where a pattern matches in a graph: node by node, from its rarest operator on, with every order of operands."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+import numpy as np
+from onnx import AttributeProto, NodeProto, TensorProto, defs
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.patterns.conditions import Conditions, misfit, number
+from onnxsurgeon_lite.graph.patterns.rule import Rule
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+COMMUTATIVE = frozenset((
+    "Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+))  # fmt: skip
+_ANY = "_"
+_FEW = 64
+_PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}  # of constants that an export rounded
+_ONNX = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match: what each part of the pattern is in the graph.
+
+    Attributes:
+        nodes: node of the pattern -> node of the graph.
+        values: by name; an omitted one is ''.
+        attributes: variable -> the attribute that holds it.
+        removed: the nodes that a replacement replaces, in order.
+    """
+
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    removed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class PatternNode:
+    """A node of a pattern as plain data: it is looked at for every node of the graph.
+
+    Attributes:
+        others: attributes that it does not name are allowed.
+    """
+
+    op_type: str
+    domain: str
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    attribute: Mapping[str, AttributeProto]
+    others: bool
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "PatternNode":
+        """Return the node of a function."""
+        asked = {attribute.name: attribute for attribute in node.attribute}
+        others = asked.pop(_ANY, None) is not None
+        domain = _domain(node.domain)
+        return cls(node.op_type, domain, tuple(node.input), tuple(node.output), asked, others)
+
+
+@dataclass
+class Matcher:
+    """Matches the pattern of a rule in one graph.
+
+    Attributes:
+        refused: matches of all nodes that a condition or a reader elsewhere refused, with the reason.
+    """
+
+    index: GraphIndex
+    rule: Rule
+    refused: list[tuple[Match, str]] = field(default_factory=list)
+    _known: dict[tuple[int, str], AttributeProto | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        function = self.rule.pattern.function
+        self.nodes = [PatternNode.of(node) for node in function.node if not _is_constant(node)]
+        self.constants = {n.output[0]: n.attribute[0] for n in function.node if _is_constant(n)}
+        self.producer = {
+            name: place for place, node in enumerate(self.nodes) for name in node.output if name
+        }
+
+    @cached_property
+    def kept(self) -> set[int]:
+        """The nodes of the pattern that stay: those that make values to keep, and what they depend on."""
+        found: set[int] = set()
+        pending = [*self.rule.pattern.keep]
+        while pending:
+            place = self.producer.get(pending.pop())
+            if place is not None and place not in found:
+                found.add(place)
+                pending += self.nodes[place].input
+        return found
+
+    @cached_property
+    def unmentioned(self) -> frozenset[str]:
+        """The variables of the rule that the pattern does not mention: conditions define them."""
+        named = {*self.rule.pattern.function.attribute}
+        if self.rule.replacement is not None:
+            named |= self.rule.replacement.variables | {*self.rule.replacement.function.attribute}
+        return frozenset(named - self.rule.pattern.variables)
+
+    def rarest(self) -> list[int]:
+        """Return the nodes of the pattern, the one whose operator the graph has least of first."""
+        operators = self.index.operators
+        return sorted(
+            range(len(self.nodes)), key=lambda n: len(operators.get(self.nodes[n].op_type, ()))
+        )
+
+    def find(self, taken: Iterable[int] = ()) -> Iterator[Match]:
+        """Yield the matches in the order of the graph; no node is removed by two of them."""
+        if any(node.op_type not in self.index.operators for node in self.nodes):
+            return
+        used = {*taken}
+        anchor = self.rarest()[0]
+        plan = self._plan(anchor)
+        for position in self.index.operators[self.nodes[anchor].op_type]:
+            if position in used:
+                continue
+            for found in self._complete(plan, self.fits(anchor, position, Match())):
+                accepted = self._accepted(found, used)
+                if accepted is not None:
+                    used.update(accepted.removed)
+                    yield accepted
+                    break
+
+    def _plan(self, anchor: int) -> list[tuple[int, str, bool]]:
+        """Return the other nodes in an order in which each is reached: (node, by which value, from its reader)."""
+        plan: list[tuple[int, str, bool]] = []
+        reached, known = {anchor}, self._around(anchor)
+        while len(reached) < len(self.nodes):
+            step = self._next(reached, known)
+            plan.append(step)
+            reached.add(step[0])
+            known |= self._around(step[0])
+        return plan
+
+    def _next(self, reached: set[int], known: set[str]) -> tuple[int, str, bool]:
+        for name in sorted(known):
+            place = self.producer.get(name)
+            if place is not None and place not in reached:
+                return place, name, True
+        for place, node in enumerate(self.nodes):
+            shared = known.intersection(node.input) if place not in reached else ()
+            if shared:
+                return place, min(shared), False
+        raise UsageError(
+            f"the pattern of rule {self.rule.name!r} falls into parts without a value in common",
+            "write a rule for each part",
+        )
+
+    def _around(self, place: int) -> set[str]:
+        node = self.nodes[place]
+        return {*node.input, *node.output} - {"", _ANY} - self.constants.keys()
+
+    def _complete(
+        self, plan: Sequence[tuple[int, str, bool]], partial: Iterable[Match]
+    ) -> Iterator[Match]:
+        for found in partial:
+            if not plan:
+                yield found
+                continue
+            place, value, _ = plan[0]
+            for position in self.candidates(plan[0], found.values[value]):
+                yield from self._complete(plan[1:], self.fits(place, position, found))
+
+    def candidates(self, step: tuple[int, str, bool], value: str) -> Sequence[int]:
+        """Return the nodes of the graph that a step can lead to, from the value that was found."""
+        if not step[2]:
+            return self.index.consumers.get(value, ())
+        position = self.index.producer.get(value)
+        return () if position is None else (position,)
+
+    # --- one node ---
+
+    def fits(self, place: int, position: int, found: Match) -> Iterator[Match]:
+        """Yield a match extended by one node, in each order of its operands in which it fits."""
+        want, node = self.nodes[place], self.index.nodes[position]
+        if node.op_type != want.op_type or _domain(node.domain) != want.domain:
+            return
+        attributes = found.attributes
+        if node.attribute or want.attribute:
+            bound = self._attributes(want, node, attributes)
+            if bound is None:
+                return
+            attributes = bound
+        values = {**found.values}
+        given = node.output[:]
+        if position in found.nodes.values() or not _made(want.output, given, values):
+            return
+        nodes = {**found.nodes, place: position}
+        operands = node.input[:]
+        orders = [operands]
+        if len(operands) == 2 and want.op_type in COMMUTATIVE and operands[0] != operands[1]:
+            orders.append(operands[::-1])
+        for order in orders:
+            complete = self._bound(want.input, order, Match(nodes, values, attributes))
+            if complete is not None:
+                yield complete
+
+    def _bound(self, wanted: Sequence[str], given: Sequence[str], found: Match) -> Match | None:
+        """Return the match with the operands bound, None if one does not fit."""
+        if any(given[len(wanted) :]):
+            return None
+        values, attributes = {**found.values}, {**found.attributes}
+        for place, name in enumerate(wanted):
+            value = given[place] if place < len(given) else ""
+            if name == _ANY:
+                continue
+            if not self._operand(name, value, attributes):
+                return None
+            if name and values.setdefault(name, value) != value:
+                return None
+        return Match(found.nodes, values, attributes)
+
+    def _operand(self, name: str, value: str, attributes: dict[str, AttributeProto]) -> bool:
+        """Return whether a value can be an operand of the pattern; bind the variable of a constant."""
+        if name in self.rule.absent or not name:
+            return not value
+        if name in self.constants and (value or name not in self.rule.pattern.optional):
+            return self._holds(self.constants[name], value, attributes)
+        if not value:
+            return name in self.rule.pattern.optional
+        return self._made_alike(name, value)
+
+    def _made_alike(self, name: str, value: str) -> bool:
+        """Return whether a value is made by the operator that makes it in the pattern."""
+        place = self.producer.get(name)
+        if place is None:
+            return True
+        position = self.index.producer.get(value)
+        return (
+            position is not None and self.index.nodes[position].op_type == self.nodes[place].op_type
+        )
+
+    def _attributes(
+        self, want: PatternNode, node: NodeProto, known: Mapping[str, AttributeProto]
+    ) -> dict[str, AttributeProto] | None:
+        """Return the variables with those that this node's attributes bind; None if an attribute differs."""
+        defaults = self._defaults(node)
+        given = {attribute.name: attribute for attribute in node.attribute}
+        if not want.others:
+            for name in given.keys() - want.attribute.keys():
+                if name not in defaults or not _same(given[name], defaults[name]):
+                    return None
+        bound = {**known}
+        for name, attribute in want.attribute.items():
+            has = given.get(name, defaults.get(name))
+            if not _binds(attribute, has, bound):
+                return None
+        return bound
+
+    def _defaults(self, node: NodeProto) -> Mapping[str, AttributeProto]:
+        return _defaults_of(
+            node.op_type, _domain(node.domain), self._versions.get(_domain(node.domain), 1)
+        )
+
+    @cached_property
+    def _versions(self) -> dict[str, int]:
+        return {_domain(o.domain): o.version for o in self.index.model.proto.opset_import}
+
+    def _holds(
+        self, want: AttributeProto, value: str, attributes: dict[str, AttributeProto]
+    ) -> bool:
+        """Return whether a value of the graph is the constant that the pattern asks for; bind its variable."""
+        key = id(want), value
+        if key not in self._known:
+            self._known[key] = self._as_attribute(want, value) if value else None
+        has = self._known[key]
+        return has is not None and _binds(want, has, attributes)
+
+    def _as_attribute(self, want: AttributeProto, value: str) -> AttributeProto | None:
+        """Return a constant of the graph as an attribute of the kind of the pattern's; None if it is none."""
+        position = self.index.producer.get(value)
+        node = None if position is None else self.index.nodes[position]
+        if node is not None and any(attribute.ref_attr_name for attribute in node.attribute):
+            own = node.attribute[0]
+            return own if own.name == want.name and node.op_type == "Constant" else None
+        tensor = constant(self.index, value)
+        if tensor is None:
+            return None
+        if want.type == AttributeProto.TENSOR:
+            return self._whole(want, tensor)
+        array = self._small(tensor)
+        scalar = want.type in (AttributeProto.FLOAT, AttributeProto.INT)
+        if array is None or (array.size != 1 or array.ndim > 1 if scalar else array.ndim != 1):
+            return None
+        if dtypes.is_float(array.dtype) != (
+            want.type in (AttributeProto.FLOAT, AttributeProto.FLOATS)
+        ):
+            return None
+        found = AttributeProto(name=want.name, type=want.type)
+        if scalar:
+            setattr(found, "f" if want.type == AttributeProto.FLOAT else "i", array.item())
+        else:
+            (found.floats if want.type == AttributeProto.FLOATS else found.ints).extend(
+                array.tolist()
+            )
+        return found
+
+    def _whole(self, want: AttributeProto, tensor: TensorProto) -> AttributeProto | None:
+        """Return a tensor; if the pattern has one itself, that one where the numbers are the same."""
+        if want.ref_attr_name:
+            return AttributeProto(name=want.name, type=AttributeProto.TENSOR, t=tensor)
+        numbers, array = dtypes.to_array(want.t), self._small(tensor)
+        if array is None or dtypes.is_float(array.dtype) != dtypes.is_float(numbers.dtype):
+            return None
+        alike = (
+            array.size == 1 and array.ndim <= 1
+            if not numbers.ndim
+            else array.shape == numbers.shape
+        )
+        return want if alike and _close(array, numbers) else None
+
+    def _small(self, tensor: TensorProto) -> Array | None:
+        size = math.prod(tensor.dims)
+        numeric = tensor.data_type != TensorProto.STRING
+        return self.index.model.array(tensor) if numeric and 0 < size <= _FEW else None
+
+    # --- all nodes ---
+
+    def _accepted(self, found: Match, used: set[int]) -> Match | None:
+        """Return the match with its variables complete, None if something refuses it."""
+        removed = {position for place, position in found.nodes.items() if place not in self.kept}
+        if not used.isdisjoint(found.nodes.values()):
+            return None
+        reason = self._read_elsewhere(found, removed) or self._re_entered(found, removed)
+        if not reason:
+            reason = misfit(self.index, self.rule.pattern.function.value_info, found.values)
+        numbers = {name: number(a) for name, a in found.attributes.items() if not a.ref_attr_name}
+        facts = Conditions(self.index, found.values, numbers, self.unmentioned)
+        reason = reason or facts.failing(self.rule.where)
+        if reason:
+            self.refused.append((found, reason))
+            return None
+        attributes = {**found.attributes}
+        for name in facts.numbers.keys() - attributes.keys():
+            attributes[name] = attribute_of(name, facts.numbers[name])
+        return Match(found.nodes, found.values, attributes, tuple(sorted(removed)))
+
+    def _read_elsewhere(self, found: Match, removed: set[int]) -> str:
+        """Say which value inside the match others read; '' if there is none."""
+        results = {found.values[name] for name in self.rule.pattern.function.output}
+        for position in sorted(removed):
+            for name in filter(None, self.index.nodes[position].output):
+                others = [
+                    user for user in self.index.consumers.get(name, ()) if user not in removed
+                ]
+                if name not in results and (others or name in self.index.outputs):
+                    who = self.index.describe(others[0]) if others else "an output of the graph"
+                    return f"value {name!r} inside is used elsewhere: {who}"
+        return ""
+
+    def _re_entered(self, found: Match, removed: set[int]) -> str:
+        """Say whether a path leaves the match and enters it again: one node cannot be before and after others."""
+        if len(self.rule.pattern.function.output) < 2:
+            return ""
+        reads = {name for position in removed for name in self.index.reads[position]}
+        outside = {name for name in reads if self.index.producer.get(name) not in removed}
+        first = min(self.index.places[position] for position in removed)
+        pending, seen = [*outside], set[int]()
+        while pending:
+            position = self.index.producer.get(pending.pop())
+            if position is None or position in seen or self.index.places[position] < first:
+                continue
+            if position in removed:
+                return "a path leaves the match and enters it again"
+            seen.add(position)
+            pending += self.index.reads[position]
+        return ""
+
+
+def find_all(matchers: Iterable[Matcher]) -> list[tuple[Rule, Match]]:
+    """Return the matches of several rules in the order of the graph; an earlier rule comes first to a node."""
+    found: list[tuple[Rule, Match]] = []
+    used: set[int] = set()
+    for matcher in matchers:
+        for match in matcher.find(used):
+            found.append((matcher.rule, match))
+            used.update(match.removed)
+    return sorted(found, key=lambda pair: pair[1].removed)
+
+
+def attribute_of(name: str, value: object) -> AttributeProto:
+    """Return an attribute that holds a number, a text or a list of them."""
+    numbers = np.asarray(value).tolist() if not isinstance(value, str) else value
+    found = AttributeProto(name=name)
+    match numbers:
+        case str():
+            found.type, found.s = AttributeProto.STRING, numbers.encode()
+        case bool() | int():
+            found.type, found.i = AttributeProto.INT, int(numbers)
+        case float():
+            found.type, found.f = AttributeProto.FLOAT, numbers
+        case [*items] if all(isinstance(item, int) for item in items):
+            found.type = AttributeProto.INTS
+            found.ints.extend(items)
+        case [*items]:
+            found.type = AttributeProto.FLOATS
+            found.floats.extend(items)
+    return found
+
+
+def _is_constant(node: NodeProto) -> bool:
+    return node.op_type == "Constant" and _domain(node.domain) == ""
+
+
+def _domain(domain: str) -> str:
+    return "" if domain in _ONNX else domain
+
+
+def _made(wanted: Sequence[str], given: Sequence[str], values: dict[str, str]) -> bool:
+    """Bind the outputs of a node; return whether none is omitted or another value already."""
+    for place, name in enumerate(wanted):
+        value = given[place] if place < len(given) else ""
+        if name and (not value or values.setdefault(name, value) != value):
+            return False
+    return True
+
+
+@cache
+def _defaults_of(operator: str, domain: str, version: int) -> Mapping[str, AttributeProto]:
+    try:
+        schema = defs.get_schema(operator, version, domain)
+    except defs.SchemaError:
+        return {}
+    defaults = {name: copied(a.default_value) for name, a in schema.attributes.items()}
+    return {name: default for name, default in defaults.items() if default.name}
+
+
+def _binds(
+    want: AttributeProto, has: AttributeProto | None, bound: dict[str, AttributeProto]
+) -> bool:
+    """Return whether an attribute is what the pattern asks for; bind its variable."""
+    variable = want.ref_attr_name
+    if has is None:
+        return bool(variable)  # an attribute that the operator can do without
+    if has.type != want.type:
+        return False
+    if not variable:
+        return _same(want, has)
+    return _same(bound.setdefault(variable, has), has)
+
+
+def _same(one: AttributeProto, two: AttributeProto) -> bool:
+    """Return whether two attributes have one value; floats up to the precision of the smaller type."""
+    if one is two:
+        return True
+    if one.type != two.type or one.ref_attr_name != two.ref_attr_name:
+        return False
+    match one.type:
+        case AttributeProto.FLOAT:
+            return bool(np.isclose(one.f, two.f, rtol=1e-6, atol=0))
+        case AttributeProto.FLOATS:
+            return len(one.floats) == len(two.floats) and bool(np.allclose(one.floats, two.floats))
+        case AttributeProto.INT:
+            return bool(one.i == two.i)
+        case AttributeProto.INTS:
+            return bool(one.ints == two.ints)
+        case AttributeProto.STRING:
+            return bool(one.s == two.s)
+        case AttributeProto.TENSOR:
+            return bool(one.t == two.t)
+    return False
+
+
+def _close(array: Array, wanted: Array) -> bool:
+    """Return whether a constant is a number of the pattern, as precisely as its dtype can hold it."""
+    if not dtypes.is_float(array.dtype):
+        return bool(np.array_equal(array.reshape(wanted.shape), wanted))
+    with np.errstate(over="ignore"):
+        same = wanted.astype(array.dtype).astype(np.float64)
+    precision = _PRECISION.get(array.dtype.name, 1e-6)
+    return bool(
+        np.allclose(array.astype(np.float64).reshape(same.shape), same, rtol=precision, atol=0)
+    )

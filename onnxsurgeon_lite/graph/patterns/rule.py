@@ -1,0 +1,207 @@
+"""Read rules: ONNX functions named `pattern`, and the one named `replacement` that follows them.
+
+Comments ask for more than the nodes say: `# where epsilon < 1e-3` is a condition, `# optional bias` names inputs that
+a node may omit, `# keep cos` names inner values that others may read: what makes them stays.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+
+from onnx import FunctionProto, ModelProto
+
+from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.native import RejectedError, parsed
+from onnxsurgeon_lite.graph.patterns.conditions import parse_conditions
+from onnxsurgeon_lite.graph.text import parse_message
+from onnxsurgeon_lite.model import Model
+
+_SHIPPED = Path(__file__).parent / "rules"
+_SUFFIX = ".onnxtxt"
+_FRAME = "<ir_version: 10, opset_import: []> frame () => () {} "  # functions stand in models
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|[{}]')
+_REQUEST = re.compile(r"#\s*(where|optional|keep)\s+(.*\S)")
+_NAMES = ("pattern", "replacement")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One function of a rule, and what its comments ask.
+
+    Attributes:
+        where: the conditions, as Python expressions.
+        optional: inputs that a node may omit.
+        keep: inner values that nodes outside may read.
+    """
+
+    function: FunctionProto
+    where: tuple[ast.expr, ...] = ()
+    optional: frozenset[str] = frozenset()
+    keep: frozenset[str] = frozenset()
+
+    @property
+    def variables(self) -> set[str]:
+        """The attribute variables that the nodes mention."""
+        return {a.ref_attr_name for node in self.function.node for a in node.attribute} - {""}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pattern and its replacement; a file with several patterns before a replacement holds as many rules.
+
+    Attributes:
+        functions: what a replacement calls.
+        absent: inputs of the pattern that the replacement has no place for: a match must not have them.
+    """
+
+    name: str
+    pattern: Side
+    replacement: Side | None = None
+    functions: tuple[FunctionProto, ...] = field(default=())
+    absent: frozenset[str] = frozenset()
+
+    @property
+    def where(self) -> tuple[ast.expr, ...]:
+        """The conditions of both sides."""
+        return self.pattern.where + (self.replacement.where if self.replacement else ())
+
+    def reversed(self) -> "Rule":
+        """Return the rule that finds the replacement and puts the pattern in its place.
+
+        Raises:
+            UsageError: nothing says what a variable of the pattern is.
+        """
+        if self.replacement is None:
+            raise UsageError(
+                f"rule {self.name!r} has no replacement", "add a function 'replacement'"
+            )
+        defined = {
+            condition.left.id
+            for condition in self.where
+            if isinstance(condition, ast.Compare) and isinstance(condition.left, ast.Name)
+        }
+        defined |= {attribute.name for attribute in self.pattern.function.attribute_proto}
+        missing = self.pattern.variables - self.replacement.variables - defined
+        missing |= {*self.pattern.function.input} - {*self.replacement.function.input}
+        if missing:
+            raise UsageError(
+                f"rule {self.name!r} has no reverse: its replacement does not determine {min(missing)!r}",
+                "give it a default in the header of the pattern: pattern <axis: int = -1> (...)",
+            )
+        needed = {*self.pattern.function.input} - self.pattern.optional
+        found = replace(self.replacement, optional=self.replacement.optional - needed)
+        absent = {*self.replacement.function.input} - {*self.pattern.function.input}
+        return Rule(self.name, found, self.pattern, self.functions, frozenset(absent))
+
+
+def shipped() -> dict[str, Path]:
+    """Return the rules that come with the package, by name."""
+    return {path.name.removesuffix(_SUFFIX): path for path in sorted(_SHIPPED.glob(f"*{_SUFFIX}"))}
+
+
+def read_rules(source: "str | PathLike[str]") -> list[Rule]:
+    """Read the rules of a file, of one that comes with the package (by its name), or of the text itself.
+
+    Raises:
+        UnknownNameError: there is no such file or rule.
+        BuildError: the text is not ONNX text.
+        UsageError: it holds no pattern, or a condition that cannot be evaluated.
+    """
+    name, text = _text(source)
+    sides = [_side(chunk, name) for chunk in _chunks(text)]
+    functions = tuple(side.function for side in sides if side.function.name not in _NAMES)
+    rules: list[Rule] = []
+    waiting: list[Side] = []
+    for side in sides:
+        if side.function.name == "pattern":
+            waiting.append(side)
+        elif side.function.name == "replacement":
+            rules += (_rule(name, pattern, side, functions) for pattern in waiting)
+            waiting = []
+    rules += (_rule(name, pattern, None, functions) for pattern in waiting)
+    if not rules:
+        raise UsageError(
+            f"{name!r} holds no function 'pattern'", "write: pattern (x) => (y) { ... }"
+        )
+    return rules
+
+
+def _text(source: "str | PathLike[str]") -> tuple[str, str]:
+    if isinstance(source, str) and "{" in source:
+        return "rule", source
+    path = Path(source)
+    known = shipped()
+    if not path.exists() and str(source) in known:
+        path = known[str(source)]
+    try:
+        return path.name.removesuffix(_SUFFIX), path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        unknown = UnknownNameError(str(source), "the package", known, kind="rule or file")
+        unknown.hint = unknown.hint or f"it has {', '.join(map(repr, known))}"
+        raise unknown from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {str(source)!r} as text: {error}") from error
+
+
+def _chunks(text: str) -> Iterator[str]:
+    """Yield the text of each function, behind as many empty lines as come before it."""
+    depth, start = 0, 0
+    for token in _TOKEN.finditer(text):
+        depth += {"{": 1, "}": -1}.get(token[0], 0)
+        if token[0] == "}" and depth == 0:
+            yield "\n" * text.count("\n", 0, start) + text[start : token.end()]
+            start = token.end()
+    rest = text[start:]
+    if re.sub(r"#[^\n]*", "", rest).strip():
+        yield "\n" * text.count("\n", 0, start) + rest
+
+
+def _side(text: str, name: str) -> Side:
+    try:
+        (function,) = parsed(_FRAME + text).functions
+    except RejectedError as error:
+        raise BuildError(
+            f"rule {name!r} is not ONNX text: {parse_message(str(error).replace(_FRAME, ''))}",
+            "write functions: pattern (x) => (y) { ... } and replacement (x) => (y) { ... }",
+        ) from error
+    requests: dict[str, list[str]] = {"where": [], "optional": [], "keep": []}
+    for token in _TOKEN.finditer(text):
+        request = _REQUEST.match(token[0])
+        if request is not None:
+            requests[request[1]].append(request[2])
+    optional, keep = (
+        frozenset(re.split(r"[,\s]+", " ".join(requests[kind]))) - {""}
+        for kind in ("optional", "keep")
+    )
+    return Side(function, parse_conditions(requests["where"]), optional, keep)
+
+
+def _rule(
+    name: str, pattern: Side, replacement: Side | None, functions: tuple[FunctionProto, ...]
+) -> Rule:
+    own = pattern.function
+    made = {value for node in own.node for value in node.output}
+    missing = [value for value in own.output if value not in made and value not in own.input]
+    if missing or not own.node:
+        raise UsageError(
+            f"the pattern of rule {name!r} makes no {min(missing, default='value')!r}",
+            "every output is made by a node of the pattern",
+        )
+    GraphIndex.of(Model(_as_model(own))).require_sound()
+    if replacement is not None and len(replacement.function.output) != len(own.output):
+        raise UsageError(
+            f"rule {name!r}: the pattern has {len(own.output)} outputs, the replacement "
+            f"{len(replacement.function.output)}",
+            "they correspond in order",
+        )
+    return Rule(name, pattern, replacement, functions)
+
+
+def _as_model(function: FunctionProto) -> ModelProto:
+    model = ModelProto()
+    model.graph.node.extend(function.node)
+    return model

@@ -1,0 +1,169 @@
+"""Feeds that tell two models apart: several seeds, counts and symbolic dimensions above 1."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.errors import FeedsError, RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.runtime.feeds import (
+    Feeds,
+    Recipe,
+    computed_size,
+    known_size,
+    make_feeds,
+    required_inputs,
+)
+from onnxsurgeon_lite.runtime.run import opened
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.comparison import EXACT, agrees
+from onnxsurgeon_lite.tensors.dtypes import RunValue
+
+_SEEDS = 2
+_WIDE = 32  # networks halve their inputs often
+_SIZE_1 = "symbolic dimensions have size 1, where many edits make no difference: the model runs with no other"
+
+Outputs = dict[str, RunValue]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Feeds of a model, and the outputs that it gives for them."""
+
+    feeds: Feeds
+    outputs: Outputs
+
+
+def run_trials(
+    index: GraphIndex, recipe: Recipe, runtime: Runtime, known: Feeds | None = None
+) -> tuple[list[Trial], list[str]]:
+    """Run a model on made feeds; return a line for each feed that says how it was made, too.
+
+    Symbolic dimensions get distinct sizes above 1, or smaller ones if the model runs with no others. Loop counts are
+    above 1, flags are on and off.
+
+    Args:
+        known: feeds that are not made.
+
+    Raises:
+        FeedsError: an input cannot be made.
+        RuntimeFailure: the runtime cannot run the model.
+    """
+    known = known or {}
+    once = opened(index, runtime)
+    given = {**_sizes_of(index, known), **recipe.dims}
+    *wider, smallest = _sizes(index)
+    for sizes in wider:
+        try:
+            return _run_seeds(index, replace(recipe, dims={**sizes, **given}), once, known)
+        except (RuntimeCrash, RuntimeTimeout):
+            raise
+        except (RuntimeFailure, FeedsError):
+            continue
+    trials, lines = _run_seeds(index, replace(recipe, dims={**smallest, **given}), once, known)
+    return trials, [*lines, _SIZE_1] if wider else lines
+
+
+def unmoved(trials: Sequence[Trial]) -> list[str]:
+    """Return the outputs that no feed changes: they say nothing of an edit upstream."""
+    if not any(trial.feeds for trial in trials):
+        return []
+    return [
+        name
+        for name in trials[0].outputs
+        if _is_constant([trial.outputs[name] for trial in trials])
+    ]
+
+
+def unmoved_notes(names: Iterable[str]) -> list[str]:
+    """Return a note for each output that no feed changed."""
+    return [
+        f"nothing was proved for output {name!r}: it is the same for all feeds" for name in names
+    ]
+
+
+def _is_constant(values: Sequence[RunValue]) -> bool:
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    if len(arrays) < len(values):
+        return False
+    first, *others = arrays
+    if not others:
+        return first.size > 1 and bool((first == first.flat[0]).all())
+    return all(agrees(first, other, EXACT) for other in others)
+
+
+def _run_seeds(
+    index: GraphIndex, recipe: Recipe, once: Callable[[Feeds], Outputs], known: Feeds
+) -> tuple[list[Trial], list[str]]:
+    trials: list[Trial] = []
+    lines: dict[str, list[str]] = {}  # how a feed is made -> its seeds
+    for number in range(_SEEDS):
+        fills = {**_fills(index, number), **recipe.fills}
+        made, told = make_feeds(index, replace(recipe, seed=recipe.seed + number, fills=fills))
+        feeds = {**made, **known}
+        try:
+            trials.append(Trial(feeds, once(feeds)))
+        except RuntimeFailure:
+            if not trials:
+                raise
+            break
+        for line in told:
+            text, _, seed = line.rpartition(", seed ")
+            if not text.startswith(tuple(f"{name}: " for name in known)):
+                lines.setdefault(text, []).append(seed)
+        if not made.keys() - known.keys():
+            break
+    return trials, [
+        f"{text}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        for text, seeds in lines.items()
+    ]
+
+
+def _sizes(index: GraphIndex) -> list[dict[str, int]]:
+    """Return sizes of the symbolic dimensions, the most telling first, and at last size 1 for all."""
+    symbols: dict[str, bool] = {}  # name -> whether it is always the first dimension
+    for name in required_inputs(index):
+        for axis, dim in enumerate(index.inputs[name].type.tensor_type.shape.dim):
+            if known_size(dim) is None and computed_size(dim.dim_param, {}) is None:
+                symbols[dim.dim_param] = not axis and symbols.get(dim.dim_param, True)
+    distinct = {name: number for number, name in enumerate(symbols, 2)}
+    wide = {name: n if symbols[name] else n * _WIDE for name, n in distinct.items()}
+    return [distinct, wide, dict.fromkeys(symbols, 2), {}] if symbols else [{}]
+
+
+def _sizes_of(index: GraphIndex, feeds: Feeds) -> dict[str, int]:
+    """Return the sizes that known feeds give to symbolic dimensions."""
+    return {
+        dim.dim_param: size
+        for name, value in feeds.items()
+        if isinstance(value, np.ndarray)
+        for dim, size in zip(
+            index.inputs[name].type.tensor_type.shape.dim, value.shape, strict=False
+        )
+        if known_size(dim) is None
+    }
+
+
+def _fills(index: GraphIndex, number: int) -> dict[str, str]:
+    """Return fills for single numbers that steer: loops run several times, flags are on and then off."""
+    counts, going = (_steering(index, slot) for slot in (0, 1))
+    fills = {}
+    for name in required_inputs(index):
+        kind = index.inputs[name].type.tensor_type
+        if not kind.HasField("shape") or any(known_size(dim) != 1 for dim in kind.shape.dim):
+            continue
+        if kind.elem_type == TensorProto.BOOL:
+            fills[name] = "zeros" if number and name not in going else "ones"
+        elif name in counts:
+            fills[name] = str(3 - number)
+    return fills
+
+
+def _steering(index: GraphIndex, slot: int) -> set[str]:
+    """Return the values that an input of a Loop depends on."""
+    loops = [node for node in walk.with_inner(index.nodes) if node.op_type == "Loop"]
+    read = {node.input[slot] for node in loops if len(node.input) > slot}
+    return read.union(*(index.reads[position] for position in index.ancestors(read)))

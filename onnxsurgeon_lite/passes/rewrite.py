@@ -1,0 +1,406 @@
+"""Rewrite what matches a pattern."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+)
+
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    call_key,
+    captured,
+    function_key,
+    function_path,
+)
+from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
+from onnxsurgeon_lite.graph.schemas import check_node, constant, constant_of, first_version
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.passes.fold import fold_positions
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
+from onnxsurgeon_lite.surgery.types import contradicts, follow
+from onnxsurgeon_lite.tensors import dtypes
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Replace every match of a rule's pattern, in bodies and functions too.
+
+    A match is left alone when something outside reads a value inside it. Constants that a replacement computes with,
+    as where a BatchNormalization goes into a convolution's weights, are folded; no other weight is read.
+
+    Attributes:
+        rules: files of ONNX text with functions `pattern` and `replacement`, rules that come with the package by
+            name, or the text itself.
+        reverse: find the replacement, and put the pattern in its place.
+
+    Example:
+        >>> model = osl.build("erf (float[4] x) => (float[4] y) { n = Neg(x) y = Neg(n) }")
+        >>> rule = "pattern (x) => (y) { n = Neg(x) y = Neg(n) } replacement (x) => (x) {}"
+        >>> osl.rewrite(model, rule).changes
+        ("rule: 2 nodes, Neg @0 to Neg @1 -> 'x'",)
+    """
+
+    rules: tuple[str, ...]
+    reverse: bool = False
+    name: ClassVar[str] = "rewrite"
+
+    def apply(self, model: Model) -> PassResult:
+        """Rewrite; each rule as long as it makes the graph smaller, otherwise once.
+
+        Raises:
+            UnknownNameError: there is no such rule, or the model's opset lacks an operator of the replacement.
+            BuildError: a rule is not ONNX text.
+            UsageError: a rule has no replacement, or no reverse.
+        """
+        changes: list[str] = []
+        notes: list[str] = []
+        result = model
+        for source in self.rules:
+            rules = read_rules(source)
+            rules = [rule.reversed() for rule in rules] if self.reverse else rules
+            done = _Rewriting(result, rules)
+            result = done.run()
+            changes += done.changes
+            notes += done.notes
+        return PassResult.of(model, result, changes, notes)
+
+
+@dataclass
+class _Rewriting:
+    """The rules of one file at work on a model."""
+
+    source: Model
+    rules: Sequence[Rule]
+
+    def __post_init__(self) -> None:
+        self.changes: list[str] = []
+        self.notes: list[str] = []
+        self.checked: set[object] = set()
+        self.stale: dict[str, TypeProto] = {}
+
+    def run(self) -> Model:
+        for rule in self.rules:
+            if rule.replacement is None:
+                rule.reversed()  # says what is missing
+        current = GraphIndex.of(self.source)
+        shrinks = True
+        while shrinks:
+            found = list(_matches(current, self.rules))
+            shrinks = False
+            if any(matches for *_, matches in found):
+                current, shrinks = self._round(current, found)
+        if not self.changes:
+            said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
+            nearest = f"; nearest: {said}" if said else ""
+            self.notes.append(f"{self.rules[0].name}: no match{nearest}")
+        return current.model
+
+    def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:
+        """Replace the matches; return the result, and whether it has fewer nodes."""
+        result = before.model.copy()
+        graph = result.proto.graph
+        self.growth = 0
+        self.taken = names_in([graph] if any(map(_names_more, self.rules)) else [])
+        for scope, index, _, matches in found:
+            target = graph_at(result.proto, scope)
+            folded = self._rewrite(target, index, matches, scope) if matches else []
+            if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
+                _sort(target)
+        self._add_functions(result.proto)
+        after = GraphIndex.of(result)
+        if folded:
+            positions = {after.producer[name] for name in folded}
+            fold_positions(after, positions)
+            _drop(graph, after, positions)
+            after = GraphIndex.of(result)
+        self.notes += follow(before, after, self.stale) if self.stale else ()
+        self.stale = {}
+        return after, self.growth < 0
+
+    def _rewrite(
+        self,
+        target: GraphProto | FunctionProto,
+        index: GraphIndex,
+        matches: "Sequence[tuple[Rule, Match]]",
+        scope: str,
+    ) -> list[str]:
+        """Replace the matches in one graph; return the values to fold."""
+        removed = {position for _, match in matches for position in match.removed}
+        added: dict[int, list[NodeProto]] = {}
+        aliases: dict[str, str] = {}
+        folded: list[str] = []
+        for rule, match in matches:
+            new = _New(index, rule, match, self.taken)
+            added.setdefault(match.removed[-1], []).extend(new.nodes)
+            aliases |= new.aliases
+            self._check(index, rule, match, new.nodes)
+            folded += new.constant
+            self.changes.append(_said(index, rule, match, new, scope))
+        nodes = [
+            node
+            for position, old in enumerate(target.node)
+            for node in [*([] if position in removed else [old]), *added.get(position, ())]
+        ]
+        self.growth += len(nodes) - len(target.node)
+        del target.node[:]
+        target.node.extend(nodes)
+        _rename(target, aliases)
+        _drop(target, index, removed)
+        return [] if scope else folded
+
+    def _check(
+        self, index: GraphIndex, rule: Rule, match: Match, nodes: Sequence[NodeProto]
+    ) -> None:
+        """Check the new nodes against their schemas, once for each combination of types."""
+        own = {name for node in nodes for name in node.output}
+        names = dict.fromkeys(n for node in nodes for n in node.input if n and n not in own)
+        types = {name: index.types[name] for name in names if name in index.types}
+        key = (id(rule), *(types[n].SerializeToString() if n in types else b"" for n in names))
+        if key not in self.checked:
+            self.checked.add(key)
+            known = _checked(index, rule, nodes, types)
+            for name in filter(None, match.values.values()):
+                declared, kind = index.declarations.get(name), known.get(name)
+                if declared is not None and kind is not None and contradicts(declared.type, kind):
+                    self.stale[name] = kind
+
+    def _add_functions(self, proto: ModelProto) -> None:
+        """Add the functions of the rules that the model calls now, and import the domains of new nodes."""
+        imports = _imports(proto, self.rules)
+        if not imports and not any(rule.functions for rule in self.rules):
+            return
+        known = {function_key(function) for function in proto.functions}
+        called = {call_key(node) for graph in walk.graphs(proto) for node in graph.node}
+        for rule in self.rules:
+            for function in rule.functions:
+                if function_key(function) in called - known:
+                    known.add(function_key(function))
+                    proto.functions.append(function)
+        domains = {key[0] for key in called}
+        proto.opset_import.extend(o for o in imports if o.domain in domains)
+
+
+_Found = tuple[str, GraphIndex, list[Matcher], list[tuple[Rule, Match]]]
+"""A graph's path and index, a matcher for each rule, and the matches in the order of the graph."""
+
+
+def _matches(main: GraphIndex, rules: Sequence[Rule]) -> Iterator[_Found]:
+    """Yield each graph of a model with its matches, inner graphs before those that hold them."""
+    for path, index in _scopes(main):
+        matchers = [Matcher(index, rule) for rule in rules]
+        yield path, index, matchers, find_all(matchers)
+
+
+def _scopes(main: GraphIndex) -> Iterator[tuple[str, GraphIndex]]:
+    model = main.model
+    for function in model.proto.functions:
+        made = ModelProto(ir_version=model.proto.ir_version, opset_import=function.opset_import)
+        made.functions.extend(model.proto.functions)
+        made.graph.node.extend(function.node)
+        made.graph.value_info.extend(function.value_info)
+        made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
+        made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
+        yield from graphs_below(GraphIndex.of(model.with_proto(made)), function_path(function))
+    yield from graphs_below(main)
+
+
+class _New:
+    """The nodes that a match is replaced by.
+
+    Attributes:
+        aliases: output -> the value that it is, where the replacement hands an input on.
+        constant: the values that depend on constants alone.
+    """
+
+    def __init__(self, index: GraphIndex, rule: Rule, match: Match, taken: set[str]) -> None:
+        assert rule.replacement is not None
+        function, own = rule.replacement.function, rule.pattern.function
+        call = NodeProto(attribute=_named(match))
+        self.nodes = bound_nodes(function, call)
+        self.aliases: dict[str, str] = {}
+        self.constant: list[str] = []
+        names = {name: match.values.get(name, "") for name in function.input}
+        for result, name in zip(own.output, function.output, strict=True):
+            if name in function.input:
+                self.aliases[match.values[result]] = names[name]
+            else:
+                names[name] = match.values[result]
+        self._name(names, match.values[own.output[0]], taken)
+        self._describe(index, match)
+        kind = index.types.get(match.values[own.output[0]])
+        _cast_constants(self.nodes, kind)
+        self._find_constant(index)
+
+    def _name(self, names: dict[str, str], base: str, taken: set[str]) -> None:
+        for node in walk.with_inner(self.nodes):
+            for name in filter(None, node.output):
+                if name not in names:
+                    names[name] = fresh(f"{base}_{name}", taken)
+            node.output[:] = [names.get(name, "") for name in node.output]
+        for node in walk.with_inner(self.nodes):
+            inputs = [names.get(name, name) for name in node.input]
+            while inputs and not inputs[-1]:
+                inputs.pop()
+            node.input[:] = inputs
+
+    def _describe(self, index: GraphIndex, match: Match) -> None:
+        """Give the new nodes the metadata of those that made their outputs, others that of the last one."""
+        last = index.nodes[match.removed[-1]]
+        for node in self.nodes:
+            made = next((index.producer[n] for n in node.output if n in index.producer), None)
+            old = last if made is None else index.nodes[made]
+            node.metadata_props.extend(old.metadata_props)
+            if made is not None:
+                node.name, node.doc_string = old.name, old.doc_string
+                node.MergeFromString(unknown_fields(old))
+
+    def _find_constant(self, index: GraphIndex) -> None:
+        known: set[str] = set()
+        for node in self.nodes:
+            constants = (name in known or constant(index, name) is not None for name in node.input)
+            if node.input and all(constants):
+                self.constant += node.output
+            if node.op_type == "Constant" or node.output[0] in self.constant:
+                known.update(node.output)
+
+
+def _names_more(rule: Rule) -> bool:
+    """Return whether a replacement makes values besides its outputs."""
+    assert rule.replacement is not None
+    function = rule.replacement.function
+    return any(name not in function.output for node in function.node for name in node.output)
+
+
+def _named(match: Match) -> Iterator[AttributeProto]:
+    for name, attribute in match.attributes.items():
+        given = copied(attribute)
+        given.name = name
+        yield given
+
+
+def _cast_constants(nodes: Iterable[NodeProto], kind: TypeProto | None) -> None:
+    """Give float constants the dtype of the match's output: a rule serves every float dtype."""
+    data_type = kind.tensor_type.elem_type if kind is not None else TensorProto.FLOAT
+    if data_type in (0, TensorProto.FLOAT) or not dtypes.is_float(dtypes.numpy_dtype(data_type)):
+        return
+    for node in nodes:
+        tensor = constant_of(node)
+        if tensor is not None and tensor.data_type == TensorProto.FLOAT:
+            array = dtypes.to_array(tensor).astype(dtypes.numpy_dtype(data_type))
+            del node.attribute[:]
+            node.attribute.append(helper.make_attribute("value", dtypes.from_array(array)))
+
+
+def _checked(
+    index: GraphIndex, rule: Rule, nodes: Sequence[NodeProto], types: Mapping[str, TypeProto]
+) -> dict[str, TypeProto]:
+    """Check new nodes; return the types that follow."""
+    source = index.model.proto
+    probe = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
+    probe.opset_import.extend(_imports(source, [rule]))
+    probe.functions.extend([*source.functions, *rule.functions])
+    probe.graph.node.extend(nodes)
+    probe.graph.input.extend(ValueInfoProto(name=name, type=types[name]) for name in types)
+    part = GraphIndex.of(index.model.with_proto(probe))
+    known: dict[str, TypeProto] = {}
+    for node in part.nodes:
+        try:
+            known |= check_node(part, node, f"the {node.op_type} of rule {rule.name!r}")
+        except UnknownNameError as error:
+            since = first_version(node.op_type)
+            if since:
+                error.hint = (
+                    f"{node.op_type} exists from opset {since} on: onnxdbg edit opset MODEL {since}"
+                )
+            raise
+        part.types.update(known)
+    return known
+
+
+def _imports(proto: ModelProto, rules: Iterable[Rule]) -> list[OperatorSetIdProto]:
+    """Return the imports that replacements need and a model lacks."""
+    known = {o.domain.replace("ai.onnx", "") for o in proto.opset_import}
+    found = {}
+    for rule in rules:
+        assert rule.replacement is not None
+        function = rule.replacement.function
+        versions = {o.domain: o.version for o in function.opset_import}
+        for domain in {node.domain.replace("ai.onnx", "") for node in function.node} - known:
+            found[domain] = helper.make_opsetid(domain, versions.get(domain, 1))
+    return list(found.values())
+
+
+def _rename(target: GraphProto | FunctionProto, aliases: Mapping[str, str]) -> None:
+    """Make readers of a value read what it is; an output of the graph gets an Identity."""
+    if not aliases:
+        return
+    final = {}
+    for name, value in aliases.items():
+        while value in aliases:
+            value = aliases[value]
+        final[name] = value
+    rename_uses(target.node, final)
+    is_graph = isinstance(target, GraphProto)
+    outputs = [value.name for value in target.output] if is_graph else [*target.output]
+    for name in outputs:
+        if name in final:
+            target.node.add(op_type="Identity", input=[final[name]], output=[name])
+
+
+def _drop(target: GraphProto | FunctionProto, index: GraphIndex, removed: Iterable[int]) -> None:
+    """Drop what nothing mentions any more: types of replaced values, and constants that only those nodes read."""
+    made = {name for position in removed for name in index.nodes[position].output}
+    read = {name for position in removed for name in index.reads[position]}
+    used = {v.name if isinstance(v, ValueInfoProto) else str(v) for v in target.output}
+    for node in target.node:
+        used.update(node.input)
+        if node.attribute:
+            used.update(captured(node))
+    read -= used
+    made -= used
+    gone = {name for name in read if constant(index, name) is not None}
+    if gone - index.initializers.keys():
+        drop(target.node, lambda node: node.op_type == "Constant" and node.output[0] in gone)
+    drop(target.value_info, lambda info: info.name in made | gone)
+    if isinstance(target, GraphProto):
+        drop(target.quantization_annotation, lambda note: note.tensor_name in made | gone)
+        kept = {
+            e.value for a in target.quantization_annotation for e in a.quant_parameter_tensor_names
+        }
+        drop(target.initializer, lambda tensor: tensor.name in gone - kept)
+
+
+def _sort(target: GraphProto | FunctionProto) -> None:
+    """Sort the nodes of a body again, where a replacement with several outputs came too late."""
+    part = ModelProto()
+    part.graph.node.extend(target.node)
+    order = GraphIndex.of(Model(part)).order
+    if order != list(range(len(order))):
+        reorder(target.node, order)
+
+
+def _said(index: GraphIndex, rule: Rule, match: Match, new: _New, scope: str) -> str:
+    path = f"{scope}/" if scope else ""
+    first, last = (index.describe(p, path) for p in (match.removed[0], match.removed[-1]))
+    count = len(match.removed)
+    what = f"{count} nodes, {first} to {last}" if count > 1 else first
+    made = [node.op_type for node in new.nodes if node.op_type != "Constant"]
+    made += map(repr, new.aliases.values())
+    return f"{rule.name}: {what} -> {', '.join(made)}"

@@ -1,0 +1,176 @@
+"""Replace calls of model-local functions by their nodes."""
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from onnx import (
+    IR_VERSION,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    ValueInfoProto,
+    helper,
+)
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.bodies import bound_nodes
+from onnxsurgeon_lite.graph.index import (
+    FUNCTION_PATH,
+    FunctionKey,
+    call_key,
+    function_key,
+    function_path,
+    opset_versions,
+    plain_domain,
+)
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
+from onnxsurgeon_lite.surgery.edits import (
+    clear_bodies,
+    defined,
+    defined_inside,
+    fresh,
+    names_in,
+    rename_values,
+)
+
+
+def inline(model: Model, keys: Collection[FunctionKey]) -> Model:
+    """Return the model with each call of these functions replaced by the function's nodes, in bodies too.
+
+    Values keep their names where those are free. Nodes of another version of the ONNX domain are converted.
+
+    Raises:
+        EditError: a function imports another version of a domain, and its nodes cannot be converted.
+    """
+    result = model.copy()
+    proto = result.proto
+    chosen = {function_key(f): f for f in model.proto.functions if function_key(f) in keys}
+    drop(proto.functions, lambda function: function_key(function) in chosen)
+    graphs = [proto.graph]
+    for info in proto.training_info:
+        graphs += (info.initialization, info.algorithm)
+    main = _Caller(proto, chosen, names_in(graphs), _node_names(graphs))
+    for graph in graphs:
+        main.flatten(graph)
+    for function in proto.functions:
+        taken = names_in([GraphProto(node=function.node)]).union(function.input, function.output)
+        _Caller(function, chosen, taken, _node_names([function])).flatten(function)
+    _drop_imports(proto, {domain for domain, *_ in chosen})
+    return result
+
+
+@dataclass(frozen=True)
+class _Caller:
+    """A model or a function whose nodes call functions.
+
+    Attributes:
+        proto: has the opset imports.
+        functions: those to inline.
+        values, nodes: the names that are taken.
+    """
+
+    proto: ModelProto | FunctionProto
+    functions: Mapping[FunctionKey, FunctionProto]
+    values: set[str]
+    nodes: set[str]
+
+    def flatten(self, graph: GraphProto | FunctionProto) -> None:
+        """Replace the calls of a graph, and of the bodies below it."""
+        pending = [graph]
+        while pending:
+            graph = pending.pop()
+            if any(call_key(node) in self.functions for node in graph.node):
+                self._replace_calls(graph)
+            pending += (body for n in graph.node if n.attribute for _, body in walk.bodies(n))
+
+    def _replace_calls(self, graph: GraphProto | FunctionProto) -> None:
+        pending, flat = list(graph.node)[::-1], []
+        while pending:
+            node = pending.pop()
+            function = self.functions.get(call_key(node))
+            if function is None:
+                flat.append(node)
+            else:
+                body = self._body(function, node)
+                pending += list(body.node)[::-1]
+                graph.value_info.extend(body.value_info)
+        del graph.node[:]
+        graph.node.extend(flat)
+
+    def _body(self, function: FunctionProto, call: NodeProto) -> GraphProto:
+        """Return a function's nodes for one call: with the caller's names, and free ones for inner values."""
+        body = GraphProto(node=bound_nodes(function, call))
+        self._fit(body, function)
+        clear_bodies(body.node, self.values)
+        self.values.update(defined_inside(body.node))
+        names = dict.fromkeys(function.input, "")
+        names.update(zip(function.input, call.input, strict=False))
+        copies = []
+        for name, given in zip(function.output, call.output, strict=False):
+            if given and name in names:
+                copies.append((name, given))
+            elif given:
+                names[name] = given
+        body.value_info.extend(v for v in function.value_info if v.name not in names)
+        names |= {name: fresh(name, self.values) for name in defined(body) if name not in names}
+        rename_values(ModelProto(), body, names)
+        for name, given in copies:  # an output that is an input, or another output
+            body.node.append(helper.make_node("Identity", [names[name]], [given]))
+        for node in body.node:
+            if node.name:
+                node.name = fresh(node.name, self.nodes)
+        return body
+
+    def _fit(self, body: GraphProto, function: FunctionProto) -> None:
+        """Import the domains of a function's nodes; convert nodes that the caller's version defines differently."""
+        nodes = [n for n in walk.with_inner(body.node) if call_key(n) not in self.functions]
+        imported = opset_versions(self.proto.opset_import)
+        for domain, version in opset_versions(function.opset_import).items():
+            operators = {n.op_type for n in nodes if plain_domain(n.domain) == domain}
+            here = imported.get(domain, 0)
+            if operators and not here:
+                self.proto.opset_import.add(domain=domain, version=version)
+            elif here != version and any(redefined(domain, o, version, here) for o in operators):
+                _convert(body, function, domain, version, here)
+
+
+def _convert(
+    body: GraphProto, function: FunctionProto, domain: str, version: int, here: int
+) -> None:
+    """Convert a function's nodes to another version of the ONNX domain."""
+    imports = [helper.make_opsetid(domain, version)]
+    part = ModelProto(ir_version=IR_VERSION, opset_import=imports, graph=body)
+    part.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
+    part.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
+    result = Model(part).copy()
+    try:
+        if domain:
+            raise EditError("that is not ONNX's own")
+        convert_graph(Model(part), result, version, here)
+    except EditError as error:
+        name = function_path(function).removeprefix(FUNCTION_PATH)
+        raise EditError(
+            f"function {name!r} has version {version} of domain {domain or 'ai.onnx'!r}, its caller {here}, and "
+            f"cannot be converted: {error.message}",
+            "leave it out, name the others: onnxdbg edit inline MODEL FUNCTIONS",
+        ) from error
+    del body.node[:]
+    for tensor in result.proto.graph.initializer:
+        body.node.append(helper.make_node("Constant", [], [tensor.name], value=tensor))
+    body.node.extend(result.proto.graph.node)
+
+
+def _drop_imports(proto: ModelProto, domains: Container[str]) -> None:
+    """Remove the imports of domains that no node needs any more."""
+    inner = [node for graph in walk.graphs(proto) for node in graph.node]
+    own = [node for function in proto.functions for node in function.node]
+    used = {plain_domain(node.domain) for node in inner + own}
+    for holder in (proto, *proto.functions):
+        drop(holder.opset_import, lambda o: o.domain in domains and o.domain not in used)
+
+
+def _node_names(graphs: Iterable[GraphProto | FunctionProto]) -> set[str]:
+    return {node.name for graph in graphs for node in graph.node}

@@ -1,0 +1,154 @@
+"""Inlining: the nodes of functions where they are called compute what the calls did."""
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from onnx import AttributeProto
+from test_cut import run
+from test_inner import X, programs
+
+from onnxsurgeon_lite import Inline, Model, load
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model import walk
+
+FEED = {"x": X}
+
+
+def inlined(runtime, model: Model) -> Model:
+    """The model without functions; it is valid and computes what it did."""
+    expected = run(runtime, model, FEED)
+    result = Inline().apply(model).model
+    onnx.checker.check_model(result.proto, full_check=True)
+    for name, value in run(runtime, result, FEED).items():
+        assert np.array_equal(value, expected[name], equal_nan=True), name
+    assert not result.proto.functions
+    return result
+
+
+def test_a_call_without_an_attribute_gets_the_functions_default(model_of, runtime):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y, float[2] z) { y = local.leaky(x) z = local.leaky<slope = 0.25>(x) }
+        <domain: "local", opset_import: ["" : 21]>
+        leaky <slope: float = 0.545> (a) => (b) { b = LeakyRelu<alpha: float = @slope>(a) }
+    """)
+
+    result = inlined(runtime, model)
+
+    assert [node.attribute[0].f for node in result.proto.graph.node] == pytest.approx([0.545, 0.25])
+
+
+def test_an_attribute_without_a_default_that_the_call_omits_is_the_operators(model_of, runtime):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y) { y = local.leaky(x) }
+        <domain: "local", opset_import: ["" : 21]>
+        leaky <slope> (a) => (b) { b = LeakyRelu<alpha: float = @slope>(a) }
+    """)
+
+    assert not inlined(runtime, model).proto.graph.node[0].attribute
+
+
+OTHER_OPSET = """
+    <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+    g (float[2] x) => (float y) { y = local.total(x) }
+    <domain: "local", opset_import: ["" : 11]>
+    total (a) => (b) { c = Mul(a, a) b = ReduceSum<axes = [0], keepdims = 0>(c) }
+"""
+
+
+def test_a_function_of_another_opset_is_converted_to_the_models(model_of, runtime):
+    model = Model(onnx.parser.parse_model(OTHER_OPSET))
+
+    result = Inline().apply(model).model
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert run(runtime, result, FEED)["y"] == 5
+
+
+def test_a_function_that_cannot_be_converted_is_refused_by_name():
+    text = OTHER_OPSET.replace("total (a)", "total (a)").replace("Mul", "other.Square")
+    text = text.replace('"local" : 1]', '"local" : 1, "other" : 2]').replace(
+        '["" : 11]', '["" : 21, "other" : 1]'
+    )
+
+    with pytest.raises(EditError, match="function 'local::total' has version 1 of domain 'other'"):
+        Inline().apply(Model(onnx.parser.parse_model(text)))
+
+
+def test_no_import_of_the_functions_domain_and_no_changed_name_is_left(model_of, runtime):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y) { y = local.twice(x) }
+        <domain: "local", opset_import: ["" : 21]> twice (x) => (y) { sum = Add(x, x) y = Neg(sum) }
+    """)
+
+    result = inlined(runtime, model).proto
+
+    assert [opset.domain for opset in result.opset_import] == [""]
+    assert [list(node.output) for node in result.graph.node] == [["sum"], ["y"]]
+
+
+def test_an_output_that_is_an_input_or_omitted_stays_so(model_of, runtime):
+    model = model_of("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[2] x) => (float[2] y, float[2] z, float[2] w) { y, unused, z, w = local.four(x) }
+        <domain: "local", opset_import: ["" : 21]>
+        four (a, low, high) => (a, b, c, c) { b = Abs(a) c = Clip(a, low, high) }
+    """)
+
+    model.proto.graph.node[0].output[1] = ""
+
+    result = Inline().apply(model).model
+
+    onnx.checker.check_model(result.proto, full_check=True)
+    assert [value.tolist() for value in run(runtime, result, FEED).values()] == [X.tolist()] * 3
+
+
+def collide(function: onnx.FunctionProto) -> None:
+    """Give a function's values names that other scopes have too."""
+    names: dict[str, str] = {"": ""}
+
+    def rename(slots) -> None:
+        slots[:] = [names.setdefault(name, f"v{len(names)}") for name in slots]
+
+    rename(function.input)
+    for node in function.node:
+        rename_node(node, rename)
+    rename(function.output)
+
+
+def rename_node(node: onnx.NodeProto, rename) -> None:
+    rename(node.input)
+    rename(node.output)
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            for inner in attribute.g.node:
+                rename_node(inner, rename)
+            for value in (*attribute.g.input, *attribute.g.output):
+                slots = [value.name]
+                rename(slots)
+                value.name = slots[0]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs())
+def test_random_functions_in_each_other_and_in_bodies_compute_what_they_did(
+    tmp_path, runtime, program
+):
+    proto, block = program
+    for function in proto.functions:
+        collide(function)
+    onnx.save(proto, tmp_path / "model.onnx")
+    values, trace = {"x": X, "w": np.float32([0.5, -1.0])}, {}
+    block.evaluate(values, trace, "", ())
+
+    result = Inline().apply(load(tmp_path / "model.onnx")).model
+
+    (name,) = (value.name for value in result.proto.graph.output)
+    assert np.array_equal(run(runtime, result, FEED)[name], values[name], equal_nan=True)
+    assert not result.proto.functions
+    for graph in walk.graphs(result.proto):
+        for node in graph.node:
+            assert node.domain == ""

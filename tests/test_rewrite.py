@@ -1,0 +1,436 @@
+"""Rules as ONNX text: where they match, what they leave, and that each that is shipped changes no number."""
+
+import ast
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import GraphIndex, Model, Rewrite, save
+from onnxsurgeon_lite.errors import BuildError, UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.bodies import bound_nodes
+from onnxsurgeon_lite.graph.patterns import read_rules
+from onnxsurgeon_lite.graph.patterns.match import COMMUTATIVE, attribute_of
+from onnxsurgeon_lite.graph.patterns.rule import shipped
+from onnxsurgeon_lite.graph.select import select_nodes, select_values
+from onnxsurgeon_lite.passes.build import add_initializers, parse_text
+
+NO_NEGATIONS = "pattern (x) => (y) { h = Neg(x) y = Neg(h) } replacement (x) => (x) {}"
+X = np.array([-2, -1, 0, 3], np.float32)
+
+
+def operators(model: Model) -> list[str]:
+    return [node.op_type for node in model.proto.graph.node]
+
+
+def rewritten(text: str, rule: str, reverse: bool = False):
+    return Rewrite((rule,), reverse).apply(parse_text(text))
+
+
+# --- what matches ---
+
+
+def test_every_match_is_replaced_and_chains_until_nothing_is_left():
+    four = (
+        "g (float[4] x) => (float[4] y) { a = Neg(x) b = Neg(a) c = Neg(b) d = Neg(c) y = Abs(d) }"
+    )
+
+    result = rewritten(four, NO_NEGATIONS)
+
+    assert operators(result.model) == ["Abs"]
+    assert len(result.changes) == 2
+
+
+def test_a_value_inside_that_is_used_elsewhere_keeps_the_match_as_it_is():
+    read = "g (float[4] x) => (float[4] y, float[4] z) { h = Neg(x) y = Neg(h) z = Abs(h) }"
+    given_out = "g (float[4] x) => (float[4] y, float[4] h) { h = Neg(x) y = Neg(h) }"
+
+    results = [rewritten(text, NO_NEGATIONS) for text in (read, given_out)]
+
+    assert not any(result.changed for result in results)
+    assert (
+        "all 2 nodes match, up to Neg @1, but value 'h' inside is used elsewhere: Abs @2"
+        in results[0].notes[0]
+    )
+    assert "used elsewhere: an output of the graph" in results[1].notes[0]
+
+
+def test_what_an_author_lets_others_read_stays():
+    rule = "# keep h\npattern (x) => (y) { h = Neg(x) y = Neg(h) } replacement (x) => (y) { y = Identity(x) }"
+
+    result = rewritten("g (float[4] x) => (float[4] y, float[4] h) { h = Neg(x) y = Neg(h) }", rule)
+
+    assert operators(result.model) == ["Neg", "Identity"]
+
+
+def test_operands_of_commutative_operators_come_in_any_order():
+    rule = "pattern (x) => (y) { a = Sigmoid(x) y = Mul(x, a) } replacement (x) => (y) { y = Swish(x) }"
+    text = '<ir_version: 10, opset_import: ["" : 24]> g (float[4] x) => (float[4] y) { a = Sigmoid(x) y = Mul(a, x) }'
+
+    assert operators(rewritten(text, rule).model) == ["Swish"]
+
+
+def test_attributes_are_variables_and_those_not_named_must_be_defaults():
+    rule = """pattern <slope> (x) => (y) { h = LeakyRelu <alpha: float = @slope> (x) y = Neg(h) }
+              replacement (x) => (y) { h = Neg(x) y = LeakyRelu <alpha: float = @slope> (h) }"""
+    plain = "pattern (x) => (y) { y = LeakyRelu(x) } replacement (x) => (y) { y = Relu(x) }"
+    any_slope = plain.replace("LeakyRelu(", "LeakyRelu <_ = 1> (")
+    text = "g (float[4] x) => (float[4] y) { h = LeakyRelu <alpha = 0.5> (x) y = Neg(h) }"
+
+    result = rewritten(text, rule)
+
+    assert result.model.proto.graph.node[1].attribute[0].f == 0.5
+    assert not rewritten(text, plain).changed
+    assert rewritten(text.replace("0.5", "0.01"), plain).changed  # the default, written out
+    assert operators(rewritten(text, any_slope).model) == ["Relu", "Neg"]
+
+
+def test_an_optional_operand_goes_over_where_it_is_given():
+    rule = """# optional low, high
+              pattern (x, low, high) => (y) { h = Clip(x, low, high) y = Neg(h) }
+              replacement (x, low, high) => (y) { h = Neg(x) y = Clip(h, low, high) }"""
+    text = "g (float[4] x, float high) => (float[4] y) { h = Clip(x, WHAT) y = Neg(h) }"
+
+    first, second = (
+        rewritten(text.replace("(x, WHAT)", given), rule) for given in ("(x)", '(x, "", high)')
+    )
+
+    assert len(first.model.proto.graph.node[1].input) == 1
+    assert list(second.model.proto.graph.node[1].input)[1:] == ["", "high"]
+
+
+def test_conditions_on_constants_and_shapes_decide_and_what_is_unknown_is_no_match():
+    rule = """# where epsilon < 1e-3, rank(x) == 2, shape(x)[1] == 4, dtype(x) == "float"
+              pattern <epsilon> (x) => (y) { e = Constant <value_float: float = @epsilon> () y = Add(x, e) }
+              replacement (x) => (y) { y = Identity(x) }"""
+    text = "g (float[N,4] x) => (float[N,4] y) <float small = {0.0001}> { y = Add(small, x) }"
+    anything = """g (float[N,4] x, int64[k] s) => (float[n,m] y) <float small = {0.0001}> {
+        r = Reshape(x, s) y = Add(r, small) }"""
+
+    assert rewritten(text, rule).changed
+    for other, reason in (
+        (text.replace("0.0001", "0.01"), "'epsilon < 0.001' does not hold"),
+        (text.replace("N,4", "N,5"), "'shape(x)[1] == 4' does not hold"),
+        (text.replace("N,4", "4"), "'rank(x) == 2' does not hold"),
+        (anything, "the shape of 'r' is unknown"),
+    ):
+        result = rewritten(other, rule)
+        assert not result.changed
+        assert reason in result.notes[0]
+
+
+def test_declared_types_of_a_pattern_are_checks_and_equal_dimensions_are_equal():
+    rule = """pattern (float[A, B] x, float[B] w) => (y) { y = Add(x, w) }
+              replacement (x, w) => (y) { y = Add(w, x) }"""
+    text = "g (float[3,SIZE] x, float[4] w) => (float[n,m] y) { y = Add(x, w) }"
+
+    assert rewritten(text.replace("SIZE", "4"), rule).changed
+    assert "'w' has a dimension 4, not 1" in rewritten(text.replace("SIZE", "1"), rule).notes[0]
+
+
+def test_a_pattern_has_several_outputs_and_a_path_around_it_refuses_it():
+    rule = """pattern (x) => (a, b) { a = Neg(x) h = Abs(x) b = Exp(h) }
+              replacement (x) => (a, b) { a, b = own.Both(x) }"""
+    text = "g (float[4] x) => (float[4] a, float[4] b) { h = Abs(x) b = Exp(h) a = Neg(x) }"
+
+    result = rewritten(text, rule)
+
+    assert operators(result.model) == ["Both"]
+    assert list(result.model.proto.graph.node[0].output) == ["a", "b"]
+    assert ("own", 1) in {(o.domain, o.version) for o in result.model.proto.opset_import}
+
+    circle = """pattern (x, z) => (a, b) { a = Neg(x) b = Add(x, z) }
+                replacement (x, z) => (a, b) { a, b = own.Both(x, z) }"""
+    around = "g (float[4] x) => (float[4] b) { a = Neg(x) z = Abs(a) b = Add(x, z) }"
+    assert "a path leaves the match and enters it again" in rewritten(around, circle).notes[0]
+
+
+BODIES = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+g (float[4] x, bool c) => (float[4] y) <float one = {1}> {
+    y = If (c) <
+        then_branch = t () => (float[4] p) { a = Neg(x) b = Neg(a) i = Add(b, one) p = local.f(i) },
+        else_branch = e () => (float[4] q) { q = Neg(x) }
+    >
+}
+<domain: "local", opset_import: ["" : 21]> f (u) => (w) { v = Neg(u) w = Neg(v) }"""
+
+
+def test_bodies_and_functions_are_rewritten_and_captured_values_stay(runtime):
+    model = parse_text(BODIES)
+
+    result = Rewrite((NO_NEGATIONS,)).apply(model)
+
+    assert len(result.changes) == 2
+    assert "fn:local::f/@0" in result.changes[0]
+    assert "@0/then_branch/@0" in result.changes[1]
+    function = result.model.proto.functions[0]
+    assert [node.op_type for node in function.node] == ["Identity"]
+    for flag in (True, False):
+        feeds = {"x": X, "c": np.array(flag)}
+        one, two = (_run(runtime, m, feeds) for m in (model, result.model))
+        assert np.array_equal(one, two)
+
+
+def test_function_attributes_flow_through_variables():
+    text = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+        g (float[4] x) => (float[4] y) { y = local.f <slope = 0.25> (x) }
+        <domain: "local", opset_import: ["" : 21]> f <slope> (u) => (w) {
+            h = LeakyRelu <alpha: float = @slope> (u) w = Neg(h) }"""
+    rule = """pattern <a> (x) => (y) { h = LeakyRelu <alpha: float = @a> (x) y = Neg(h) }
+              replacement (x) => (y) { h = Neg(x) y = LeakyRelu <alpha: float = @a> (h) }"""
+
+    (function,) = rewritten(text, rule).model.proto.functions
+
+    assert function.node[1].attribute[0].ref_attr_name == "slope"
+
+
+def test_where_nothing_matches_the_nearest_is_told_with_its_first_differing_node():
+    text = """g (float[4] x) => (float[4] y) <float r = {1.4142135}, float one = {1}, float half = {0.5}> {
+        a = Div(x, r) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Sub(d, half) }"""
+
+    result = Rewrite(("gelu-erf",)).apply(parse_text(text))
+
+    assert not result.changed
+    assert result.notes == (
+        "gelu-erf: no match; nearest: 4 of 5 nodes match, up to Mul @3; then the pattern has Mul, the graph Sub @4",
+    )
+
+
+def test_a_pattern_is_a_selector(tmp_path):
+    (tmp_path / "two.onnxtxt").write_text("pattern (x) => (y) { h = Neg(x) y = Abs(h) }")
+    selector = f"pattern:{tmp_path}/two.onnxtxt"
+    text = (
+        "g (float[4] x) => (float[4] y) { a = Neg(x) b = Abs(a) c = Neg(b) d = Abs(c) y = Exp(d) }"
+    )
+    index = GraphIndex.of(parse_text(text))
+
+    assert select_nodes(index, selector) == [0, 1, 2, 3]
+    assert select_nodes(index, f"{selector}[1]") == [2, 3]
+    assert select_values(index, [selector]).names == ["b", "d"]
+    with pytest.raises(UnknownNameError, match="no match of 'gelu-erf'"):
+        select_nodes(index, "pattern:gelu-erf")
+
+
+def test_constants_that_only_the_match_read_go_and_others_stay():
+    text = """g (float[4] x) => (float[4] y, float[4] z) <float r = {1.4142135}, float one = {1}, float half = {0.5}> {
+        a = Div(x, r) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, half) z = Add(x, one) }"""
+    model = osl.build(text.replace("g (", '<ir_version: 10, opset_import: ["" : 20]> g (', 1))
+
+    result = Rewrite(("gelu-erf",)).apply(model)
+
+    assert [tensor.name for tensor in result.model.proto.graph.initializer] == ["one"]
+
+
+def test_no_weight_is_read_but_what_a_rule_needs(tmp_path, monkeypatch):
+    text = "g (float[1,3,8,8] x) => (float[1,N,6,6] y) { c = Conv(x, w) h = Relu(c) a = Neg(h) y = Neg(a) }"
+    model = add_initializers(parse_text(text), {"w": np.ones((64, 3, 3, 3), np.float32)})
+    save(model, tmp_path / "m.onnx", external=True)
+    read = []
+    monkeypatch.setattr(Model, "raw", lambda self, tensor: read.append(tensor.name))
+
+    assert (
+        Rewrite((NO_NEGATIONS, "gelu-erf", "conv-batch-norm"))
+        .apply(osl.load(tmp_path / "m.onnx"))
+        .changed
+    )
+    assert read == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "says"),
+    [
+        ("pattern (x) => (y) { y = Neg(x }", BuildError, "not ONNX text"),
+        ("replacement (x) => (y) { y = Neg(x) }", UsageError, "no function 'pattern'"),
+        ("pattern (x) => (y) { y = Neg(x) }", UsageError, "no replacement"),
+        ("pattern (x) => (z) { y = Neg(x) } replacement (x) => (x) {}", UsageError, "makes no 'z'"),
+        ("# where __import__('os')\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
+        ("# where x.real\n" + NO_NEGATIONS, UsageError, "conditions do not have"),
+        ("# where 1 +\n" + NO_NEGATIONS, UsageError, "is no expression"),
+        ("pattern (x, z) => (a, b) { a = Neg(x) b = Neg(z) } replacement (x, z) => (x, z) {}", UsageError, "parts"),
+        ("nowhere.onnxtxt", UnknownNameError, "no rule or file 'nowhere.onnxtxt'"),
+        ("pattern (x) => (y) { h = Neg(x) y = Neg(h) } replacement (x) => (y) { y = Swish(x) }",
+         UnknownNameError, "no operator 'Swish'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_rule_is_refused_in_words(rule, error, says):
+    text = "g (float[4] x) => (float[4] y, float[4] z) { h = Neg(x) y = Neg(h) z = Neg(x) }"
+
+    with pytest.raises(error, match=says) as raised:
+        rewritten(text.replace(", float[4] z", "").replace(" z = Neg(x)", ""), rule)
+
+    assert raised.value.hint
+
+
+# --- both ways ---
+
+
+def test_a_reversed_rule_brings_the_parts_back():
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x, float[4] s, float[4] b) => (float[2,4] y) {
+        h = LayerNormalization <axis = 1, epsilon = 0.01> (x, s, b) y = LayerNormalization(h, s) }"""
+    model = parse_text(text)
+
+    parts = Rewrite(("layer-norm",), reverse=True).apply(model).model
+    whole = Rewrite(("layer-norm",)).apply(parts).model
+
+    assert "LayerNormalization" not in operators(parts)
+    assert operators(parts).count("ReduceMean") == 4
+    assert [len(node.input) for node in whole.proto.graph.node] == [3, 2]
+    assert [node.attribute[0].i for node in whole.proto.graph.node] == [1, -1]
+
+
+def test_float16_gets_constants_of_its_own():
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float16[4] x) => (float16[4] y) { y = Gelu(x) }'
+
+    parts = rewritten(text, "gelu-erf", reverse=True).model
+
+    constants = [
+        node.attribute[0].t for node in parts.proto.graph.node if node.op_type == "Constant"
+    ]
+    assert {tensor.data_type for tensor in constants} == {TensorProto.FLOAT16}
+    assert operators(Rewrite(("gelu-erf",)).apply(parts).model) == ["Gelu"]
+
+
+# --- the shipped rules, proved ---
+
+
+def _inputs(name: str, draw) -> tuple[dict[str, np.ndarray], dict[str, object], set[str]]:
+    """Return arrays for the inputs of a rule's patterns, its variables, and the inputs that are constants."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    n, m, k = (draw(st.integers(2, 4)) for _ in range(3))
+
+    def made(*shape: int) -> np.ndarray:
+        return rng.normal(size=shape).astype(np.float32)
+
+    match name:
+        case "layer-norm" | "rms-norm":
+            axis = draw(st.sampled_from([-1, 2]))
+            arrays = {"x": made(n, m, k), "scale": made(k), "bias": made(k)}
+            return (
+                arrays,
+                {"epsilon": draw(st.sampled_from([1e-5, 1e-3])), "axes": [axis]},
+                {"scale"},
+            )
+        case "transpose-pairs":
+            first, second = (draw(st.permutations([0, 1, 2])) for _ in range(2))
+            return {"x": made(n, m, k)}, {"first": first, "second": second}, set()
+        case "conv-batch-norm":
+            rank = draw(st.integers(1, 2))
+            arrays = {
+                "x": made(1, 3, *[8] * rank),
+                "w": made(n, 3, *[3] * rank),
+                "variance": abs(made(n)) + 0.1,
+            }
+            arrays |= {key: made(n) for key in ("b", "scale", "shift", "mean")}
+            variables = {
+                "epsilon": 1e-3,
+                "momentum": 0.9,
+                "group": 1,
+                "pads": [draw(st.integers(0, 1))] * 2 * rank,
+            }
+            return arrays, variables, {*arrays} - {"x"}
+        case "attention":
+            perm = draw(st.sampled_from([[0, 1, 3, 2], [0, 2, 3, 1]]))
+            key = (2, m, 5, 4) if perm[1] == 1 else (2, 5, m, 4)
+            arrays = {
+                "q": made(2, m, n, 4),
+                "k": made(*key),
+                "v": made(2, m, 5, k),
+                "mask": made(1, 1, n, 5),
+            }
+            number = draw(st.sampled_from([0.5, 2.0]))
+            return (
+                arrays,
+                {"perm": perm, "axis": 3, **dict.fromkeys(("divisor", "factor", "root"), number)},
+                set(),
+            )
+        case "rotary":
+            angles = made(draw(st.sampled_from([1, 2])), n, 3)
+            both = np.concatenate([angles, angles], -1)[:1, None]
+            arrays = {
+                "x": made(2, m, n, 6),
+                "angles": angles,
+                "cos": np.cos(both),
+                "sin": np.sin(both),
+            }
+            variables = {"axes": [3], "start": [0], "middle": [3], "end": [1 << 62], "steps": [1], "across": -1,
+                         "ahead": [1], "joined": -1}  # fmt: skip
+            return arrays, variables, {"cos", "sin"}
+    return {"x": made(n, m)}, {"alpha": 1 / 6, "beta": 0.5}, set()
+
+
+@st.composite
+def models(draw, name: str) -> tuple[Model, dict[str, np.ndarray]]:
+    """A random graph in which one of the rule's patterns stands once or twice, among other nodes."""
+    rule = draw(st.sampled_from(read_rules(name)))
+    function = rule.pattern.function
+    arrays, variables, constants = _inputs(name, draw)
+    call = helper.make_node("call", [], [])
+    call.attribute.extend(attribute_of(key, value) for key, value in variables.items())
+    proto = helper.make_model(helper.make_graph([], "random", [], []), ir_version=10)
+    graph, feeds = proto.graph, {}
+    used = [key for key in function.input if key in arrays]
+    for key in used:
+        if key in constants:
+            graph.initializer.append(numpy_helper.from_array(arrays[key], key))
+        else:
+            feeds[key] = arrays[key]
+            graph.input.append(
+                helper.make_tensor_value_info(key, TensorProto.FLOAT, arrays[key].shape)
+            )
+    for copy in range(draw(st.integers(1, 2))):
+        start = used[0]
+        if draw(st.booleans()):
+            graph.node.append(helper.make_node("Relu", [used[0]], [start := f"relu{copy}"]))
+        names = {key: key for key in used} | {used[0]: start}
+        for node in bound_nodes(function, call):
+            names |= {key: f"{key}{copy}" for key in node.output}
+            inputs = [names[key] for key in node.input]
+            if node.op_type in COMMUTATIVE and draw(st.booleans()):
+                inputs.reverse()
+            node.input[:], node.output[:] = inputs, [names[key] for key in node.output]
+            graph.node.append(node)
+        (result,) = function.output
+        graph.node.append(helper.make_node("Neg", [f"{result}{copy}"], [f"out{copy}"]))
+        graph.output.append(helper.make_tensor_value_info(f"out{copy}", TensorProto.FLOAT, None))
+    version = 17 if any("< 18" in text for text in _conditions(rule)) else 24
+    proto.opset_import[0].version = version
+    return Model(proto), feeds
+
+
+def _conditions(rule) -> list[str]:
+    return [ast.unparse(condition) for condition in rule.where]
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_every_shipped_rule_leaves_the_numbers_of_random_graphs(name, runtime):
+    replaced = 0
+
+    examples = 5 if name in ("conv-batch-norm", "rotary") else 12  # they compute constants
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, database=None,
+              suppress_health_check=[HealthCheck.too_slow])  # fmt: skip
+    @given(models(name))
+    def holds(drawn):
+        nonlocal replaced
+        model, feeds = drawn
+        result = Rewrite((name,)).apply(model)
+        replaced += result.changed
+        for one, two in zip(
+            _run(runtime, model, feeds), _run(runtime, result.model, feeds), strict=True
+        ):
+            assert one.shape == two.shape
+            assert np.allclose(one, two, rtol=1e-4, atol=1e-5)
+
+    holds()
+    assert replaced >= examples / 2
+
+
+def _run(runtime, model: Model, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    runtime.open(model)
+    for name, value in feeds.items():
+        runtime.put(name, value)
+    outputs = [output.name for output in model.proto.graph.output]
+    return [*runtime.run(list(feeds), outputs).values.values()]
