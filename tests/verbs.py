@@ -1,6 +1,7 @@
 """What every verb is tested with, a line in each of three tables; test_contract.py says where one is missing."""
 
 from onnxsurgeon_lite import (
+    Append,
     BatchOutputs,
     Clean,
     Dedupe,
@@ -15,6 +16,7 @@ from onnxsurgeon_lite import (
     Outline,
     PadOutputs,
     Pass,
+    Prepend,
     Promote,
     Rebatch,
     Remove,
@@ -54,6 +56,8 @@ def without_negation(graph):
 
 
 CONTRACT: dict[str, tuple[Pass, str]] = {
+    "append": (Append("y = Identity(y)"), THREE),
+    "prepend": (Prepend("x = Identity(x)"), THREE),
     "expose": (Expose(("h",)), THREE),
     "extract": (Extract(("h",), ("y",)), THREE),
     "rename": (Rename((("g", "k"),)), THREE),
@@ -82,7 +86,8 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
-ONCE = {  # applied again they find another model, or refuse it
+ONCE = {
+    "append", "prepend",  # applied again they find another model, or refuse it
     "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
 }  # fmt: skip
 
@@ -106,6 +111,8 @@ LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
 
 LOSSLESS = [
+    (Append("w2 = Neg(z)"), [f"removed output 'z' ({N}): ", f"added output 'w2' ({N}): "], 1),
+    (Prepend("x = Neg(x)"), [], 1),
     (Expose(("a",)), [f"added output 'a' ({N}): "], 0),
     (Extract((), ("z",)), [
         *CALLS, DEAD, SPARSE, LAST, f"removed output 'y' ({N}): ", "removed initializer 's' (sparse [4]): ", TWIN,
@@ -145,6 +152,8 @@ LOSSLESS = [
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
 CUSTOM_WORDS = {
+    "append": ["more = Relu(u)"],
+    "prepend": ["x = Relu(x)"],
     "expose": ["t"],
     "extract": ["--inputs", "h,offset", "--outputs", "s"],
     "rename": ["h=hidden", "t=sum"],

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes.append import Append as Append
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.outline import Outline as Outline
     from onnxsurgeon_lite.passes.pad_outputs import PadOutputs as PadOutputs
     from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+    from onnxsurgeon_lite.passes.prepend import Prepend as Prepend
     from onnxsurgeon_lite.passes.promote import Promote as Promote
     from onnxsurgeon_lite.passes.protocol import Pass as Pass
     from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "append": "Append",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "dedupe": "Dedupe",
@@ -50,6 +53,7 @@ VERBS = {
     "opset": "Opset",
     "outline": "Outline",
     "pad-outputs": "PadOutputs",
+    "prepend": "Prepend",
     "promote": "Promote",
     "rebatch": "Rebatch",
     "remove": "Remove",
