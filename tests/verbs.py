@@ -1,14 +1,20 @@
 """What every verb is tested with, a line in each of three tables; test_contract.py says where one is missing."""
 
 from onnxsurgeon_lite import (
+    AddConstant,
     Append,
+    Attribution,
     BatchOutputs,
     Clean,
+    Cse,
     Dedupe,
     Expose,
     Extract,
     Fix,
+    Fold,
     Freeze,
+    Gradient,
+    Infer,
     Inline,
     Insert,
     NameOutputs,
@@ -20,15 +26,23 @@ from onnxsurgeon_lite import (
     Promote,
     Rebatch,
     Remove,
+    RemoveInput,
+    RemoveOutput,
     Rename,
+    Reorder,
     Replace,
     Rewire,
     Rewrite,
     Script,
+    Set,
     SetAttr,
     SetConstant,
+    SetLayout,
     SetOp,
     SetShape,
+    SetType,
+    Simplify,
+    SkipNoops,
     Sort,
 )  # fmt: skip
 
@@ -45,6 +59,19 @@ three (float[4] x) => (float[4] y) { h = local.twice(x) y = local.twice(h) }
 <domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
 RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
     h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
+}"""
+
+OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
+    h = Relu(x) same = Identity(h) g = Neg(same) two = Add(one, one)
+    twice = Concat<axis = 0>(g, h) again = Neg(h) c = Concat<axis = 0>(twice, again)
+    w = Mul(c, two) y = Abs(w)
+}"""
+
+DEFAULT = """three (float[4] x, float[4] w) => (float[4] y, float[4] g) <float[4] w = {1,1,1,1}> {
+    h = Relu(x) g = Neg(h) y = Add(h, w)
+}"""
+SQUARE = """three (float[4] x) => (float[1,4,4] y) <int64[2] rows = {0,2}, int64[2] columns = {0,1}> {
+    h = Relu(x) r = Unsqueeze(h, columns) c = Unsqueeze(h, rows) y = Mul(r, c)
 }"""
 
 
@@ -70,10 +97,22 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "set-constant": (SetConstant("v", 3), CONSTANTS),
     "promote": (Promote(("w",), default=True), CONSTANTS),
     "freeze": (Freeze((("w", None),)), CONSTANTS.replace("x)", "x, float[4] w)", 1)),
+    "set-type": (SetType({"y": "double"}), THREE),
+    "set-layout": (SetLayout({"y": "NLC"}), SQUARE),
+    "remove-input": (RemoveInput(("w",)), DEFAULT),
+    "remove-output": (RemoveOutput(("g",)), DEFAULT),
+    "reorder": (Reorder(("w",), ("g",)), DEFAULT),
+    "add-constant": (AddConstant((("half", 0.5),)), THREE),
+    "set": (Set((("metadata.author", "Ada"), ("producer_name", "me"))), THREE),
     "sort": (Sort(), UNSORTED),
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "fold": (Fold(), OPEN),
+    "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
+    "skip-noops": (SkipNoops(), OPEN),
+    "infer": (Infer(), OPEN),
+    "simplify": (Simplify(), OPEN),
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
     "script": (Script(without_negation), THREE),
@@ -84,11 +123,13 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "name-outputs": (NameOutputs(("y", "detections")), RAGGED),
     "pad-outputs": (PadOutputs(4, ("rows",)), RAGGED),
     "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
+    "gradient": (Gradient("y", ("x",)), THREE),
+    "attribution": (Attribution("saliency"), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
-ONCE = {
-    "append", "prepend",  # applied again they find another model, or refuse it
-    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
+ONCE = {  # applied again they find another model, or refuse it
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
+    "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
 }  # fmt: skip
 
 
@@ -106,6 +147,8 @@ CALLS = [
 FUNCTIONS = ["removed function 'local::twice::one': ", "removed function 'local::twice::two': "]
 DEAD = "removed node Add 'dead' (@4): reads 'x', 'twin'; makes 'nothing'"
 TWIN = "removed initializer 'twin' (float [4]): "
+IDLE = "removed node Identity 'idle' (@10): reads 't'; makes 'i'"
+SECOND = "removed node Neg 'other' (@12): reads 'i'; makes 'l'"
 SPARSE = "removed node Add '/part/sparse' (@5): reads 'e', 's'; makes 'd'"
 LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
@@ -137,7 +180,25 @@ LOSSLESS = [
         f"removed output 'y' ({N}): ", f"removed output 'z' ({N}): ",
         "added output 'both' (float [2, 5, 4]): ", "added output 'num_detections' (int64 [2]): "], 34),
     (NameOutputs(("first", "second")), [], 0),
+    (SetType({"x": "double"}), ["changed input 'x': type float [N, 4] -> double [N, 4]"], 1),
+    (SetLayout({"x": "NC->CN"}), ["changed input 'x': type float [N, 4] -> float [4, N]"], 1),
+    (RemoveInput(("same",)), [
+        "removed input 'same' (float [4]): ",
+        "changed initializer 'same' (float [4]): kind input with a default -> initializer"], 0),
+    (RemoveOutput(("z",)), [f"removed output 'z' ({N}): "], 0),
+    (Reorder((), ("z",)), ["changed output outputs: order 'y', 'z' -> 'z', 'y'"], 0),
+    (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
+    (Set((("doc_string", ""), ("model_version", 8))), [
+        "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
     (Dedupe(), [TWIN], 0),
+    (Fold(), [
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
+    (Cse(), [SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'"], 0),
+    (SkipNoops(), [IDLE], 0),
+    (Infer(), [], 0),
+    (Simplify(), [
+        DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'",
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Inline(), [*CALLS, "removed opset local: version 1 -> ", *FUNCTIONS], 3),
     (Opset(19), ["changed opset ai.onnx: version 18 -> 19"], 0),
     (Script(by_script), ["changed node Relu '/part/last' (@6): operator Relu -> Abs"], 0),
@@ -148,6 +209,12 @@ LOSSLESS = [
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
     (Fix(), [], 0),
+    (Attribution("saliency", of="b"), [
+        f"added output 'heatmap' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 7),
+    (Gradient("b", ("x",)), [
+        f"added output 'd(b)/d(x)' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 6),
 ]  # fmt: skip
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
@@ -172,12 +239,26 @@ CUSTOM_WORDS = {
     "pad-outputs": ["--max", "5", "--outputs", "rows"],
     "batch-outputs": ["--max", "5", "all=rows"],
     "name-outputs": ["out,places"],
+    "set-type": ["y=double"],
+    "set-layout": ["x=NHWC"],
+    "remove-input": ["unused"],
+    "remove-output": ["rows"],
+    "reorder": ["--outputs", "rows"],
+    "add-constant": ["three=3"],
+    "set": ["producer_name=me"],
     "sort": [],
     "clean": [],
     "fix": [],
     "dedupe": [],
+    "fold": [],
+    "cse": [],
+    "skip-noops": [],
+    "infer": [],
+    "simplify": ["--unproved"],
     "inline": [],
     "outline": ["act"],
+    "gradient": ["--of", "h", "--to", "x"],
+    "attribution": ["--method", "saliency", "--of", "h"],
     "opset": ["18"],
     "script": [],  # its file is named before the model
 }

@@ -88,6 +88,8 @@ def applied(
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
+        if done.changed and step.name == "simplify" and not unproved:
+            result = _simplified(result, original, step, feeds, call.runtime(child, "none"), call)
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
@@ -95,6 +97,34 @@ def applied(
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
+
+
+def _simplified(
+    result: "EditResult",
+    original: "Model",
+    step: "Pass",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Keep those steps of `simplify` whose result agrees with the original."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.prove_steps import StepProof
+
+    assert isinstance(step, passes.Simplify)  # by its name
+    call.progress("proving by running")
+    index = GraphIndex.of(original)
+    trials = call.trials(index, feeds, runtime, {})
+    done, line = StepProof(index, trials, runtime).proved(step, result)
+    return replace(
+        result,
+        model=done.model,
+        changed=done.changed,
+        changes=done.changes,
+        notes=done.notes,
+        ran=tuple(call.notes),
+        proof=(line,),
+    )
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"

@@ -7,6 +7,7 @@ import onnx_graphsurgeon as gs
 from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.model import Model, ModelLike
+from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.references import Tensors
@@ -33,6 +34,21 @@ def append(
     prefix: str = "",
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def add_constant(
+    model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
+def attribution(
+    model: ModelLike,
+    /,
+    method: Method,
+    target: int | str | None = None,
+    of: str | None = None,
+    to: str | None = None,
+    steps: int | None = None,
+    noise: float | str = 1.0,
+    layer: str | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def batch_outputs(
     model: ModelLike,
     /,
@@ -43,6 +59,7 @@ def batch_outputs(
     **how: Unpack[_Filled],
 ) -> EditResult: ...
 def clean(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def cse(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def dedupe(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def expose(
     model: ModelLike,
@@ -60,7 +77,8 @@ def extract(
     part: _Names = (),
     **how: Unpack[Limiting],
 ) -> EditResult: ...
-def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def fix(model: ModelLike, /, join: bool = False, **how: Unpack[_Edit]) -> EditResult: ...
+def fold(model: ModelLike, /, limit: int = ..., **how: Unpack[_Edit]) -> EditResult: ...
 def freeze(
     model: ModelLike,
     /,
@@ -69,6 +87,16 @@ def freeze(
     limit: int = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def gradient(
+    model: ModelLike,
+    /,
+    of: str,
+    to: _Names = (),
+    wrt_weights: bool = False,
+    vector: str | None = None,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def infer(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def inline(model: ModelLike, /, functions: _Names = (), **how: Unpack[_Edit]) -> EditResult: ...
 def insert(
     model: ModelLike,
@@ -82,6 +110,7 @@ def insert(
     before: bool = False,
     output: str | None = None,
     node_name: str = "",
+    constants: Mapping[str, Numbers] = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...
@@ -121,8 +150,13 @@ def rebatch(
 def remove(
     model: ModelLike, /, nodes: _Names, bridge: str | None = None, **how: Unpack[_Edit]
 ) -> EditResult: ...
+def remove_input(model: ModelLike, /, inputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
+def remove_output(model: ModelLike, /, outputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
 def rename(
     model: ModelLike, /, names: Mapping[str, str], nodes: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def reorder(
+    model: ModelLike, /, inputs: _Names = (), outputs: _Names = (), **how: Unpack[_Edit]
 ) -> EditResult: ...
 def replace(
     source: ModelLike,
@@ -154,6 +188,13 @@ def script(
     edit: Callable[[gs.Graph], gs.Graph | None] | str | PathLike[str],
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def set(
+    model: ModelLike,
+    /,
+    fields: Mapping[str, str | int],
+    target: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def set_attr(
     model: ModelLike,
     /,
@@ -164,6 +205,9 @@ def set_attr(
 ) -> EditResult: ...
 def set_constant(
     model: ModelLike, /, value: str, numbers: Numbers, to: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def set_layout(
+    model: ModelLike, /, layouts: Mapping[str, str], **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_op(
     model: ModelLike,
@@ -180,4 +224,11 @@ def set_shape(
     second: ModelLike | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def set_type(
+    model: ModelLike, /, types: Mapping[str, str], inward: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def simplify(
+    model: ModelLike, /, limit: int = ..., without: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def skip_noops(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def sort(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...

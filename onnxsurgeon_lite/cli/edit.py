@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, options, shape
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -56,6 +56,7 @@ def insert(
     domain: str = "",
     new_value: Annotated[str | None, Typed(("--value",))] = None,
     name: str = "",
+    constant: Annotated[Sequence[str], Typed(metavar="NAME=NUMBERS")] = (),
 ) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
 
@@ -72,11 +73,11 @@ def insert(
         domain: The operator's domain.
         new_value: Name of the new value.
         name: Name of the new node.
+        constant: A new constant that the node reads: numbers or a file; can be repeated.
     """
-    attributes = options.attributes(attr)
-    return passes.Insert(
-        value, op_type, tuple(inputs), attributes, domain, tuple(to), before, new_value, name
-    )
+    attributes, constants = options.attributes(attr), options.constants(constant)
+    given = tuple(inputs), attributes, domain, tuple(to), before, new_value, name, constants
+    return passes.Insert(value, op_type, *given)
 
 
 def rewire(
@@ -287,13 +288,16 @@ def clean() -> "passes.Pass":
     return passes.Clean()
 
 
-def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types.
+def fix(*, join: bool = False) -> "passes.Pass":
+    """Put right what other tools leave: names with two owners, unsorted nodes, stale types, missing imports.
 
     $ onnxdbg edit fix model.onnx
     $ onnxdbg edit fix model.onnx --dry-run
+
+    Args:
+        join: Read the value with the closest spelling where one is missing, if that is only one.
     """
-    return passes.Fix()
+    return passes.Fix(join)
 
 
 def dedupe() -> "passes.Pass":
@@ -375,9 +379,11 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    prepend, append, sort, clean, fix, dedupe, outline, inline, opset,
+    *interface.VERBS, prepend, append, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip
+_PROVED = (*shape.PROVED, *simplify.PROVED)
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:
@@ -389,7 +395,7 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
         made = command(
             verb,
             of_a_file=verb in (apply, script),
-            proved=verb in shape.PROVED,
+            proved=verb in _PROVED,
             listed=verb in (apply, opset),
             keep=keep,
         )

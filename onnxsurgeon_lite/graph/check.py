@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
@@ -38,16 +39,20 @@ def check(model: Model, full: bool = False) -> CheckResult:
         full: check types and shapes strictly, too.
 
     Raises:
-        GraphError: a cycle, two producers of one value, a function that calls itself.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: the checker crashes on the model, or reaches a limit.
     """
-    index = GraphIndex.of(model)
-    index.require_sound()
-    problem = _problem(model, full)
-    return CheckResult(not problem, problem, tuple(find(index)), str(model.path or "the model"))
+    path = str(model.path or "the model")
+    findings = [LintFinding("dangling", str(d), (d.node_id, d.name)) for d in dangling(model.proto)]
+    try:
+        index = GraphIndex.of(model)
+        index.require_sound()
+    except GraphError as error:
+        return CheckResult(False, error.message, tuple(findings), path)
+    problem = problem_of(model, full)
+    return CheckResult(not problem, problem, (*findings, *find(index)), path)
 
 
-def _problem(model: Model, full: bool = False) -> str:
+def problem_of(model: Model, full: bool = False) -> str:
     """Return the checker's message; '' if it accepts the model."""
     proto, folder = model.for_runtime()
     try:
@@ -60,6 +65,6 @@ def _problem(model: Model, full: bool = False) -> str:
 def require_valid(model: Model) -> None:
     """Raise `GraphError` with the checker's message if it rejects the model."""
     GraphIndex.of(model).require_sound()
-    problem = _problem(model)
+    problem = problem_of(model)
     if problem:
         raise GraphError(f"the model is not valid: {' '.join(problem.split())}")

@@ -11,6 +11,7 @@ from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import overload
 
 from onnx import (
@@ -38,6 +39,8 @@ FunctionKey = tuple[str, str, str]
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
+
+_MOST_INLINED = 2_000_000  # nodes
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class GraphIndex:
         first = self.describe(self.producer[name])
         return GraphError(
             f"value {name!r} has two producers: {first} and {self.describe(position)}",
-            "one of them must be renamed before the graph can be cut or searched",
+            "repair it: onnxdbg edit fix MODEL",
         )
 
     @property
@@ -548,19 +551,26 @@ def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[Fun
 
 
 def check_functions(model: ModelProto) -> None:
-    """Raise `GraphError` if a function calls itself, directly or indirectly."""
+    """Raise `GraphError` if a function calls itself, directly or indirectly, or if inlined calls had no end."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
-        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
+        key: [k for k in map(call_key, walk.with_inner(function.node)) if k in functions]
         for key, function in functions.items()
     }
-    while calls:
-        leaves = {key for key, called in calls.items() if not called & calls.keys()}
-        if not leaves:
-            names = ", ".join(repr("::".join(filter(None, key))) for key in calls)
-            raise GraphError(f"functions call themselves, directly or indirectly: {names}")
-        for key in leaves:
-            del calls[key]
+    sizes: dict[FunctionKey, int] = {}
+    order = TopologicalSorter(calls)
+    try:
+        for key in order.static_order():
+            sizes[key] = len(functions[key].node) + sum(map(sizes.__getitem__, calls[key]))
+    except CycleError as error:
+        names = ", ".join(repr("::".join(filter(None, key))) for key in error.args[1][1:])
+        raise GraphError(f"functions call themselves, directly or indirectly: {names}") from error
+    largest = max(sizes, key=sizes.__getitem__, default=None)
+    if largest is not None and sizes[largest] > _MOST_INLINED:
+        raise GraphError(
+            f"function {'::'.join(filter(None, largest))!r} stands for more than {_MOST_INLINED} nodes: "
+            "its calls multiply"
+        )
 
 
 def _defined(body: Body) -> set[str]:

@@ -9,11 +9,12 @@ from onnx import NodeProto
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
-from onnxsurgeon_lite.graph.select import split_names
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
@@ -24,12 +25,15 @@ class Insert:
 
     Attributes:
         value: the value.
-        inputs: the node's inputs, when the value is not the only one; '' omits one.
+        inputs: the node's inputs, when the value is not the only one; '' omits one. Numbers (`2.0`, `[0.5, 1]`, a file)
+            become constants of the dtype that the operator needs; numbers alone stand behind the value.
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
             one. Otherwise the node's output gets the new name and a graph output stays.
         output: the name of the new value.
+        constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
+            They have the dtype that the operator takes.
 
     Example:
         >>> osl.insert("whole_model.onnx", "23", "Relu", to="Conv_3").changes
@@ -45,6 +49,7 @@ class Insert:
     before: bool = False
     output: str | None = None
     node_name: str = ""
+    constants: tuple[tuple[str, Numbers], ...] = ()
     name: ClassVar[str] = "insert"
     retypes: ClassVar[bool] = True
 
@@ -60,15 +65,18 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
-        wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
-        inputs = [one_value(index, name, notes) if name else "" for name in wanted] or [value]
+        taken = value_names(index)
+        base = f"{value}_{self.op_type.lower()}"
+        operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
+        if operands.names == [*operands.numbers]:  # numbers alone stand behind the value
+            operands.names.insert(0, value)
+        inputs = operands.names
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",
                 "add it to the inputs, at its position",
             )
         result = model.copy()
-        taken = value_names(index)
         if self.output in taken:
             raise EditError(
                 f"value {self.output!r} exists already", "choose another name for the new value"
@@ -76,8 +84,9 @@ class Insert:
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
-        new = self.output or fresh(f"{value}_{self.op_type.lower()}", taken)
+        new = self.output or fresh(base, taken)
         node.input[:] = inputs
+        result.proto.graph.initializer.extend(operands.tensors(index, node))
         place = 1 + max((index.producer.get(name, -1) for name in inputs), default=-1)
         if self.before:
             self._before(result, index, value, new)
@@ -121,8 +130,10 @@ class Insert:
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
         read = {new: value} if self.before else {}
-        known = {name: index.type_of(read.get(name, name)) for name in node.input if name}
-        after.types.update((name, kind) for name, kind in known.items() if kind is not None)
+        for name in node.input:
+            kind = index.type_of(read.get(name, name)) if read.get(name, name) in index else None
+            if kind is not None:
+                after.types[name] = kind
         types = check_node(after, node, f"the new {self.op_type}", unsettled)
         after.types.update(types)
         for user in after.readers([made])[made]:

@@ -31,7 +31,7 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     """Read a recipe into a pipeline."""
     try:
         steps = tomllib.loads(path.read_text(encoding="utf-8")).get("step")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read the recipe {str(path)!r}: {error}") from error
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UsageError(

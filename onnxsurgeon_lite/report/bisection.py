@@ -3,7 +3,15 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Samples, ValueReport
+from onnxsurgeon_lite.debug.bisection.result import (
+    HARMLESS,
+    BisectResult,
+    Cause,
+    Culprit,
+    Repair,
+    Samples,
+    ValueReport,
+)
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
@@ -15,6 +23,7 @@ from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -30,6 +39,19 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
+    if result.repair is not None:
+        _show_repair(result.repair)
+
+
+def _show_repair(repair: Repair) -> None:
+    """Show what was repaired, and whether that suffices."""
+    if repair.model is None:
+        out("repair: nothing was repaired, because no cause is known")
+        return
+    say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
+    out(f"wrote {str(repair.model)!r}")
+    if repair.left is not None:
+        say_all(f"repaired: {line}" for line in _headlines(repair.left))
 
 
 def bisection_lines(
@@ -73,17 +95,45 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     many = len(result.culprits) > 1
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
+    told: set[str] = set()
     for culprit in result.culprits:
-        known = many and culprit.healed is not None
-        share = f" ({culprit.healed:.0%} of the error)" if known else ""
-        yield f"{'  ' * many}{_headline(culprit)}{share}"
-        yield from _inner_headlines(culprit, "  " * (many + 1))
+        kind = _kind(culprit)
+        group = [other for other in result.culprits if _kind(other) == kind]
+        if len(group) >= _GROUP and kind not in told:
+            yield f"  {_group(group)}"
+        elif kind not in told:
+            known = many and culprit.healed is not None
+            share = f" ({culprit.healed:.0%} of the error)" if known else ""
+            yield f"{'  ' * many}{_headline(culprit)}{share}"
+            yield from _inner_headlines(culprit, "  " * (many + 1))
+        told |= {kind} if len(group) >= _GROUP else set()
+
+
+def _kind(culprit: Culprit) -> str:
+    """Return what several culprits may have in common: verdict, operator and class."""
+    verdict = culprit.findings[0].verdict if culprit.findings else "culprit"
+    return f"{verdict}: {culprit.op_type} {culprit.class_name}"
+
+
+def _group(group: Sequence[Culprit]) -> str:
+    """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
+    first, count = group[0], len(group)
+    what = first.findings[0].verdict if first.findings else "culprit"
+    of = f" in {first.class_name}" if first.class_name else ""
+    number = f"all {count}" if count == first.alike else f"{count} of {first.alike}"
+    names = ", ".join(repr(culprit.value) for culprit in group[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    because = f"; of the first: {first.findings[0].because}" if first.findings else ""
+    return f"{what}: {number} {first.op_type}{of} make {names}{more}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
     if not result.outputs:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
+    if not worst.match:
+        why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
+        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -96,13 +146,13 @@ def _headline(culprit: Culprit) -> str:
     if culprit.seen:
         made = f"{what}: {where}{_node(culprit)}, seen at {_seen(culprit)}"
     compared = _compared(culprit)
-    if compared is not None:
+    if compared is not None and not compared.match:
         return f"{made}: {gap(compared)}"
     return f"{made}: {culprit.findings[0].because}" if culprit.findings else made
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 
@@ -130,6 +180,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
+    yield from _causes(culprit)
     compared = _compared(culprit)
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]
@@ -138,12 +189,34 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     if culprit.attributes:
         text = ", ".join(f"{name}={value}" for name, value in culprit.attributes.items())
         yield f"  attributes: {text}"
-    if culprit.lacking:
+    if culprit.lacking and not culprit.misses:
         names = ", ".join(map(repr, culprit.lacking))
         yield f"  a node may be missing: the references have {names}, the model does not"
     yield from _region(culprit, verbose)
     if any(value.comparison is not None for value in culprit.values):
         yield from _values(culprit.values, every_metric)
+
+
+def _causes(culprit: Culprit) -> Iterator[str]:
+    """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
+    for number, cause in enumerate(culprit.causes):
+        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        if cause.repair:
+            yield f"    repair: {command(*cause.repair)}"
+        else:
+            yield f"    repair: {_edits(cause)}"
+        if cause.apart:
+            yield f"    {cause.apart}"
+    if culprit.unexplained:
+        yield f"  cause: {culprit.unexplained}"
+
+
+def _edits(cause: Cause) -> str:
+    """Say who makes the edits that are too long to be typed."""
+    count = len(cause.edits)
+    if not count:
+        return "none: no edit reaches into a body"
+    return f"{count} edit{'s' * (count > 1)}, made by --repair OUT"
 
 
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
@@ -158,6 +231,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if culprit.seen:
+        yield "  or an operation is missing directly behind the last of them"
 
 
 def _values(values: Sequence[ValueReport], every_metric: bool) -> list[str]:
@@ -182,7 +257,8 @@ def _cleared(culprits: Sequence[Culprit], verbose: bool) -> Iterator[str]:
     """Yield the origins that are no fault; many of them as a count."""
     if verbose or len(culprits) <= _FEW:
         for culprit in culprits:
-            finding = culprit.findings[0]
+            harmless = (f for f in culprit.findings if f.verdict in HARMLESS)
+            finding = next(harmless, culprit.findings[0])
             yield f"cleared: {_node(culprit)} makes {culprit.value!r}: {finding.verdict}, {finding.because}"
         return
     kinds = Counter(culprit.findings[0].verdict for culprit in culprits)

@@ -84,21 +84,33 @@ class Observer:
     def parts(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
     ) -> Iterator[tuple[list[str], list[str]]]:
-        """Yield (values to compute next, those of them that later parts need), in topological order.
+        """Yield (values to compute next, computed values that later parts need), in topological order.
 
         Values that no later part needs are dropped before the next part.
         """
-        index = self.index
-        order = sorted(values, key=index.rank.__getitem__)
+        rank = self.index.rank
+        order = sorted(values, key=rank.__getitem__)
+        last_use = self._last_uses(order)
         start = 0
         while start < len(order):
-            end = index.rank[order[min(start + _PART, len(order)) - 1]]
-            stop = bisect_right(order, end, start, key=index.rank.__getitem__)
-            part = order[start:stop]  # all requested values of a node
+            end = rank[order[min(start + _PART, len(order)) - 1]]
+            stop = bisect_right(order, end, start, key=rank.__getitem__)
             progress(f"{start} of {len(order)} values computed")
-            yield part, [n for n in part if index.last_use.get(n, -1) > end]
-            self.forget([n for n in self.kept if index.last_use.get(n, -1) <= end])
+            crossing = [n for n, use in last_use.items() if use > end >= rank.get(n, end + 1)]
+            yield order[start:stop], crossing  # all requested values of a node
+            self.forget([name for name in self.kept if last_use.get(name, -1) <= end])
             start = stop
+
+    def _last_uses(self, values: Sequence[str]) -> dict[str, int]:
+        """Map what the values are computed from to the place of its last use; dequantized weights are made anew."""
+        index, places = self.index, self.index.places
+        needed = sorted(index.ancestors(values, stop=self.kept), key=places.__getitem__)
+        uses = {name: places[position] for position in needed for name in index.reads[position]}
+        for position in needed:
+            node = index.nodes[position]
+            if node.op_type == "DequantizeLinear" and node.input[0] in index.initializers:
+                uses.pop(node.output[0], None)
+        return uses
 
     def _node_by_node(self, missing: list[str], new: list[str]) -> Iterator[tuple[str, RunValue]]:
         positions = self._positions([*missing, *new])
@@ -155,7 +167,7 @@ class Observer:
             node.name = node.name or f"@{position}"
             for slot, name in enumerate(node.output):
                 if name in given:
-                    node.output[slot] = f"{name}{_APART}recomputed"
+                    node.output[slot] = recomputed(name)
         clear_bodies(part.graph.node, produced.union(given))  # which may come earlier now
         part.functions.extend(reached_functions(source, nodes))
         for name in given:
@@ -196,3 +208,8 @@ class Observer:
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))
+
+
+def recomputed(name: str) -> str:
+    """Return the name of a value in a part that takes it as an input and computes it as well."""
+    return f"{name}{_APART}recomputed"

@@ -26,8 +26,12 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
 
 
 def _computing(culprit: Culprit, space: Space) -> set[str]:
-    """Return the nodes of a region that the feeds go into; culprits may share constants without being one."""
-    return {culprit.id, *(node for node in culprit.region if not _is_constant(node, space))}
+    """Return the nodes of a region that the feeds go into, and what is missing before it.
+
+    Culprits may share constants without being one.
+    """
+    missing = culprit.lacking[:1] if culprit.misses else []
+    return {culprit.id, *missing, *(n for n in culprit.region if not _is_constant(n, space))}
 
 
 def _is_constant(node: str, space: Space) -> bool:
@@ -38,15 +42,15 @@ def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     """Return the culprit of the nodes that all regions share; the last one of them stands for it."""
     places = space.index.places
     first = min(fork, key=lambda culprit: (len(culprit.region), space.number[culprit.value]))
+    seen = [culprit.value for culprit in fork if culprit is not first]
+    merged = replace(first, seen=sorted(seen, key=space.number.__getitem__))
     shared = set.intersection(*({*culprit.region} for culprit in fork))
     order = sorted((int(node[1:]) for node in shared), key=places.__getitem__)
     computing = [p for p in order if not _is_constant(f"@{p}", space)]
-    seen = [culprit.value for culprit in fork if culprit is not first]
-    return replace(
-        first,
-        **place_of(space, computing[-1], order if len(computing) > 1 else computing),
-        seen=sorted(seen, key=space.number.__getitem__),
-    )
+    if not computing:  # they share what is missing before them
+        return merged
+    region = order if len(computing) > 1 else computing
+    return replace(merged, **place_of(space, computing[-1], region))
 
 
 def first_to_blame(culprits: Collection[Culprit], space: Space) -> list[Culprit]:

@@ -19,6 +19,7 @@ from onnxsurgeon_lite.tensors.comparison import (
     default_tolerance,
 )
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
+from onnxsurgeon_lite.tensors.grid import Grid
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -48,12 +49,16 @@ class AgainstReferences:
 
     Attributes:
         coarse: values that half precision went into -> its dtype: they are as precise as that.
+        grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
+        errors: values -> an error that is none.
         outputs: values to compare in full when they are first judged, with their comparisons.
     """
 
     references: ReferenceSet
     tolerance: Tolerance | None = None
     coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
     _reading: Lock = field(default_factory=Lock, repr=False)
 
@@ -80,10 +85,12 @@ class AgainstReferences:
             comparison = self.outputs[name] = self.compared(name, actual, reference)
             return comparison is None or comparison.match
         allowed = self.allowed(name, actual)
-        return all(agrees(a, r, allowed) for a, r in _pairs(actual, reference))
+        return all(agrees(a, r, allowed) for a, r in self._pairs(name, actual, reference))
 
     def allowed(self, name: str, actual: RunValue) -> Tolerance | None:
         """Return the tolerance of a value; None takes that of its dtypes."""
+        if name in self.errors and self.tolerance is None:
+            return Tolerance(self.errors[name], 0.0)
         coarse = self.coarse.get(name)
         if self.tolerance is not None or coarse is None or not isinstance(actual, np.ndarray):
             return self.tolerance
@@ -92,8 +99,18 @@ class AgainstReferences:
     def compared(self, name: str, actual: RunValue, reference: Stored) -> Comparison | None:
         """Compare with all metrics; for sequences return a mismatching element's, None for two empty ones."""
         allowed = self.allowed(name, actual)
-        comparisons = (compare(a, r, allowed) for a, r in _pairs(actual, reference))
-        return min(comparisons, key=lambda c: c.match, default=None)
+        pairs = self._pairs(name, actual, reference)
+        return min((compare(a, r, allowed) for a, r in pairs), key=lambda c: c.match, default=None)
+
+    def seen(self, name: str, value: RunValue) -> RunValue:
+        """Return a value as it is compared: of a quantized one, the nearest numbers that it can be."""
+        grid = self.grids.get(name)
+        if grid is None or not isinstance(value, np.ndarray) or not grid.fits(value.shape):
+            return value
+        return grid.rounded(value).astype(np.float32)
+
+    def _pairs(self, name: str, actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
+        return _pairs(*(self.seen(name, value) for value in (actual, reference)))
 
 
 def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
@@ -178,7 +195,7 @@ class Finds:
         return not self.hits(array).any()
 
 
-def _pairs(actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
+def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:
     """Pair the tensors to compare; sequences of different lengths give a shape mismatch."""
     if isinstance(actual, np.ndarray) and isinstance(reference, np.ndarray):
         return [(actual, reference)]

@@ -13,16 +13,20 @@ from onnxsurgeon_lite.debug.bisection.result import Culprit, Finding, in_order
 from onnxsurgeon_lite.debug.bisection.search import smallest
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import quantum_of
 from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.grid import is_biased
 
 _SAMPLES = 3
 _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
+_GROUP = "RuleBasedTransformer"  # in the names of what runs the runtime's rules
 
 
 def compare_with_unoptimized(
@@ -82,6 +86,10 @@ def _explain_rounding(
         return
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     error = _wide(actual) - _wide(unoptimized)
+    quantized = _quantization_rounds(culprit, original.index, error)
+    if quantized:
+        culprit.findings.append(Finding("rounding", quantized))
+        return
     typical, largest = 0.0, 0.0
     for seed in range(_SAMPLES):
         part = original.part(positions, types, [culprit.value])
@@ -102,6 +110,20 @@ def _explain_rounding(
             f"of the {len(positions)} nodes differently ({typical:.3g})"
         )
         culprit.findings.append(Finding("rounding", because))
+
+
+def _quantization_rounds(culprit: Culprit, index: GraphIndex, error: NDArray[np.float64]) -> str:
+    """Say that an error is a quantum for each quantizer that the value is computed through, without a bias."""
+    quantum = quantum_of(index, culprit.value, error.shape)
+    if quantum is None or not error.size:
+        return ""
+    steps = error / quantum
+    nodes = (index.nodes[int(place[1:])] for place in culprit.covers)
+    count = max(1, sum(node.op_type == "QuantizeLinear" for node in nodes))
+    if np.abs(steps).max() > count + 1e-3 or is_biased(steps):
+        return ""
+    most = f"{np.abs(steps).max():.3g} quanta" if count > 1 else "one quantum"
+    return f"no error exceeds {most}, {count} of its operands are quantized, and there is no bias"
 
 
 def _shake(part: ModelProto, index: GraphIndex, positions: Sequence[int], seed: int) -> None:
@@ -140,18 +162,21 @@ def blame(
     inputs: Mapping[str, RunValue],
     feeds: Feeds,
 ) -> list[str]:
-    """Return a minimal set of optimizers without which the value agrees; empty if there is none.
+    """Return the one optimizer without which the value agrees, else a minimal set; empty if there is none.
 
     Uses the culprit's nodes if they show the mismatch alone, else the whole model.
     """
     candidates = optimized.optimizers()
+    groups = [name for name in candidates if _GROUP in name]
+    single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
     positions = [int(place[1:]) for place in culprit.covers]
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
         trial = _Trial(optimized, model, given, judge, culprit.value)
         if not trial.agrees(()):
-            return smallest(candidates, trial.agrees)
+            alone = next((name for name in single if trial.agrees((name,))), None)
+            return [alone] if alone else smallest(candidates, trial.agrees)
     return []
 
 

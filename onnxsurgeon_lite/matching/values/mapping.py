@@ -1,7 +1,8 @@
 """Save and load matchings as editable files, and rename references with them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,8 +43,8 @@ def load_map(path: Path) -> list[Pair]:
             "write one with: onnxdbg match A B --save map.json",
         ) from error
     for side in ("a", "b"):
-        names = [getattr(pair, side) for pair in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        names = Counter(getattr(pair, side) for pair in pairs)
+        twice = next((name for name, times in names.items() if times > 1), None)
         if twice is not None:
             raise ReferenceSetError(f"{str(path)!r} names {twice!r} twice on side {side}")
     return pairs
@@ -74,11 +75,13 @@ def renamed(
     pairs: list[Pair],
     index: GraphIndex,
     shapes: Mapping[str, tuple[int, ...]],
+    alone: Collection[str] = (),
 ) -> ReferenceSet:
     """Rename references to a model's names and reshape them, also for values that only reshape them.
 
     Args:
         shapes: known shapes of the model's values.
+        alone: references without a value in the model, which keep their names.
     """
     entries: dict[str, Entry] = {}
     sources: dict[str, str] = {}
@@ -96,6 +99,12 @@ def renamed(
             read = partial(_rearranged, entry, pair.axes, shape)
             own = replace(entry, read=read, shape=shape, is_input=False)
             entries[name] = own if name == pair.b else entries.get(name, own)
+
+    for name in alone:
+        if name not in index and name not in entries:
+            sources[name], entries[name] = name, references.entries[name]
+    place = {name: number for number, name in enumerate(references)}
+    entries = dict(sorted(entries.items(), key=lambda item: place[sources[item[0]]]))
 
     def prefetch(names: Sequence[str]) -> None:
         references.prefetch(list(dict.fromkeys(sources[name] for name in names)))

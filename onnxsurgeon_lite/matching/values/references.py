@@ -9,6 +9,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_of_other,
@@ -17,6 +18,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
     static_shapes,
 )
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
+from onnxsurgeon_lite.matching.values.unquantized import unquantized
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
@@ -44,7 +46,7 @@ def aligned(
         return references
     if how is not None and how != "auto":
         return renamed(references, load_map(Path(how)), index, static_shapes(index))
-    side = side_of_model(index, feeds, runtime, progress, with_weights=False)
+    side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
     matching = match(side_of_references(named, index.outputs), side)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
@@ -55,7 +57,8 @@ def aligned(
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
     shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
-    fitted = renamed(named, pairs, index, shapes)
+    alone = [name for name in matching.only_a if not references.entries[name].is_input]
+    fitted = renamed(named, pairs, index, shapes, alone)
     notes = *references.notes, _summary(matching, references, len(pairs))
     doubts = tuple(filter(None, [lost_note(matching)]))
     left = tuple(_left_over(matching, references))
@@ -107,7 +110,7 @@ def aligned_models(
     if how is not None and how != "auto":
         given = [pair for pair in load_map(Path(how)) if pair.a not in other.inputs]
         return renamed(references, given, index, static_shapes(index))
-    ours = side_of_model(index, feeds, runtime, progress)
+    ours = side_of_model(unquantized(index), feeds, runtime, progress)
     theirs = side_of_model(other, feeds_of_other(other, feeds), runtime, progress)
     matching = match(theirs, ours)
     pairs = [pair for pair in matching.pairs if pair.a in references and pair.b in index.producer]
@@ -126,7 +129,8 @@ def aligned_models(
         shown = [f"{f.op} {f.name!r}" + (f" in {f.scope}" if f.scope else "") for f in alone]
         more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
         notes += [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
-    fitted = renamed(references, pairs, index, shapes)
+    theirs_alone = [name for name in matching.only_a if name in references]
+    fitted = renamed(references, pairs, index, shapes, theirs_alone)
     return replace(fitted, notes=(*references.notes, *notes))
 
 
@@ -136,12 +140,24 @@ def names_settle(index: GraphIndex, other: GraphIndex) -> bool:
     Nodes with one input that only one side has, such as casts and quantizers, are looked through. One node may be
     another: it may be the fault.
     """
+    if is_quantized_copy(index, other):
+        return True
     common = [name for name in index.producer if name in other.producer]
     inner = [name for name in common if name not in index.outputs]
     if 2 * len(inner) < len(index.producer.keys() - index.outputs.keys()):
         return False
     pairs = [(_call(index, other, name), _call(other, index, name)) for name in common]
     return sum(ours != theirs for ours, theirs in pairs) <= 1
+
+
+def is_quantized_copy(index: GraphIndex, other: GraphIndex) -> bool:
+    """Return whether a model is another one, quantized: most values around its quantizers are named as in the other."""
+    quantizers = Quantizers.of(index)
+    if not quantizers.sources or Quantizers.of(other).sources:
+        return False
+    around = {*quantizers.sources.values()} & index.producer.keys()
+    named = [name for name in around if {*quantizers.origin(name)} & other.producer.keys()]
+    return 4 * len(named) >= 3 * len(around)
 
 
 def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
@@ -206,6 +222,9 @@ def has_other_names(references: ReferenceSet, index: GraphIndex) -> bool:
     common = [name for name in inner if name in index.producer]
     shapes = static_shapes(index)
     fitting = [n for n in common if _has_shape(references.entries[n], shapes.get(n))]
+    around = {*Quantizers.of(index).sources.values()} & index.producer.keys()
+    if around and 2 * len(around & {*fitting}) >= len(around):
+        return False  # of the float model
     return 2 * len(fitting) < len(inner) or not inner
 
 

@@ -1,0 +1,341 @@
+"""Find the nodes of a quantized model whose error rounding does not explain."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from onnx import ModelProto
+
+from onnxsurgeon_lite.debug.bisection.quantized.grids import (
+    UnlikeBias,
+    saturations,
+    unlike_biases,
+    unlike_pairs,
+    unlike_weights,
+)
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
+from onnxsurgeon_lite.debug.bisection.quantized.noise import Errors
+from onnxsurgeon_lite.debug.bisection.quantized.parameters import (
+    Parameter,
+    parameters_of,
+    scale_of,
+    steps_to,
+)
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
+from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Grid, Wide
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_RUNS = 8  # with noise
+_CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
+_EQUAL = 0.01  # errors that differ by a smaller share are equal
+_SPARSE = 0.1  # a channel's correction below this share of the largest is noise
+
+Progress = Callable[[str], None]
+
+
+@dataclass
+class Fault:
+    """A value that is wrong although what it is computed from is right.
+
+    Attributes:
+        position: the node that is wrong.
+        findings: why; empty if no scale and no zero point explains it.
+    """
+
+    value: str
+    position: int
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass
+class Floor:
+    """What rounding makes of a value.
+
+    Attributes:
+        noise: measures of the differences that rounding makes, one for each run.
+        largest: the largest difference. allowed: an error of the runtime's own arithmetic.
+    """
+
+    noise: list[Errors] = field(default_factory=list)
+    largest: float = 0.0
+    allowed: float = 0.0
+
+
+@dataclass
+class Examination:
+    """Compares each value, computed from the values of the float model, with the reference in its own quantization.
+
+    Attributes:
+        theirs: the float model, if it is at hand.
+        budget: bytes of values that are computed at once.
+        floors: what rounding makes of each examined value.
+        notes: quantizers whose range is a little too narrow.
+    """
+
+    values: FloatValues
+    observer: Observer
+    theirs: GraphIndex | None = None
+    tolerance: Tolerance | None = None
+    budget: int = 64 << 20
+    progress: Progress = lambda _: None
+    floors: dict[str, Floor] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def faults(self) -> list[Fault]:
+        """Return the faults in topological order; of two that are one, the one that the constants prove."""
+        index = self.values.index
+        found = [*self._wrong_values()]
+        pairs = {s.value: s for s in unlike_pairs(self.values)}
+        sure = [Fault(s.value, s.position, [s.finding]) for s in pairs.values()]
+        for unlike in unlike_biases(self.values):
+            sure += self._of_bias(unlike) if unlike.operands[0] not in pairs else ()
+        if self.theirs is not None:
+            suspects = unlike_weights(index, self.values, self.theirs)
+            sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
+        sure += self._saturated()
+        by_node: dict[int, Fault] = {}
+        proven = {fault.position for fault in sure}
+        found = [fault for fault in found if not proven & self._before(fault)]
+        for fault in [*sure, *found]:
+            first = by_node.setdefault(fault.position, fault)
+            first.findings += fault.findings if first is not fault else []
+        for fault in found:
+            if not by_node[fault.position].findings:
+                fault.findings = self._why(fault.value)
+        return sorted(by_node.values(), key=lambda fault: index.places[fault.position])
+
+    def _before(self, fault: Fault) -> set[int]:
+        """Return the nodes of a fault's region before the faulty value."""
+        return self.values.region(fault.value) - {fault.position}
+
+    def seen(self, name: str, array: Array) -> Wide:
+        """Return a value as the quantizer behind it sees it: within its range."""
+        return _seen(self.values.quantizers.grids.get(name), array)
+
+    def _wrong_values(self) -> Iterator[Fault]:
+        done = 0
+        for names in self._chunks():
+            self.progress(f"{done} of {len(self.values.computed)} values compared")
+            part = Isolated(self.values, self.observer, names)
+            self.values.hold([*part.inputs, *names])
+            actual = next(part.run(part.part()))
+            self._shake(part, part.part(), actual)
+            producer = self.values.index.producer
+            yield from (Fault(n, producer[n]) for n in names if self._excess(n, actual[n]) > 1)
+            done += len(names)
+
+    def _chunks(self) -> Iterator[list[str]]:
+        names, size = list[str](), 0
+        for name in self.values.computed:
+            if names and size > self.budget:
+                yield names
+                names, size = [], 0
+            names.append(name)
+            size += self.values.references.entries[self.values.known[name]].size
+        if names:
+            yield names
+
+    def _shake(self, part: Isolated, model: ModelProto, actual: Mapping[str, Stored]) -> None:
+        """Measure what rounding makes of the values of a part."""
+        floors = {name: Floor() for name in part.names}
+        for other in part.run(*shaken(model, self.values.quantizers, _RUNS)):
+            for name, floor in floors.items():
+                pair = self._pair(name, other[name], actual[name])
+                reference = self.values.read(name)
+                if pair is None or not isinstance(reference, np.ndarray):
+                    continue
+                moved = _difference(*pair)
+                if moved.shape == reference.shape:
+                    errors = Errors.of(moved, _finite(self.seen(name, reference)), self._axis(name))
+                    floor.noise.append(errors)
+                floor.largest = max(floor.largest, float(np.abs(moved).max(initial=0.0)))
+        self.floors |= floors
+
+    def _pair(
+        self, name: str, one: Stored, other: Stored, grid: Grid | None = None
+    ) -> tuple[Wide, Wide] | None:
+        """Return two values as they are compared; None if they cannot be."""
+        if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+            return None
+        if one.shape != other.shape or one.dtype.kind in "OUSb":
+            return None
+        grid = grid or self.values.quantizers.grids.get(name)
+        return _seen(grid, one), _seen(grid, other)
+
+    def _excess(self, name: str, actual: Stored, grid: Grid | None = None) -> float:
+        """Return how far a value is above what rounding makes of it; at most 1 if it is right."""
+        expected = self.values.read(name)
+        pair = self._pair(name, actual, expected, grid)
+        if pair is None:
+            return 0.0 if _equal(actual, expected) else float("inf")
+        value, reference = pair
+        if not np.array_equal(np.isfinite(value), np.isfinite(reference)):
+            return float("inf")
+        error, reference = _difference(value, reference), _finite(reference)
+        measured = Errors.of(error, reference, self._axis(name))
+        size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
+        floor = self.floors[name]
+        floor.allowed = self._allowed(actual, expected, size)
+        noise = floor.noise or [Errors.of(np.zeros_like(error), reference, self._axis(name))]
+        return measured.excess(noise, floor.allowed, size)
+
+    def _allowed(self, actual: Stored, expected: Stored, size: float) -> float:
+        assert isinstance(actual, np.ndarray)
+        assert isinstance(expected, np.ndarray)
+        tolerance = self.tolerance or default_tolerance(actual.dtype, expected.dtype)
+        return (
+            tolerance.absolute(float(np.abs(_finite(expected)).max(initial=0.0)))
+            + tolerance.rtol * size
+        )
+
+    def _axis(self, name: str) -> int:
+        """Return the axis of the channels of a value."""
+        nodes = self.values.index.nodes
+        ops = {nodes[position].op_type for position in self.values.region(name)}
+        return 1 if ops & _CHANNELED else -1
+
+    def _saturated(self) -> Iterator[Fault]:
+        """Yield quantizers that cut much of the reference off; note the others."""
+        producer = self.values.index.producer
+        little = []
+        for found in saturations(self.values):
+            if found.fault and found.value in producer:
+                finding = Finding("saturated", found.because)
+                yield Fault(found.value, producer[found.value], [finding])
+            else:
+                little.append(found)
+        if little:
+            most = max(little, key=lambda found: found.outside / found.elements)
+            count = f"{len(little)} value{'s are' * (len(little) > 1) or ' is'}"
+            self.notes.append(f"{count} saturated a little, most {most.value!r}: {most.because}")
+
+    def _of_bias(self, unlike: UnlikeBias) -> Iterator[Fault]:
+        """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input."""
+        index, quantizers = self.values.index, self.values.quantizers
+        node = index.nodes[unlike.position]
+        x, weight, bias = unlike.operands
+        made = node.output[0]
+        why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
+        factors = {weight: unlike.ratio, bias: 1 / unlike.ratio}
+        left = {name: self._left(made, name, factor) for name, factor in factors.items()}
+        wrong = min(left, key=left.__getitem__)
+        position, factor = unlike.position, factors[wrong]
+        if self._left(made) < (1 + _EQUAL) * left[wrong]:
+            wrong, factor = x, np.asarray(np.median(unlike.ratio))
+            source = quantizers.sources.get(x, x)
+            made = source if source in index.producer else x
+            position = index.producer[made]
+        parameter = scale_of(index, wrong)
+        because = parameter.because(parameter.scaled(factor), why)
+        yield Fault(made, position, [Finding("wrong scale", because)])
+
+    def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:
+        """Return the error that is left when what one DequantizeLinear makes has another scale.
+
+        It is measured at a value, or at the next one behind it that has a reference.
+        """
+        position = self.values.index.producer[name]
+        regions = (n for n in self.values.computed if position in self.values.region(n))
+        name = next(regions, "")
+        if not name:
+            return 0.0
+        isolated = Isolated(self.values, self.observer, [name])
+        part = isolated.part()
+        if factor is not None:
+            parameter = scale_of(self.values.index, scaled)
+            part = parameter.put(part, parameter.scaled(factor))
+        pair = self._pair(name, next(isolated.run(part))[name], self.values.read(name))
+        return float(np.sqrt(np.mean(np.square(_difference(*pair))))) if pair else float("inf")
+
+    def _why(self, name: str) -> list[Finding]:
+        """Return the scale or zero point that is wrong, if another one explains the reference."""
+        index, floor = self.values.index, self.floors[name]
+        isolated = Isolated(self.values, self.observer, [name])
+        part = isolated.part()
+        actual = next(isolated.run(part))[name]
+        nodes = [index.nodes[position] for position in isolated.positions]
+        dequantizers = [node for node in nodes if node.op_type == DEQUANTIZE]
+        fits = [
+            found
+            for parameter in parameters_of(index, dequantizers)
+            if (found := self._fit(isolated, part, parameter, name, actual)) is not None
+        ]
+        self.floors[name] = floor
+        fits += self._zero_behind(name, actual)
+        return [min(fits, key=lambda fit: fit[0])[1]] if fits else []
+
+    def _fit(
+        self, isolated: Isolated, part: ModelProto, parameter: Parameter, name: str, actual: Stored
+    ) -> tuple[float, Finding] | None:
+        """Return (what is left of the error with the fitting numbers, the finding); None if none fit."""
+
+        moved = next(isolated.run(parameter.put(part, parameter.moved())))[name]
+        pairs = [self._pair(name, other, actual) for other in (self.values.read(name), moved)]
+        if pairs[0] is None or pairs[1] is None:
+            return None
+        assert isinstance(actual, np.ndarray)
+        assert isinstance(moved, np.ndarray)
+        (reference, value), (other, _) = pairs[0], pairs[1]
+        cut = (value != actual) | (other != moved) | (reference == self._end(name, reference))
+        free = [np.where(cut, value, array) for array in (reference, other)]
+        steps = steps_to(free[0], value, free[1], parameter.numbers, self._axis(name))
+        if steps is None:
+            return None
+        sparse = np.where(np.abs(steps) < _SPARSE * np.abs(steps).max(), 0.0, steps)
+        for some in (sparse, steps):
+            numbers = parameter.fitted(some)
+            other_part = parameter.put(part, numbers)
+            computed = next(isolated.run(other_part))
+            self._shake(isolated, other_part, computed)
+            excess = self._excess(name, computed[name])
+            if excess <= 1:
+                verdict: Verdict = "wrong scale" if parameter.is_scale else "wrong zero point"
+                return excess, Finding(verdict, parameter.because(numbers))
+        return None
+
+    def _end(self, name: str, like: Wide) -> Wide | float:
+        """Return the lower end of what the quantizer behind a value holds: where a ReLU cuts."""
+        grid = self.values.quantizers.grids.get(name)
+        return float("nan") if grid is None else grid.range(like.shape)[0]
+
+    def _zero_behind(self, name: str, actual: Stored) -> Iterator[tuple[float, Finding]]:
+        """Yield the zero point of the quantizer behind a value with which it cuts off what the reference lacks."""
+        index = self.values.index
+        grid = self.values.quantizers.grids.get(name)
+        users = (index.nodes[position] for position in index.consumers.get(name, ()))
+        node = next((node for node in users if node.op_type == QUANTIZE), None)
+        if grid is None or node is None or len(node.input) < 3:
+            return
+        for zero in {float(grid.low), float(grid.high)}:
+            excess = self._excess(name, actual, replace(grid, zero=np.full(grid.zero.shape, zero)))
+            if excess <= 1:
+                own = float(np.atleast_1d(grid.zero)[0])
+                because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
+                yield excess, Finding("wrong zero point", because)
+
+
+def _seen(grid: Grid | None, array: Array) -> Wide:
+    return array.astype(np.float64) if grid is None else grid.clipped(array)
+
+
+def _difference(one: Wide, other: Wide) -> Wide:
+    """Return the difference of two tensors where both are finite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(one) & np.isfinite(other), one - other, 0.0)
+
+
+def _finite(array: Array) -> Wide:
+    wide = array.astype(np.float64)
+    return np.where(np.isfinite(wide), wide, 0.0)
+
+
+def _equal(actual: Stored, expected: Stored) -> bool:
+    if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
+        return bool(np.array_equal(np.asarray(actual), np.asarray(expected)))
+    return len(actual) == len(expected) and all(map(np.array_equal, actual, expected))

@@ -1,0 +1,243 @@
+"""Faults of quantizers that the reference and the constants show, without a run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
+from onnxsurgeon_lite.debug.bisection.result import Finding
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.grid import Grid, Wide
+
+_EXACT = 1e-4  # relative difference of scales that are equal
+_HALF = 0.5 + 1e-3  # quanta
+_CLIPS = 4.0  # saturation is a fault when it errs so much more than rounding
+_SHARE = 0.005  # and when so many elements are saturated
+_SURE = 6.0  # standard deviations
+_UNIFORM = 12**-0.5  # standard deviation of rounding, in quanta
+_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A quantizer that is wrong.
+
+    Attributes:
+        value: the value that it makes, or that is made wrong by it. position: its node.
+    """
+
+    value: str
+    position: int
+    finding: Finding
+
+
+def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
+    """Yield quantizers that do not give the reference back, to half a quantum, as their pair has two grids."""
+    index, quantizers = values.index, values.quantizers
+    for name, source in quantizers.sources.items():
+        behind, before = quantizers.grids[name], quantizers.grids[source]
+        if _same(behind, before):
+            continue
+        stored = values.read(name) if name in values.known else values.feeds.get(source)
+        if not isinstance(stored, np.ndarray) or not before.fits(stored.shape):
+            position = index.producer[name]
+            yield Suspect(name, position, _unlike(index.nodes[position], behind, before, ""))
+            continue
+        wide, quantum = stored.astype(np.float64), before.quantum(stored.shape)
+        made = behind.numbers(before.integers(stored))
+        inside = ~before.outside(stored) & np.isfinite(wide)
+        if not (np.abs(made - wide) > _HALF * quantum + np.abs(wide) * 2.0**-22)[inside].any():
+            continue
+        last = index.producer[name]
+        first = index.producer[index.nodes[last].input[0]]
+        wrong_first = _misfit(before, wide) > _misfit(behind, wide) * 1.01
+        position, own, other = (first, before, behind) if wrong_first else (last, behind, before)
+        yield Suspect(name, position, _unlike(index.nodes[position], own, other))
+
+
+def _same(one: Grid, other: Grid) -> bool:
+    return bool(
+        one.scale.shape == other.scale.shape
+        and np.allclose(one.scale, other.scale, rtol=_EXACT, atol=0)
+        and np.array_equal(one.zero, other.zero)
+    )
+
+
+def _misfit(grid: Grid, reference: Wide) -> float:
+    """Return by what factor the range of a grid is wider or narrower than the reference."""
+    low, high = grid.range(reference.shape)
+    needed = max(float(reference.max()), 0.0) - min(float(reference.min()), 0.0)
+    return abs(float(np.log(max(needed, 1e-30) / float((high - low).max()))))
+
+
+def _unlike(
+    node: NodeProto, own: Grid, other: Grid, fits: str = ", which fits the reference"
+) -> Finding:
+    """Say how a quantizer differs from its pair, which fits."""
+    pair = "DequantizeLinear" if node.op_type == "QuantizeLinear" else "QuantizeLinear"
+    if own.scale.shape == other.scale.shape and np.allclose(own.scale, other.scale, rtol=_EXACT):
+        at = np.flatnonzero(np.atleast_1d(own.zero != other.zero))[0]
+        a, b = np.atleast_1d(own.zero)[at], np.atleast_1d(other.zero)[at]
+        because = f"zero point {node.input[2]!r} is {a:g}, that of its {pair} {b:g}{fits}"
+        return Finding("wrong zero point", because)
+    a, b = float(own.scale.max()), float(other.scale.max())
+    because = f"scale {node.input[1]!r} is {a:.6g}, that of its {pair} {b:.6g} (x{b / a:.4g}){fits}"
+    return Finding("wrong scale", because)
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Elements of a reference that a quantizer cannot hold.
+
+    Attributes:
+        value: what is quantized. elements: all of them. outside: those out of range.
+        fault: True when they err far more than rounding.
+        because: how many there are, and which range would hold them.
+    """
+
+    value: str
+    elements: int
+    outside: int
+    fault: bool
+    because: str
+
+
+def saturations(values: FloatValues) -> Iterator[Saturation]:
+    """Yield the quantizers whose range does not hold the reference."""
+    for source in dict.fromkeys(values.quantizers.sources.values()):
+        stored = values.read(source) if source in values.known else values.feeds.get(source)
+        grid = values.quantizers.grids[source]
+        if not isinstance(stored, np.ndarray) or not grid.fits(stored.shape) or not stored.size:
+            continue
+        found = _saturation(source, grid, stored)
+        if found is not None:
+            yield found
+
+
+def _saturation(name: str, grid: Grid, stored: Array) -> Saturation | None:
+    wide = stored.astype(np.float64)
+    if (grid.zero == grid.low).all():
+        wide = np.maximum(wide, 0)  # a ReLU is merged
+    outside = grid.outside(wide)
+    count = int(outside.sum())
+    if not count or not np.isfinite(wide).all():
+        return None
+    clipped = wide - grid.clipped(wide)
+    rounding = float(np.sqrt(np.mean(np.square(grid.quantum(wide.shape))))) * _UNIFORM
+    much = count > 1 and count >= _SHARE * wide.size
+    fault = much and float(np.sqrt(np.mean(np.square(clipped)))) > _CLIPS * rounding
+    low, high = (float(end.reshape(-1)[0]) for end in grid.range(wide.shape))
+    needed = min(float(wide.min()), 0.0), max(float(wide.max()), 0.0)
+    scale = (needed[1] - needed[0]) / (grid.high - grid.low)
+    because = (
+        f"{count} of {wide.size} elements ({100 * count / wide.size:.3g}%) are beyond {low:.6g} to {high:.6g}; "
+        f"the reference needs {needed[0]:.6g} to {needed[1]:.6g}, a scale of {scale:.6g}"
+    )
+    return Saturation(name, wide.size, count, fault, because)
+
+
+@dataclass(frozen=True)
+class UnlikeBias:
+    """A node whose bias is quantized with another scale than the product of its operands' scales.
+
+    Attributes:
+        operands: the dequantized input, weight and bias.
+        ratio: the bias' scale by the product, for each channel.
+    """
+
+    position: int
+    operands: tuple[str, str, str]
+    ratio: Wide
+
+
+def unlike_biases(values: FloatValues) -> Iterator[UnlikeBias]:
+    """Yield the nodes with such a bias: fused kernels take the product for its scale."""
+    index, quantizers = values.index, values.quantizers
+    for position, node in enumerate(index.nodes):
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(node.input) != 3:
+            continue
+        x, weight, bias = node.input
+        if not {x, weight, bias} <= quantizers.grids.keys() or bias not in quantizers.weights:
+            continue
+        grids = [quantizers.grids[name] for name in (x, weight, bias)]
+        if grids[2].high != _INT32 or grids[0].scale.ndim or weight not in quantizers.weights:
+            continue
+        product = grids[0].scale * grids[1].scale
+        if grids[2].scale.shape not in ((), product.shape) and product.shape:
+            continue
+        ratio = grids[2].scale / product
+        if not np.allclose(ratio, 1, rtol=_EXACT, atol=0):
+            yield UnlikeBias(position, (x, weight, bias), ratio)
+
+
+def unlike_weights(index: GraphIndex, values: FloatValues, theirs: GraphIndex) -> Iterator[Suspect]:
+    """Yield weights that are not those of the float model, rounded."""
+    quantizers = values.quantizers
+    for name in sorted(quantizers.weights, key=index.rank.__getitem__):
+        tensor = next(
+            (
+                t
+                for n in quantizers.origin(name)
+                if isinstance(t := theirs.initializers.get(n), TensorProto)
+            ),
+            None,
+        )
+        node = index.nodes[index.producer[name]]
+        integers = index.initializers.get(node.input[0])
+        users = index.consumers.get(name, [])
+        if tensor is None or not isinstance(integers, TensorProto) or not users:
+            continue
+        if list(tensor.dims) != list(integers.dims) or len(tensor.dims) < 2:
+            continue
+        right = theirs.model.array(tensor).astype(np.float64)
+        finding = _unlike_weight(node, quantizers.grids[name], index.model.array(integers), right)
+        if finding is not None:
+            yield Suspect(next(n for n in index.nodes[users[0]].output if n), users[0], finding)
+
+
+def _unlike_weight(node: NodeProto, grid: Grid, integers: Array, right: Wide) -> Finding | None:
+    wide = integers.astype(np.float64)
+    steps = wide - grid.origin(integers.shape)
+    quantum = grid.quantum(integers.shape)
+    error = right / quantum - steps  # in quanta
+    inside = (wide > grid.low) & (wide < grid.high)
+    if not inside.any() or np.abs(error[inside]).max() <= _HALF + 1e-2:
+        return None
+    axis = grid.axis if grid.scale.ndim == 1 else None
+    rows = [
+        _rows(np.where(inside, a, 0.0), axis) for a in (error, steps, inside.astype(np.float64))
+    ]
+    power, count = (rows[1] ** 2).sum(1), rows[2].sum(1)
+    slope = np.divide((rows[0] * rows[1]).sum(1), power, out=np.zeros(len(power)), where=power > 0)
+    shift = np.divide(rows[0].sum(1), count, out=np.zeros(len(count)), where=count > 0)
+    noise = _UNIFORM / np.sqrt(np.maximum(power, 1e-30))
+    left = [
+        np.square(rows[0] - fit).sum()
+        for fit in (slope[:, None] * rows[1], np.rint(shift)[:, None] * rows[2])
+    ]
+    if np.rint(shift).any() and left[1] <= left[0]:
+        at = int(np.abs(shift).argmax())
+        own = float(np.atleast_1d(grid.zero)[at if grid.zero.ndim else 0])
+        because = f"zero point {node.input[2]!r} is {own:g}, {own - np.rint(shift[at]):g} fits the float model's weight"
+        return Finding("wrong zero point", because)
+    off = np.flatnonzero(np.abs(slope) > _SURE * noise)
+    if not off.size:
+        return None
+    at = int(off[np.abs(slope[off]).argmax()])
+    own = float(np.atleast_1d(grid.scale)[at if grid.scale.ndim else 0])
+    of_channel = f" of channel {at}" if grid.scale.ndim else ""
+    more = f"; {off.size} of {len(slope)} channels differ" if off.size > 1 else ""
+    because = (
+        f"scale {node.input[1]!r}{of_channel} is {own:.6g}, {own * (1 + slope[at]):.6g} (x{1 + slope[at]:.4g}) "
+        f"fits the float model's weight{more}"
+    )
+    return Finding("wrong scale", because)
+
+
+def _rows(array: Wide, axis: int | None) -> Wide:
+    if axis is None:
+        return array.reshape(1, -1)
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)

@@ -1,0 +1,172 @@
+"""Values of a quantized model, each computed from the float model's values alone."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from onnx import ModelProto
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, Quantizers
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer, recomputed
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+
+@dataclass
+class FloatValues:
+    """The values of the float model under the names of the quantized one.
+
+    Attributes:
+        known: value of the quantized model -> the name of its reference.
+    """
+
+    index: GraphIndex
+    quantizers: Quantizers
+    references: ReferenceSet
+    feeds: Feeds
+    known: Mapping[str, str] = field(init=False)
+    _held: dict[str, Stored] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = {}
+        self.index.learn_types(self.index.producer)
+        for name in self.index.producer:
+            if name in self.quantizers.weights or not self._may_be_float(name):
+                continue
+            origin = next((n for n in self.quantizers.origin(name) if n in self.references), None)
+            if origin is not None:
+                found[name] = origin
+        self.known = found
+
+    def _may_be_float(self, name: str) -> bool:
+        if self.index.nodes[self.index.producer[name]].op_type == QUANTIZE:
+            return False
+        kind = self.index.type_of(name)
+        element = kind.tensor_type.elem_type if kind is not None else 0
+        return not element or not self.quantizers.sources or is_float(numpy_dtype(element))
+
+    def behind_quantizers(self) -> "FloatValues":
+        """Return the same without the values that are known behind their quantizers."""
+        behind = self.quantizers.behind
+        known = {n: o for n, o in self.known.items() if behind.get(n) not in self.known}
+        return _with_known(self, known)
+
+    @classmethod
+    def of(cls, index: GraphIndex, references: ReferenceSet, feeds: Feeds) -> "FloatValues | None":
+        """Return the values if the model is quantized and the references are those of a float model, else None."""
+        quantizers = Quantizers.of(index)
+        integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
+        if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
+            return None
+        found = cls(index, quantizers, references, feeds)
+        return found if found.known else None
+
+    def named(self) -> ReferenceSet:
+        """Return the references under the names of the quantized model."""
+        entries = {name: self.references.entries[origin] for name, origin in self.known.items()}
+        return replace(self.references, entries=entries, prefetch=self._prefetch)
+
+    def hold(self, names: Iterable[str]) -> None:
+        """Read references together, and let go of those that were held before."""
+        names = [name for name in names if name in self.known]
+        self._prefetch(names)
+        self._held = {n: self._held[n] if n in self._held else self.read(n) for n in names}
+
+    def _prefetch(self, names: Iterable[str]) -> None:
+        self.references.prefetch(list(dict.fromkeys(self.known[n] for n in names)))
+
+    @cached_property
+    def computed(self) -> list[str]:
+        """The values with a reference that other nodes than quantizers make, in topological order."""
+        nodes, producer = self.index.nodes, self.index.producer
+        names = (n for n in self.known if nodes[producer[n]].op_type not in (QUANTIZE, DEQUANTIZE))
+        return sorted(names, key=self.index.rank.__getitem__)
+
+    def read(self, name: str) -> Stored:
+        """Return the reference of a value, or a feed."""
+        if name in self.feeds:
+            return self.feeds[name]
+        return self._held[name] if name in self._held else self.references.read(self.known[name])
+
+    def given(self, name: str) -> Stored:
+        """Return the reference of a value in the dtype that the model gives it, cut off where a merged Relu cuts."""
+        stored = self.read(name)
+        grid = self.quantizers.grids.get(name)
+        if grid is not None and isinstance(stored, np.ndarray) and (grid.zero == grid.low).all():
+            stored = np.maximum(stored, 0)
+        kind = self.index.type_of(name)
+        element = kind.tensor_type.elem_type if kind is not None else 0
+        if not isinstance(stored, np.ndarray) or not element:
+            return stored
+        with np.errstate(all="ignore"):
+            return stored.astype(numpy_dtype(element), copy=False)
+
+    def region(self, name: str) -> set[int]:
+        """Return the nodes between the references before a value and the value."""
+        position = self.index.producer[name]
+        stop = self.known.keys() | self.feeds.keys()
+        reads = [read for read in self.index.reads[position] if read not in stop]
+        return {position} | self.index.ancestors(reads, stop)
+
+
+def _with_known(values: FloatValues, known: Mapping[str, str]) -> FloatValues:
+    result = replace(values)
+    result.known = known
+    return result
+
+
+@dataclass
+class Isolated:
+    """A part of the model that computes values from references; each run of it may shake what is quantized."""
+
+    values: FloatValues
+    observer: Observer
+    names: Sequence[str]
+
+    @cached_property
+    def positions(self) -> list[int]:
+        found = set[int]().union(*map(self.values.region, self.names))
+        return sorted(found, key=self.values.index.places.__getitem__)
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        known = self.values.known.keys() | self.values.feeds.keys()
+        reads = (n for position in self.positions for n in self.values.index.reads[position])
+        return [name for name in dict.fromkeys(reads) if name in known]
+
+    def part(self) -> ModelProto:
+        """Return the part as a model; its outputs are `outputs`."""
+        types = {name: type_of(self.values.given(name)) for name in self.inputs}
+        part = self.observer.part(self.positions, types, ())
+        for name in self.outputs:
+            part.graph.output.add(name=name)
+        return part
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """What the part calls its values: a value may be an input of it as well."""
+        return [recomputed(n) if n in self.inputs else n for n in self.names]
+
+    def run(
+        self, part: ModelProto, more: Sequence[Mapping[str, Array]] = ({},)
+    ) -> Iterator[dict[str, Stored]]:
+        """Yield the values of the part, once for each mapping of further inputs."""
+        runtime, index = self.observer.runtime, self.values.index
+        given = {name: f"\x01{name}" for name in self.inputs}
+        for name, stored in given.items():
+            runtime.put(stored, self.values.given(name))
+        try:
+            runtime.open(index.model.with_proto(part))
+            for extra in more:
+                for name, array in extra.items():
+                    runtime.put(name, array)
+                found = runtime.run({**given, **{name: name for name in extra}}, self.outputs)
+                values = zip(self.names, (found.values[name] for name in self.outputs), strict=True)
+                yield {name: value for name, value in values if value is not None}
+                runtime.forget(extra)
+        finally:
+            runtime.forget(given.values())

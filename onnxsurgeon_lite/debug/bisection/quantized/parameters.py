@@ -1,0 +1,102 @@
+"""Fit a scale or a zero point to the reference."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
+from onnxsurgeon_lite.tensors.grid import Wide
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The scale (slot 1) or the zero point (slot 2) of a DequantizeLinear.
+
+    Attributes:
+        name: of the initializer. numbers: its own, of this dtype.
+    """
+
+    node: NodeProto
+    slot: int
+    name: str
+    numbers: Wide
+    dtype: np.dtype[np.generic]
+
+    @property
+    def is_scale(self) -> bool:
+        return self.slot == 1
+
+    def moved(self) -> Wide:
+        """Return the numbers a step further: twice the scale, the next zero point."""
+        return self.fitted(np.array(1.0))
+
+    def fitted(self, steps: Wide) -> Wide:
+        """Return the numbers so many steps further."""
+        if self.is_scale:
+            return self.scaled(1 + steps)
+        limits = limits_of(self.dtype)
+        assert limits is not None
+        return np.clip(self.numbers + np.rint(steps), *limits)
+
+    def scaled(self, factor: Wide) -> Wide:
+        """Return a multiple of the numbers."""
+        alike = factor.size == self.numbers.size
+        return self.numbers * (factor.reshape(self.numbers.shape) if alike else np.median(factor))
+
+    def put(self, part: ModelProto, numbers: Wide) -> ModelProto:
+        """Return the part with other numbers for this node alone."""
+        result = ModelProto()
+        result.CopyFrom(part)
+        name = f"{self.name}\x01fitted"
+        node = next(n for n in result.graph.node if n.output[0] == self.node.output[0])
+        node.input[self.slot] = name
+        tensor = numpy_helper.from_array(np.asarray(numbers.astype(self.dtype)), name)
+        result.graph.initializer.append(tensor)
+        return result
+
+    def because(self, numbers: Wide, why: str = "fits the reference") -> str:
+        """Say which numbers fit, and how they differ from the own ones."""
+        what = "scale" if self.is_scale else "zero point"
+        own, other = self.numbers.reshape(-1), numbers.reshape(-1)
+        off = np.flatnonzero(~np.isclose(own, other, rtol=1e-4, atol=0))
+        at = int(np.abs(own - other).argmax())
+        where = "" if own.size == 1 else f" of channel {at}"
+        by = f" (x{other[at] / own[at]:.4g})" if self.is_scale and own[at] else ""
+        more = f"; {off.size} of {own.size} channels differ" if off.size > 1 else ""
+        return f"{what} {self.name!r}{where} is {own[at]:.6g}, {other[at]:.6g}{by} {why}{more}"
+
+
+def parameters_of(index: GraphIndex, nodes: Sequence[NodeProto]) -> Iterator[Parameter]:
+    """Yield the constant scales and zero points of DequantizeLinear nodes."""
+    for node in nodes:
+        for slot, name in enumerate(node.input):
+            numbers = constant_of(index, name) if slot else None
+            if numbers is not None:
+                yield Parameter(node, slot, name, numbers.astype(np.float64), numbers.dtype)
+
+
+def scale_of(index: GraphIndex, name: str) -> Parameter:
+    """Return the scale of the DequantizeLinear that makes a value."""
+    node = index.nodes[index.producer[name]]
+    return next(p for p in parameters_of(index, [node]) if p.is_scale)
+
+
+def steps_to(reference: Wide, actual: Wide, moved: Wide, like: Wide, axis: int) -> Wide | None:
+    """Return how many steps of a parameter bring the actual value to the reference, in the parameter's shape.
+
+    The value is linear in the parameter. None if the parameter does nothing, or is not one for each channel.
+    """
+    step, wanted = moved - actual, reference - actual
+    if like.size == 1:
+        step, wanted = step.reshape(1, -1), wanted.reshape(1, -1)
+    elif like.ndim == 1 and step.ndim and step.shape[axis] == like.size:
+        step, wanted = (np.moveaxis(a, axis, 0).reshape(like.size, -1) for a in (step, wanted))
+    else:
+        return None
+    power = (step * step).sum(1)
+    found = np.zeros(like.size)
+    np.divide((step * wanted).sum(1), power, out=found, where=power > 0)
+    return found.reshape(like.shape) if power.any() else None

@@ -1,0 +1,235 @@
+"""Bisect a quantized model against the values of its float model."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.bisection.computed_references import (
+    ChangedInitializers,
+    computed_references,
+)
+from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, culprit_at
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination, Fault
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
+from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
+from onnxsurgeon_lite.debug.bisection.result import (
+    BisectResult,
+    Culprit,
+    Finding,
+    in_order,
+    settle,
+)
+from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.debug.bisection.targets import targets_of
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
+from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.runtime.float64 import Float64
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+from onnxsurgeon_lite.tensors.grid import Grid
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+_RUNS = 8  # with noise
+_ROOM = 2.0  # rounding may make this much more than the largest that so many runs showed
+
+Again = Callable[[ReferenceSet], BisectResult]
+
+
+@dataclass
+class QuantizedSearch:
+    """A bisection against the float model.
+
+    Attributes:
+        runtime: with optimization off. optimized: with it on, if that is looked at.
+        again: bisects the model against its own values, in the optimized look.
+    """
+
+    values: FloatValues
+    runtime: Runtime
+    optimized: Runtime | None
+    tolerance: Tolerance | None
+    budget: int
+    quick: bool
+    changed: Container[str]
+    again: Again
+    progress: Callable[[str], None]
+
+    def run(self) -> BisectResult:
+        """Name the nodes that err more than their quantization rounds."""
+        values = self.values
+        space = Space(values.index)
+        errors: dict[str, float] = {}
+        grids = values.quantizers.grids
+        judge = AgainstReferences(values.named(), self.tolerance, grids=grids, errors=errors)
+        result = BisectResult("agrees")
+        targets, result.notes = targets_of(space, judge)
+        result.notes += values.references.notes
+        examination = self._examination()
+        faults = examination.faults()
+        result.notes += examination.notes
+        errors |= self._floor_of(targets)
+        judge.outputs = dict.fromkeys(targets)
+        outputs = run(values.index, values.feeds, self.runtime, targets)
+        wrong = [name for name in targets if not judge.good(name, outputs[name])]
+        for fault in faults[: 1 if self.quick else None]:
+            result.culprits.append(self._culprit(fault, space, judge, examination, result))
+        result.outputs = {n: c for n, c in judge.outputs.items() if c is not None}
+        result.compared = len(values.computed) + len(targets)
+        result.sessions = examination.observer.sessions
+        if faults:
+            result.verdict = "mismatch"
+            result.culprits[0].healed = 1.0 if len(faults) == 1 else None
+        elif wrong:
+            self._explain_loss(wrong, result)
+        elif not self._optimized_agrees(targets, outputs, errors, result):
+            return self._search_optimized(result)
+        settle(result, values.references, targets, values.index.outputs)
+        return result
+
+    def _examination(self) -> Examination:
+        theirs = self.changed.theirs if isinstance(self.changed, ChangedInitializers) else None
+        observer = Observer(self.values.index, self.runtime)
+        tolerance, told = self.tolerance, self.progress
+        return Examination(self.values, observer, theirs, tolerance, self.budget, told)
+
+    def _floor_of(self, targets: Sequence[str]) -> dict[str, float]:
+        """Return how far rounding alone may move the outputs of the whole model."""
+        feeds, quantizers = self.values.feeds, self.values.quantizers
+        none = FloatValues(self.values.index, quantizers, ReferenceSet("", {}), feeds)
+        whole = Isolated(none, Observer(self.values.index, self.runtime), targets)
+        still = next(whole.run(whole.part()))
+        floor = dict.fromkeys(targets, 0.0)
+        for moved in whole.run(*shaken(whole.part(), quantizers, _RUNS)):
+            for name in targets:
+                floor[name] = max(floor[name], _distance(moved[name], still[name]))
+        for name in targets:
+            grid, value = quantizers.grids.get(name), still[name]
+            if grid is not None and isinstance(value, np.ndarray):
+                floor[name] += float(grid.quantum(value.shape).max())
+        return {name: _ROOM * far for name, far in floor.items() if far}
+
+    def _culprit(
+        self,
+        fault: Fault,
+        space: Space,
+        judge: AgainstReferences,
+        examination: Examination,
+        result: BisectResult,
+    ) -> Culprit:
+        """Describe a fault with its values behind the quantizers."""
+        values, index = self.values, self.values.index
+        name = values.quantizers.behind.get(fault.value, fault.value)
+        name = name if name in values.known else fault.value
+        floor = examination.floors.get(fault.value)
+        grid, reference = (
+            values.quantizers.grids.get(name),
+            values.read(name) if name in values.known else None,
+        )
+        quantum = 0.0
+        if grid is not None and isinstance(reference, np.ndarray):
+            quantum = float(grid.quantum(reference.shape).max())
+        errors = (
+            {name: quantum + _ROOM * floor.largest + floor.allowed} if floor is not None else {}
+        )
+        judge = replace(
+            judge, errors={**judge.errors, **errors} if any(errors.values()) else judge.errors
+        )
+        inside = values.region(fault.value) | _between(index, fault.value, name)
+        region = {
+            space.number[n] for p in inside for n in index.nodes[p].output if n in space.number
+        }
+        observer = Observer(index, self.runtime)
+        found = culprit_at(space, space.number[name], region)
+        for read in found.inputs:
+            if read in values.known or read in values.feeds:
+                given = values.given(read)
+                observer.put(read, given, type_of(given))
+        diagnosis = Diagnosis(space, observer, judge, result, values.feeds, self.changed)
+        culprit = diagnosis.culprit(space.number[name], region)
+        culprit.findings = list(fault.findings)
+        if not fault.findings:
+            with Float64(observer) as float64:
+                diagnosis.explain(culprit, float64)
+            own = [f for f in culprit.findings if f.verdict not in ("rounding", "gradual", "tie")]
+            because = "from the values of the float model it errs more than its quantization rounds"
+            culprit.findings = own or [Finding("wrong node", because)]
+        culprit.findings = in_order(culprit.findings)
+        if grid is not None:
+            culprit.findings[0] = self._in_quanta(culprit.findings[0], grid, name, result)
+        node = index.nodes[fault.position]
+        culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
+        shown = self._may_be(fault)
+        culprit.region = [f"@{position}" for position in shown]
+        culprit.nodes = {f"@{position}": node_title(index.nodes[position]) for position in shown}
+        return culprit
+
+    def _in_quanta(self, finding: Finding, grid: Grid, name: str, result: BisectResult) -> Finding:
+        """Add to a finding by how many quanta the value is off behind its quantizer."""
+        stored, actual = result.tensors[name]
+        if not isinstance(stored, np.ndarray) or not isinstance(actual, np.ndarray):
+            return finding
+        if stored.shape != actual.shape or not stored.size:
+            return finding
+        off = grid.integers(actual) - grid.integers(stored)
+        count = int((np.abs(off) > 1).sum())
+        quanta = f"{count} of {off.size} elements are off by more than one quantum, all by {off.mean():+.3g} on average"
+        return replace(finding, because=f"{finding.because}; behind the quantizer {quanta}")
+
+    def _may_be(self, fault: Fault) -> list[int]:
+        """Return the nodes that a fault may be: those that compute, or the quantizer that is wrong itself."""
+        nodes = self.values.index.nodes
+        region = sorted(self.values.region(fault.value))
+        known = [p for p in region if nodes[p].op_type not in QUANTIZERS]
+        return known if fault.position in known else [fault.position]
+
+    def _explain_loss(self, wrong: Sequence[str], result: BisectResult) -> None:
+        worst = min(wrong, key=lambda name: result.outputs[name].sqnr_db)
+        lost = f"{worst!r} has {result.outputs[worst].sqnr_db:.3g} dB"
+        because = f"every value is within what its own quantization rounds; together {lost}"
+        result.add_finding("gradual", because)
+        result.verdict = "mismatch" if self.tolerance is not None else "agrees"
+
+    def _optimized_agrees(
+        self,
+        targets: Sequence[str],
+        outputs: dict[str, RunValue],
+        errors: dict[str, float],
+        result: BisectResult,
+    ) -> bool:
+        """Return whether the optimized outputs are as far from the others as rounding may bring them."""
+        if self.optimized is None:
+            return True
+        found = run(self.values.index, self.values.feeds, self.optimized, targets)
+        far = {name: _distance(found[name], outputs[name]) for name in targets}
+        return all(
+            distance <= errors.get(name, 0.0) or not distance for name, distance in far.items()
+        )
+
+    def _search_optimized(self, result: BisectResult) -> BisectResult:
+        index, feeds = self.values.index, self.values.feeds
+        with computed_references(index, feeds, self.runtime) as own:
+            found = self.again(own)
+        found.notes = [*result.notes, *found.notes]
+        return found
+
+
+def _between(index: GraphIndex, first: str, last: str) -> set[int]:
+    return index.ancestors([last], stop=[first]) if first != last else set()
+
+
+def _distance(one: RunValue, other: RunValue) -> float:
+    if (
+        not isinstance(one, np.ndarray)
+        or not isinstance(other, np.ndarray)
+        or one.shape != other.shape
+    ):
+        return float("inf")
+    if one.dtype.kind in "OUSb":
+        return 0.0 if np.array_equal(one, other) else float("inf")
+    return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))

@@ -1,0 +1,90 @@
+"""Shake what is quantized by up to half a quantum, to see what rounding makes of a part.
+
+Source: random perturbation of operands, as in stochastic arithmetic (CADNA, Verrou).
+"""
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, Quantizers
+from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.grid import Grid
+
+_NOISE = "\x01noise"
+
+
+def shaken(
+    part: ModelProto, quantizers: Quantizers, runs: int
+) -> tuple[ModelProto, list[dict[str, Array]]]:
+    """Return a part that adds noise to what it dequantizes, and the noise to feed it with in each run.
+
+    Equal elements of a vector are rounded alike, so they get equal noise; a matrix is shaken element by element.
+    """
+    result = ModelProto()
+    result.CopyFrom(part)
+    nodes = list(result.graph.node)
+    del result.graph.node[:]
+    feeds: list[dict[str, Array]] = [{} for _ in range(runs)]
+    for number, node in enumerate(nodes):
+        result.graph.node.append(node)
+        name = node.output[0]
+        grid = quantizers.grids.get(name) if node.op_type == DEQUANTIZE else None
+        if grid is None:
+            continue
+        exact, noise = f"{name}\x01exact", f"{name}{_NOISE}"
+        result.graph.node[-1].output[0] = exact
+        integers = _vector(quantizers.index, node)
+        if integers is None:
+            result.graph.node.extend(_drawn(result, quantizers.index, node, grid, noise, number))
+        else:
+            dtype = _dtype(quantizers.index, node)
+            for run, given in enumerate(feeds):
+                given[noise] = _noise_of(integers, grid, number * runs + run).astype(dtype)
+            result.graph.input.add(name=noise, type=type_of(feeds[0][noise]))
+        result.graph.node.append(helper.make_node("Add", [exact, noise], [name]))
+    return result, feeds
+
+
+def _vector(index: GraphIndex, node: NodeProto) -> Array | None:
+    """Return the integers of a constant with at most one axis; None for anything else."""
+    tensor = index.initializers.get(node.input[0])
+    if tensor is None or len(tensor.dims) > 1:
+        return None
+    return index.model.array(tensor)
+
+
+def _noise_of(integers: Array, grid: Grid, seed: int) -> Array:
+    levels, which = np.unique(integers.astype(np.int64), return_inverse=True)
+    drawn = np.random.default_rng(seed).uniform(-0.5, 0.5, levels.shape)
+    return np.asarray(drawn[which].reshape(integers.shape) * grid.quantum(integers.shape))
+
+
+def _drawn(
+    part: ModelProto, index: GraphIndex, node: NodeProto, grid: Grid, noise: str, seed: int
+) -> list[NodeProto]:
+    """Return the nodes that draw noise as large as the grid is coarse."""
+    uniform, step = f"{noise}\x01uniform", f"{noise}\x01step"
+    kind = index.types.get(node.output[0])
+    rank = len(kind.tensor_type.shape.dim) if kind is not None else 0
+    shape = tuple(
+        index.initializers[node.input[0]].dims
+        if node.input[0] in index.initializers
+        else [1] * rank
+    )
+    quantum = grid.quantum(shape or (1,)).astype(_dtype(index, node))
+    part.graph.initializer.append(numpy_helper.from_array(np.asarray(quantum), step))
+    draw = helper.make_node(
+        "RandomUniformLike",
+        [f"{node.output[0]}\x01exact"],
+        [uniform],
+        low=-0.5,
+        high=0.5,
+        seed=float(seed + 1),
+    )
+    return [draw, helper.make_node("Mul", [uniform, step], [noise])]
+
+
+def _dtype(index: GraphIndex, node: NodeProto) -> np.dtype[np.generic]:
+    tensor = index.initializers.get(node.input[1])
+    return numpy_dtype(tensor.data_type) if tensor is not None else np.dtype(np.float32)

@@ -1,0 +1,126 @@
+"""QuantizeLinear and DequantizeLinear nodes: what they quantize, and how."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import ml_dtypes
+import numpy as np
+from onnx import NodeProto, TensorProto, helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype
+from onnxsurgeon_lite.tensors.grid import Grid, Wide
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZERS = (QUANTIZE, DEQUANTIZE, "DynamicQuantizeLinear")
+_SUFFIXES = ("_DequantizeLinear_Output", "_QuantizeLinear_Input", "_quantized")
+"""What quantization tools append to the name of a value of the float model."""
+
+
+@dataclass(frozen=True)
+class Quantizers:
+    """The quantizers of a graph whose scales and zero points are constants.
+
+    Attributes:
+        grids: the output of a DequantizeLinear -> the numbers that it can have; the input of a QuantizeLinear -> the
+            numbers that it is rounded to.
+        sources: the output of a DequantizeLinear -> the input of the QuantizeLinear before it.
+        weights: outputs of DequantizeLinear nodes that read constants.
+    """
+
+    index: GraphIndex
+    grids: dict[str, Grid] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    weights: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, index: GraphIndex) -> "Quantizers":
+        found = cls(index)
+        for node in index.nodes:
+            if node.op_type not in (QUANTIZE, DEQUANTIZE):
+                continue
+            grid = grid_of(index, node)
+            if grid is None:
+                continue
+            if node.op_type == QUANTIZE:
+                found.grids.setdefault(node.input[0], grid)
+                continue
+            found.grids[node.output[0]] = grid
+            if node.input[0] not in index.producer:
+                found.weights.add(node.output[0])
+                continue
+            before = index.nodes[index.producer[node.input[0]]]
+            if before.op_type == QUANTIZE:
+                found.sources[node.output[0]] = before.input[0]
+        return found
+
+    @cached_property
+    def behind(self) -> Mapping[str, str]:
+        """The input of a QuantizeLinear -> the output of the first DequantizeLinear behind it."""
+        return {source: name for name, source in reversed(self.sources.items())}
+
+    def origin(self, name: str) -> list[str]:
+        """Return the names that a value around a pair of quantizers may have in the float model, the best first."""
+        source = self.sources.get(name, name)
+        sides = [self.behind.get(source, name), name, source]
+        plain = [side.removesuffix(suffix) for side in sides for suffix in _SUFFIXES]
+        return list(dict.fromkeys([*sides, *plain]))
+
+
+def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:
+    """Return the grid of a QuantizeLinear or a DequantizeLinear; None if it is computed, or not of integers."""
+    given = [constant_of(index, name) for name in node.input[1:3] if name]
+    if not given or any(array is None for array in given):
+        return None
+    scale, zero = given[0], given[1] if len(given) > 1 else None
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    dtype = zero.dtype if zero is not None else _dtype_without_zero(index, node, attributes)
+    limits = limits_of(dtype)
+    if scale is None or limits is None:
+        return None
+    wide = np.squeeze(scale.astype(np.float64)) if scale.size == 1 else scale.astype(np.float64)
+    shift = np.zeros(wide.shape) if zero is None else zero.astype(np.float64).reshape(wide.shape)
+    return Grid(wide, shift, *limits, attributes.get("axis", 1), attributes.get("block_size", 0))
+
+
+def quantum_of(index: GraphIndex, name: str, shape: tuple[int, ...]) -> Wide | None:
+    """Return the size of a step of a quantized value, for each element (broadcast); None if it is not quantized."""
+    node = index.nodes[index.producer[name]]
+    if node.op_type == QUANTIZE or node.op_type.startswith("QLinear"):
+        return np.ones(())
+    users = (index.nodes[position] for position in index.consumers.get(name, ()))
+    makers = [node] if node.op_type == DEQUANTIZE else [n for n in users if n.op_type == QUANTIZE]
+    grid = grid_of(index, makers[0]) if makers else None
+    return grid.quantum(shape) if grid is not None and grid.fits(shape) else None
+
+
+def constant_of(index: GraphIndex, name: str) -> Array | None:
+    """Return the numbers of an initializer, or of a Constant node; None for anything else."""
+    tensor = index.initializers.get(name)
+    if tensor is None and name in index.producer:
+        node = index.nodes[index.producer[name]]
+        values = [a.t for a in node.attribute if node.op_type == "Constant" and a.name == "value"]
+        tensor = values[0] if values else None
+    return index.model.array(tensor) if isinstance(tensor, TensorProto) else None
+
+
+def _dtype_without_zero(
+    index: GraphIndex, node: NodeProto, attributes: Mapping[str, object]
+) -> np.dtype[np.generic]:
+    if node.op_type == QUANTIZE:
+        to = attributes.get("output_dtype", 0)
+        return numpy_dtype(to if isinstance(to, int) and to else TensorProto.UINT8)
+    tensor = index.initializers.get(node.input[0])
+    if isinstance(tensor, TensorProto):
+        return numpy_dtype(tensor.data_type)
+    return numpy_dtype(TensorProto.UINT8)
+
+
+def limits_of(dtype: np.dtype[np.generic]) -> tuple[int, int] | None:
+    """Return the smallest and the largest number of an integer dtype, those of ml_dtypes included, else None."""
+    try:
+        info = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+    except ValueError:
+        return None
+    return int(info.min), int(info.max)

@@ -1,0 +1,102 @@
+"""The numbers that a quantized tensor can hold, and other numbers seen through them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+Wide = NDArray[np.float64]
+
+_SURE = 6.0  # standard deviations of a mean
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The numbers `(integer - zero) * scale`, with integers from `low` to `high`.
+
+    Attributes:
+        scale, zero: for the whole tensor, for each channel of `axis`, or for each block of `block` elements on it.
+
+    Example:
+        >>> grid = Grid(np.array(0.5), np.array(0.0), -128, 127)
+        >>> grid.rounded(np.array([0.7, 90.0])).tolist()
+        [0.5, 63.5]
+    """
+
+    scale: Wide
+    zero: Wide
+    low: int
+    high: int
+    axis: int = 1
+    block: int = 0
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a tensor of this shape can be quantized so."""
+        if not self.scale.ndim:
+            return True
+        axis = self.axis + len(shape) * (self.axis < 0)
+        if self.block:
+            return self.scale.ndim == len(shape)
+        return 0 <= axis < len(shape) and self.scale.shape == (shape[axis],)
+
+    def quantum(self, shape: tuple[int, ...]) -> Wide:
+        """Return the distance of two neighbors, for each element of a tensor (broadcast)."""
+        return self._spread(self.scale, shape)
+
+    def origin(self, shape: tuple[int, ...]) -> Wide:
+        """Return the integer that stands for 0, for each element of a tensor (broadcast)."""
+        return self._spread(self.zero, shape)
+
+    def range(self, shape: tuple[int, ...]) -> tuple[Wide, Wide]:
+        """Return the smallest and the largest number, for each element of a tensor (broadcast)."""
+        scale, zero = self.quantum(shape), self.origin(shape)
+        return (self.low - zero) * scale, (self.high - zero) * scale
+
+    def clipped(self, array: Array) -> Wide:
+        """Return the numbers with those out of range at its ends."""
+        return np.clip(_wide(array), *self.range(array.shape))
+
+    def rounded(self, array: Array) -> Wide:
+        """Return the nearest numbers of the grid: what a QuantizeLinear and a DequantizeLinear make."""
+        return self.numbers(self.integers(array))
+
+    def integers(self, array: Array) -> Wide:
+        """Return what a QuantizeLinear makes."""
+        with np.errstate(all="ignore"):
+            steps = np.rint(_wide(array) / self.quantum(array.shape))
+            return np.clip(steps + self.origin(array.shape), self.low, self.high)
+
+    def numbers(self, integers: Array) -> Wide:
+        """Return what a DequantizeLinear makes."""
+        return (_wide(integers) - self.origin(integers.shape)) * self.quantum(integers.shape)
+
+    def outside(self, array: Array) -> NDArray[np.bool_]:
+        """Return a mask of the numbers that are more than half a quantum out of range."""
+        quantum = self.quantum(array.shape)
+        low, high = self.range(array.shape)
+        wide = _wide(array)
+        return np.asarray((wide < low - 0.501 * quantum) | (wide > high + 0.501 * quantum))
+
+    def _spread(self, parameter: Wide, shape: tuple[int, ...]) -> Wide:
+        if not parameter.ndim or not parameter.size:
+            return parameter
+        axis = self.axis + len(shape) * (self.axis < 0)
+        if self.block:
+            repeated = np.repeat(parameter, self.block, axis)
+            return repeated.take(range(shape[axis]), axis)
+        return parameter.reshape([-1 if number == axis else 1 for number in range(len(shape))])
+
+
+def is_biased(steps: Wide) -> bool:
+    """Return whether differences have a mean that rounding does not make."""
+    if not steps.size:
+        return False
+    noise = float(np.sqrt(np.mean(np.square(steps)) / steps.size))
+    return abs(float(steps.mean())) > _SURE * noise
+
+
+def _wide(array: NDArray[Any]) -> Wide:
+    return array.astype(np.float64)

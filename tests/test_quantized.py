@@ -1,0 +1,297 @@
+"""Models that onnxruntime quantized, against the values of their float models."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug, quantize_static
+from test_verdicts import altered, parsed, random
+
+import onnxsurgeon_lite as osl
+
+LAYERS = 6
+
+
+def convolutions(relu: bool) -> ModelProto:
+    """Six convolutions with biases, a mean and a Gemm; on demand each with a Relu."""
+    lines, constants, stream = [], {}, "x"
+    for i in range(LAYERS):
+        channels = 8 if i else 3
+        constants[f"w{i}"] = random(8, channels, 3, 3, seed=i) / np.float32(2.1 * channels**0.5)
+        constants[f"b{i}"] = random(8, seed=20 + i) / 10
+        lines.append(f"[conv{i}] c{i} = Conv <pads = [1, 1, 1, 1]> ({stream}, w{i}, b{i})")
+        lines += [f"[relu{i}] r{i} = Relu (c{i})"] if relu else []
+        stream = f"r{i}" if relu else f"c{i}"
+    constants |= {"wf": random(8, 5, seed=40), "bf": random(5, seed=41)}
+    lines += [f"m = ReduceMean <keepdims = 0> ({stream}, axes)", "[fc] y = Gemm (m, wf, bf)"]
+    text = f"net (float[1,3,10,10] x) => (float[1,5] y) {{ {chr(10).join(lines)} }}"
+    return parsed(text, **constants, axes=np.int64([2, 3]))
+
+
+def attention() -> ModelProto:
+    """A block of a transformer: normalization, attention, Gelu, residuals."""
+    constants = {f"w{name}": random(16, 16, seed=i) / 4 for i, name in enumerate("qkvo")}
+    constants |= {"up": random(16, 32, seed=5) / 4, "down": random(32, 16, seed=6) / 4}
+    constants |= {"gamma": 1 + random(16, seed=7) / 10, "beta": random(16, seed=8) / 10}
+    text = """net (float[6,16] x) => (float[6,16] y) {
+        [n] n = LayerNormalization (x, gamma, beta)
+        [q] q = MatMul (n, wq)
+        [k] k = MatMul (n, wk)
+        [v] v = MatMul (n, wv)
+        [t] t = Transpose <perm = [1, 0]> (k)
+        [scores] scores = MatMul (q, t)
+        [p] p = Softmax (scores)
+        [a] a = MatMul (p, v)
+        [o] o = MatMul (a, wo)
+        [h] h = Add (o, x)
+        [u] u = MatMul (h, up)
+        [g] g = Gelu (u)
+        [d] d = MatMul (g, down)
+        [y] y = Add (d, h)
+    }"""
+    return parsed(text, **constants)
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
+        self.samples = iter(samples)
+
+    def get_next(self):
+        return next(self.samples, None)
+
+
+class Quantized:
+    """A float model, copies of it that onnxruntime quantized, and references of the float model."""
+
+    def __init__(self, folder: Path, model: ModelProto) -> None:
+        self.folder, self.float = folder, folder / "float.onnx"
+        onnx.save(model, self.float)
+        shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+        self.samples = [{"x": random(*shape, seed=60 + i)} for i in range(4)]
+        self.feeds = self.samples[0]
+        osl.record(self.float, folder / "refs", feeds=self.feeds)
+
+    def quantize(self, name: str, **how) -> Path:
+        path = self.folder / f"{name}.onnx"
+        if not path.exists():
+            quantize_static(self.float, path, Samples(self.samples), **how)
+        return path
+
+    def bisect(self, model: Path | ModelProto, against: bool = False, **how):
+        if isinstance(model, ModelProto):
+            onnx.save(model, self.folder / "wrong.onnx")
+            model = self.folder / "wrong.onnx"
+        if against:
+            return osl.bisect(model, against=self.float, feeds=self.feeds, **how)
+        return osl.bisect(model, self.folder / "refs", **how)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Callable[[str], Quantized]:
+    logging.disable()  # the quantizer warns of models that were not optimized before
+    models = {
+        "relu": convolutions(relu=True),
+        "plain": convolutions(relu=False),
+        "attention": attention(),
+    }
+    folder = tmp_path_factory.mktemp("quantized")
+    found: dict[str, Quantized] = {}
+
+    def get(name: str) -> Quantized:
+        if name not in found:
+            (folder / name).mkdir()
+            found[name] = Quantized(folder / name, models[name])
+        return found[name]
+
+    yield get
+    logging.disable(logging.NOTSET)
+
+
+HOW = {
+    "u8": {},
+    "channels": {"per_channel": True},
+}
+
+
+def changed(path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> ModelProto:
+    """A quantized model with another initializer."""
+    model = onnx.load(path)
+    tensor = next(t for t in model.graph.initializer if t.name == name)
+    numbers = numpy_helper.to_array(tensor)
+    return altered(model, **{name: np.asarray(change(numbers)).astype(numbers.dtype)})
+
+
+def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], np.ndarray]):
+    """The same model with another scale or zero point of one quantizer alone."""
+    user = next(n for n in model.graph.node if n.name == node)
+    tensor = next(t for t in model.graph.initializer if t.name == user.input[slot])
+    numbers = numpy_helper.to_array(tensor)
+    user.input[slot] = f"own {tensor.name}"
+    new = np.asarray(change(numbers)).astype(numbers.dtype)
+    model.graph.initializer.append(numpy_helper.from_array(new, user.input[slot]))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("relu", "u8"), ("plain", "channels"), ("attention", "u8")]
+)
+def test_a_healthy_quantized_model_has_no_culprit(name, how, made):
+    case = made(name)
+
+    result = case.bisect(case.quantize(how, **HOW[how]), against=how == "u8")
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+    assert result.outputs["y"].match
+
+
+@pytest.mark.parametrize(("name", "against"), [("relu", True), ("plain", False)])
+def test_a_corrupted_scale_of_the_fourth_of_six_convolutions_is_the_one_culprit(
+    name, against, made
+):
+    case = made(name)
+    wrong = changed(case.quantize("u8"), "w3_scale", lambda scale: scale * 1.3)
+
+    result = case.bisect(wrong, against)
+
+    assert [culprit.name for culprit in result.culprits] == ["conv3"]
+    finding = result.culprits[0].findings[0]
+    assert finding.verdict == "wrong scale"
+    assert "'w3_scale'" in finding.because
+    assert "(x0.7692)" in finding.because
+
+
+FAULTS = {
+    "a weight's scale off by 0.5 %": (
+        lambda case: changed(case.quantize("u8"), "w3_scale", lambda scale: scale * 1.005),
+        "conv3",
+        "wrong scale",
+    ),
+    "the scale of one channel off by 40 %": (
+        lambda case: changed(
+            case.quantize("channels", per_channel=True),
+            "w3_scale",
+            lambda scale: scale * np.where(np.arange(8) == 5, 1.4, 1),
+        ),
+        "conv3",
+        "wrong scale",
+    ),
+    "a weight's zero point off by one": (
+        lambda case: changed(case.quantize("u8"), "w3_zero_point", lambda zero: zero + 1),
+        "conv3",
+        "wrong zero point",
+    ),
+    "a value's scale, of both its quantizers": (
+        lambda case: changed(case.quantize("u8"), "r3_scale", lambda scale: scale * 1.3),
+        "conv3",
+        "wrong scale",
+    ),
+    "a scale of what dequantizes": (
+        lambda case: own(
+            onnx.load(case.quantize("u8")), "r3_DequantizeLinear", 1, lambda s: s * 1.3
+        ),
+        "r3_DequantizeLinear",
+        "wrong scale",
+    ),
+    "every element shifted by one quantum": (
+        lambda case: own(
+            onnx.load(case.quantize("u8")), "r3_DequantizeLinear", 2, lambda zero: zero + 1
+        ),
+        "r3_DequantizeLinear",
+        "wrong zero point",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, made):
+    case = made("relu")
+    plant, node, verdict = FAULTS[what]
+
+    result = case.bisect(plant(case))
+
+    assert [culprit.name for culprit in result.culprits] == [node]
+    assert result.culprits[0].findings[0].verdict == verdict
+    assert "fits" in result.culprits[0].findings[0].because
+
+
+def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_needed(made):
+    case = made("attention")
+
+    result = case.bisect(changed(case.quantize("u8"), "u_scale", lambda scale: scale / 2))
+
+    assert [culprit.value for culprit in result.culprits] == ["u_DequantizeLinear_Output"]
+    assert result.culprits[0].findings[0].verdict == "saturated"
+    assert "the reference needs" in result.culprits[0].findings[0].because
+
+
+def test_a_wrong_attribute_of_a_quantized_model_is_found_through_its_rounding(made):
+    case = made("relu")
+    wrong = onnx.load(case.quantize("u8"))
+    node = next(n for n in wrong.graph.node if n.name == "conv2")
+    node.attribute.append(onnx.helper.make_attribute("dilations", [2, 2]))
+    pads = next(a for a in node.attribute if a.name == "pads")
+    pads.ints[:] = [2, 2, 2, 2]
+
+    result = case.bisect(wrong)
+
+    assert [culprit.name for culprit in result.culprits] == ["conv2"]
+    assert result.culprits[0].findings[0].verdict == "wrong node"
+
+
+def test_settings_that_differ_by_one_quantum_are_rounding(made):
+    case = made("relu")
+
+    result = osl.bisect(case.quantize("u8"), a="opt=none", b="opt=all", feeds=case.feeds)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+@pytest.mark.parametrize("name", ["relu", "attention"])
+def test_rank_agrees_with_the_loss_debugger_of_onnxruntime(name, made, tmp_path):
+    case = made(name)
+    found = []
+    for path in (case.float, case.quantize("u8")):
+        watched = tmp_path / "watched.onnx"
+        qdq_loss_debug.modify_model_output_intermediate_tensors(str(path), str(watched))
+        found.append(qdq_loss_debug.collect_activations(str(watched), Samples([case.feeds])))
+    pairs = qdq_loss_debug.create_activation_matching(found[1], found[0])
+    theirs = qdq_loss_debug.compute_activation_error(pairs)
+
+    ranking = osl.rank(case.quantize("u8"), reference=case.folder / "refs")
+
+    ours = {node.value: node.total_db for node in ranking.nodes}
+    compared = theirs.keys() & ours.keys()
+    assert len(compared) >= len(theirs) - 1  # they have the input, too
+    for value in compared:
+        assert abs(ours[value] - theirs[value]["xmodel_err"]) < 0.2, value
+    assert ranking.exclude == []
+
+
+@pytest.mark.parametrize("name", ["relu", "attention"])
+def test_the_exclude_list_reaches_the_wanted_sqnr_when_the_model_is_quantized_so(name, made):
+    case = made(name)
+
+    def output_db(model: Path) -> float:
+        outputs = [osl.run(path, feeds=case.feeds, opt="none")["y"] for path in (model, case.float)]
+        return osl.compare(*outputs).sqnr_db
+
+    before = output_db(case.quantize("u8"))
+    found = osl.rank(
+        case.quantize("u8"),
+        against=case.float,
+        leave_one_out=True,
+        reach=before + 4,
+        feeds=case.feeds,
+    )
+
+    assert abs(found.output_db - before) < 0.2
+    assert 0 < len(found.exclude) < len(found.nodes)
+    first = found.nodes[0]
+    alone = case.quantize("alone", nodes_to_exclude=[first.name])
+    assert abs(output_db(alone) - first.output_db) < 0.2
+    together = case.quantize("together", nodes_to_exclude=found.exclude)
+    assert output_db(together) >= before + 4
