@@ -107,7 +107,7 @@ class GraphIndex:
         first = self.describe(self.producer[name])
         return GraphError(
             f"value {name!r} has two producers: {first} and {self.describe(position)}",
-            "one of them must be renamed before the graph can be cut or searched",
+            "repair it: onnxdbg edit fix MODEL",
         )
 
     @property

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unopt
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
@@ -42,7 +42,6 @@ _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
-_NAMED = 5  # names in one note
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
 
@@ -216,15 +215,7 @@ class _Bisection:
             self.result.add_finding(
                 "tie", "all that differs comes of near values that change places"
             )
-        left = self.judge.references.left_over
-        if left:
-            shown = ", ".join(map(repr, left[:_NAMED]))
-            self.result.notes.append(
-                f"references behind the last match have no value in the model: {shown}; not compared"
-            )
-        compared = any(name in self.index.outputs for name in self.targets)
-        if self.result.verdict == "agrees" and (left or not compared):
-            self.result.verdict = "inconclusive"
+        settle(self.result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
         """Return whether all differences are those of optimized quantized nodes that round otherwise."""

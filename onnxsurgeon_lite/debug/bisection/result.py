@@ -1,6 +1,6 @@
 """The result of a bisection, as data."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,8 +13,9 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
+_NAMED = 5  # names in one note
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Outcome = Literal["agrees", "mismatch", "inconclusive"]
@@ -319,3 +320,18 @@ class BisectResult(Shown):
             "repair": self.repair,
             "versions": self.versions(),
         }
+
+
+def settle(
+    result: BisectResult, references: ReferenceSet, targets: Iterable[str], outputs: Container[str]
+) -> None:
+    """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
+    left = references.left_over
+    if left:
+        shown = ", ".join(map(repr, left[:_NAMED]))
+        result.notes.append(
+            f"references behind the last match have no value in the model: {shown}; not compared"
+        )
+    compared = any(name in outputs for name in targets)
+    if result.verdict == "agrees" and (left or not compared):
+        result.verdict = "inconclusive"
