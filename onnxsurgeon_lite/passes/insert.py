@@ -1,7 +1,7 @@
 """Insert a node on an edge."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import NodeProto, TensorProto
@@ -29,7 +29,8 @@ class Insert:
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
-            one. Otherwise the node's output gets the new name and a graph output stays.
+            one; so it is for a graph output unless `to` or `output` is given. Otherwise the node's output gets the new
+            name and a graph output stays.
         output: the name of the new value.
         constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
             They have the dtype that the operator takes.
@@ -64,6 +65,9 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        at_end = value in index.outputs and value in index.producer
+        if at_end and not (self.before or self.to or self.output):
+            return replace(self, before=True).apply(model, unsettled)
         taken = value_names(index)
         constants = {name: fresh(name, taken) for name, _ in self.constants}
         wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
