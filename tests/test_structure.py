@@ -1,5 +1,7 @@
 """What differs in structure: forks, missing and extra operations, faults without a reference of their own."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +9,10 @@ from onnx import ModelProto, helper
 from test_verdicts import Case, altered, parsed, random, verdicts
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import load, open_references, save_tensors
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.dtypes import type_of
 
 FORK = """net (float[4,16] x) => (float[4,16] y) {
     h = MatMul (x, w0)
@@ -310,3 +316,122 @@ def test_every_output_of_a_random_node_is_replayed(tmp_path, runtime):
 
         assert result.verdict == "agrees"
         assert "'mask' is random: its recorded value is replayed" in result.notes
+
+
+NEAR = np.float32(np.tile([0.5, 0.1], (4, 16))) + np.float32(1e-6) * random(4, 32)
+BOXES = np.abs(random(1, 16, 4)) @ np.float32(
+    [[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 1]]
+)
+SELECTING = {
+    "TopK": """(float[4,32] x) => (float[4,8] y) {
+        s = Neg (x)
+        v, i = TopK (s, k)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+    "ArgMax": """(float[4,32] x) => (float[4] y) {
+        s = Neg (x)
+        i = ArgMax <axis = 1, keepdims = 0> (s)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+    "Unique": "(float[4,32] x) => (float[n] y) { s = Neg (x) u, a, b, c = Unique (s) y = Tanh (u) }",
+    "NonMaxSuppression": """(float[1,16,4] boxes, float[1,1,16] q) => (float[n,3] y) {
+        s = Sqrt (q)
+        i = NonMaxSuppression (boxes, s, k, iou, low)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+}
+GIVEN = {"NonMaxSuppression": {"boxes": BOXES, "q": np.full((1, 1, 16), 0.5, np.float32)}}
+
+
+@pytest.mark.parametrize("references", ["all", "outputs"])
+@pytest.mark.parametrize("op_type", SELECTING)
+def test_near_values_that_change_places_are_a_tie_and_a_real_change_is_found(
+    op_type, references, tmp_path, runtime
+):
+    constants = {"k": np.int64([8]), "iou": np.float32([0.5]), "low": np.float32([0.1])}
+    text = f"net {SELECTING[op_type]}"
+    right = parsed(text, **{n: v for n, v in constants.items() if n in text})
+    case = Case(tmp_path, right, runtime, GIVEN.get(op_type, {"x": NEAR}))
+    index = GraphIndex.of(load(tmp_path / "right.onnx"))
+    elsewhere = Observer(index, runtime)
+    elsewhere.feed(case.feeds)
+    moved = case.values["s"] + np.float32(2e-6) * random(*case.values["s"].shape, seed=3)
+    elsewhere.put("s", moved, type_of(moved))
+    values = {**case.feeds, "s": moved, **elsewhere.fetch([n for n in index.producer if n != "s"])}
+    kept = values if references == "all" else {n: values[n] for n in (*case.feeds, "y")}
+    save_tensors(tmp_path / "other", kept)
+    wrong = replaced(right, "s", "Abs" if op_type != "NonMaxSuppression" else "Neg")
+
+    tied = case.bisect(right, references=open_references(tmp_path / "other"))
+    changed = case.bisect(wrong, references=open_references(tmp_path / "other"))
+
+    assert tied.verdict == "agrees", tied
+    assert [finding.verdict for finding in tied.findings] == ["tie"]
+    assert changed.verdict == "mismatch"
+    assert "@0" in changed.culprits[0].region
+
+
+def test_many_culprits_of_one_operator_are_one_group(tmp_path, runtime):
+    lines = [
+        f"n{i} = LayerNormalization <epsilon = 1e-5> ({f't{i - 1}' if i else 'x'}, g{i}, b) t{i} = Tanh (n{i})"
+        for i in range(6)
+    ]
+    scales = {f"g{i}": random(16, seed=i) for i in range(6)}
+    text = f"net (float[4,16] x) => (float[4,16] t5) {{ {' '.join(lines)} }}"
+    right = parsed(text, **scales, b=random(16, seed=9))
+    wrong = parsed(text.replace("1e-5", "0.3"), **scales, b=random(16, seed=9))
+
+    result = Case(tmp_path, right, runtime).bisect(wrong)
+
+    headline = str(result).splitlines()[1]
+    assert len(result.culprits) == 6
+    assert headline.startswith("  wrong node: all 6 LayerNormalization make 'n0', 'n1', 'n2'")
+    assert "epsilon=1e-05 gives the reference" in headline
+    assert str(result).count("LayerNormalization") == 2
+
+
+ATTENTION = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        p = torch.softmax((q @ k.transpose(1, 2)) * SCALE, -1)
+        return self.out(torch.tanh(p @ v))
+
+def factory():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Attention(), Attention()).eval(), (torch.randn(2, 8, 16),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_factory_narrows_a_region_of_many_nodes(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(ATTENTION.replace("SCALE", "0.25"))
+    space: dict = {}
+    exec(ATTENTION.replace("SCALE", "1.0"), space)  # the export has lost 1 / sqrt(d)
+    module, args = space["factory"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, args, tmp_path / "m.onnx", dynamo=True, verbose=False, external_data=False
+        )
+    target = f"{tmp_path / 'net.py'}:factory"
+    osl.record(target, tmp_path / "refs")
+
+    wide = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+    narrow = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", factory=target)
+
+    assert len(wide.culprits[0].region) > 3
+    assert "to narrow it, give --factory" in str(wide)
+    assert len(narrow.culprits[0].region) <= 3
+    node = onnx.load(tmp_path / "m.onnx").graph.node[int(narrow.culprits[0].id[1:])]
+    assert node.op_type in ("MatMul", "Softmax", "Mul"), narrow

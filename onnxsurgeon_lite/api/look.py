@@ -64,6 +64,7 @@ def inspect(
         if value is not None:
             index = GraphIndex.of(known)
             selected = select_values(index, [value], inner=True)
+            index.learn_types(name for name in selected.names if name in index)  # all at once
             found = (inspecting.summarize_value(index, name) for name in selected.names)
             return inspecting.ValueSummaries(found).with_told(selected.notes)
         if tree:

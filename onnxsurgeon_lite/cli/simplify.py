@@ -54,14 +54,14 @@ def infer() -> "passes.Pass":
 def simplify(
     *, limit: _Limit = "1MB", without: Annotated[Sequence[str], Typed(metavar="STEP")] = ()
 ) -> "passes.Pass":
-    """Fold, skip no-ops, merge equal nodes and clean until nothing changes; then infer. Proved by running.
+    """Fold, skip no-ops, merge equal nodes, fuse and clean until nothing changes; then infer. Proved by running.
 
     $ onnxdbg edit simplify detector.onnx
     $ onnxdbg edit simplify block.onnx --without cse --dry-run
 
     Args:
         limit: Fold nothing that is larger than this.
-        without: A step to leave out: fold, skip-noops, cse, clean, infer; can be repeated.
+        without: A step to leave out: fold, skip-noops, cse, rewrite, clean, infer; can be repeated.
     """
     from onnxsurgeon_lite.api.call import byte_size
 

@@ -1,6 +1,7 @@
-"""What ONNX's own code may take of a machine."""
+"""What ONNX's own code, and processes beside the runtime's, may take of a machine."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -18,6 +19,11 @@ def limited(seconds: float | None, memory: int) -> Iterator[None]:
         yield
     finally:
         _GIVEN.reset(token)
+
+
+def memory_of_children() -> int:
+    """Return the bytes that a process beside the runtime's may allocate: those given, or all that the machine has."""
+    return _GIVEN.get()[1] or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def allowed(size: int) -> tuple[float, int]:

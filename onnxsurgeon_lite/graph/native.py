@@ -41,8 +41,12 @@ def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -
         RejectedError: inference fails.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashes, or reaches a limit.
     """
-    found = _apart("type inference", _infer, model.SerializeToString(), strict, data_prop)
-    return _graph(found)
+    return infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop)
+
+
+def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
+    """Infer types of a serialized model; see `infer`."""
+    return _graph(_apart("type inference", _infer, model, strict, data_prop))
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:

@@ -118,7 +118,8 @@ class _Merging:
         gone = []
         for position in order:
             node = nodes[position]
-            rename_uses([node], names)
+            if names:
+                rename_uses([node], names)
             tensor = constant_of(node)
             if tensor is not None and _is_small(tensor):
                 alike[node.output[0]] = _content(tensor)

@@ -147,11 +147,11 @@ class Derivative:
             )
         return path[::-1]
 
-    def input(self, name: str, like: Term) -> Term:
-        """Add an input of the model, of a value's type."""
+    def input(self, name: str, kind: TypeProto) -> Term:
+        """Add an input of the model."""
         self._take(name)
-        self.index.model.proto.graph.input.add(name=name, type=self.index.types[like.name])
-        return Term(self.tape, name, like.dtype)
+        self.index.model.proto.graph.input.add(name=name, type=kind)
+        return Term(self.tape, name, kind.tensor_type.elem_type)
 
     def output(self, name: str, term: Term, like: TypeProto) -> None:
         """Add an output of the model."""

@@ -70,7 +70,11 @@ class Gradient:
 
     def _weights(self, work: Derivative, of: str) -> Term:
         value = work.tape.value(of)
-        return work.tape.ones_like(value) if self.vector is None else work.input(self.vector, value)
+        return (
+            work.tape.ones_like(value)
+            if self.vector is None
+            else work.input(self.vector, work.index.types[of])
+        )
 
 
 def _weights(index: GraphIndex, of: str) -> list[str]:

@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
@@ -17,7 +17,8 @@ from onnxsurgeon_lite.surgery.types import infer
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
 
-    from onnxsurgeon_lite.passes.graphsurgeon import Bridge
+
+T = TypeVar("T")
 
 
 class Edit(Protocol):
@@ -55,29 +56,31 @@ class Script:
             ScriptError: the file cannot be run, does not define `edit`, or raises; notes hold the script's traceback.
             EditError: the edited graph has a cycle or a value without a producer.
         """
+        from onnxsurgeon_lite.passes.graphsurgeon import Bridge
+
         before = GraphIndex.of(model)
         before.require_sound()
-        bridge = _imported(model)
+        bridge = _bridged(lambda: Bridge(model))
         if isinstance(self.edit, str):
             edited = _guarded(self.edit, lambda: _load(str(self.edit))(bridge.graph))
         else:
             edited = self.edit(bridge.graph)
-        result = bridge.back(edited)
+        result = _bridged(lambda: bridge.back(edited))
         after = settle(before, result)
         _complete(after)
         return PassResult.of(model, result, _changes(before, after))
 
 
-def _imported(model: Model) -> "Bridge":
-    from onnxsurgeon_lite.passes.graphsurgeon import Bridge
-
+def _bridged(convert: Callable[[], T]) -> T:
+    """Convert a graph from or to that of graphsurgeon, which has no error of its own for what it does not support."""
     try:
-        return Bridge(model)
+        return convert()
     except SurgeonError:
         raise
-    except Exception as error:  # it has no class of its own for what it does not support
+    except Exception as error:
         raise GraphError(
-            f"onnx-graphsurgeon cannot read the model: {error}", "see why with: onnxdbg check"
+            f"onnx-graphsurgeon cannot hold the graph: {type(error).__name__}: {error}",
+            "see what is wrong with it: onnxdbg check",
         ) from error
 
 

@@ -100,9 +100,8 @@ class _Noops:
 
     def _uses_more(self, node: NodeProto) -> bool:
         """Return whether anything needs more than the first output."""
-        more = [name for name in node.output[1:] if name]
-        used = self.index.consumers.keys() | self.index.outputs.keys()
-        return not node.output or not node.output[0] or not used.isdisjoint(more)
+        first, *more = node.output[:] or [""]
+        return not first or any(n in self.index.consumers or n in self.index.outputs for n in more)
 
     def _returned(self, node: NodeProto) -> str | None:
         """Return the input that a node returns."""
@@ -120,11 +119,8 @@ class _Noops:
         for place in places:
             other, value = node.input[place], node.input[1 - place]
             array = self.array(other)
-            if (
-                array is not None
-                and (array == number).all()
-                and self.same_type(value, node.output[0])
-            ):
+            neutral = array is not None and bool((array == number).all())
+            if neutral and self.same_type(value, node.output[0]):
                 return str(value)
         return None
 
@@ -141,8 +137,9 @@ class _Noops:
         first, second = (kind.tensor_type if kind is not None else None for kind in kinds)
         if first is None or second is None or first.elem_type != second.elem_type:
             return False
-        known = all(dim.WhichOneof("value") for dim in first.shape.dim)
-        return first.HasField("shape") and known and list(first.shape.dim) == list(second.shape.dim)
+        if not first.HasField("shape") or first.shape != second.shape:
+            return False
+        return all(dim.WhichOneof("value") for dim in first.shape.dim)
 
     def type_of(self, name: str) -> TypeProto | None:
         return self._inferred.get(name) or self.index.types.get(name)

@@ -6,7 +6,7 @@ from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import GraphIndex, is_complete
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -125,6 +125,7 @@ def infer(
         Types to read, not to change: equal ones are the same object.
     """
     requested = values if requested is None else requested
+    check_functions(model.proto)
     part = copied(model.structure())
     if count is not None:
         del part.graph.node[count:]

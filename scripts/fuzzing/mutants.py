@@ -43,7 +43,9 @@ _TEXTS = (
     "ü",
     "x" * 5000,
 )
+_UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
 _DEEP = 40  # messages
+_LARGE = 100_000  # bytes
 
 
 @dataclass
@@ -149,7 +151,7 @@ def _relength(fields: list[Field], random: Random) -> None:
 
 def _group(fields: list[Field], random: Random) -> None:
     chosen, number = random.choice(fields), random.choice((1, 7, 99))
-    chosen.head = _encoded(number << 3 | 3) + _head(chosen)
+    chosen.head = _encoded(number << 3 | 3) + _head(chosen, _payload(chosen))
     chosen.tail = _encoded((number if random.random() < 0.7 else 98) << 3 | 4)
 
 
@@ -162,7 +164,7 @@ def _overlong(fields: list[Field], random: Random) -> None:
     chosen = random.choice(fields)
     tag = _encoded(chosen.number << 3 | chosen.wire_type)
     longer = tag[:-1] + bytes((tag[-1] | 0x80, *[0x80] * random.choice((0, 3, 8, 12)), 0))
-    chosen.head = longer + _head(chosen)[len(tag) :]
+    chosen.head = longer + _head(chosen, _payload(chosen))[len(tag) :]
 
 
 def _nest(fields: list[Field], random: Random) -> None:
@@ -181,14 +183,18 @@ _ON_THE_WIRE: tuple[Callable[[list[Field], Random], None], ...] = (
 
 
 def _joined(fields: list[Field]) -> bytes:
-    return b"".join(_head(each) + _payload(each) + each.tail for each in fields)
+    parts = []
+    for each in fields:
+        payload = _payload(each)
+        parts += _head(each, payload), payload, each.tail
+    return b"".join(parts)
 
 
-def _head(each: Field) -> bytes:
+def _head(each: Field, payload: bytes) -> bytes:
     if each.head is not None:
         return each.head
     tag = _encoded(each.number << 3 | each.wire_type)
-    return tag + _encoded(len(_payload(each))) if each.wire_type == 2 else tag
+    return tag + _encoded(len(payload)) if each.wire_type == 2 else tag
 
 
 def _payload(each: Field) -> bytes:
@@ -229,6 +235,8 @@ def _said(source: bytes, random: Random, kind: type[Message]) -> bytes:
         special = _SPECIAL.get(type(target).__name__, ())
         change = random.choice((_change_field, _change_field, _change_list, *special))
         change(target, random, message)
+        if message.ByteSize() > _LARGE:
+            break
     return bytes(message.SerializeToString())
 
 
@@ -263,7 +271,7 @@ def _scalar(known: FieldDescriptor, random: Random, root: Message) -> object:
     number = random.choice(_INTEGERS)
     if known.cpp_type in (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32):
         number = (number + (1 << 31)) % (1 << 32) - (1 << 31)
-    return number if number >= 0 or "UINT" not in known.cpp_type_name() else 0
+    return abs(number) % (1 << 32) if known.cpp_type in _UNSIGNED else number
 
 
 def _change_field(message: Message, random: Random, root: Message) -> None:
@@ -367,7 +375,7 @@ def _call_itself(function: Message, random: Random, root: Message) -> None:
 def _body_in_itself(attribute: AttributeProto, random: Random, root: Message) -> None:
     if isinstance(root, ModelProto):
         attribute.type = AttributeProto.GRAPH
-        attribute.g.CopyFrom(root.graph)
+        attribute.g.ParseFromString(root.graph.SerializeToString())
 
 
 _SPECIAL: dict[str, tuple[Callable[..., None], ...]] = {

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unopt
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
@@ -42,7 +42,6 @@ _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
-_NAMED = 5  # names in one note
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
 
@@ -210,15 +209,13 @@ class _Bisection:
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
             self.result.findings = [Finding("rounding", because)]
-        left = self.judge.references.left_over
-        if left:
-            shown = ", ".join(map(repr, left[:_NAMED]))
-            self.result.notes.append(
-                f"references behind the last match have no value in the model: {shown}; not compared"
+        cleared = [culprit.findings[0] for culprit in self.result.cleared]
+        if not self.result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
+            self.result.verdict = "agrees"
+            self.result.add_finding(
+                "tie", "all that differs comes of near values that change places"
             )
-        compared = any(name in self.index.outputs for name in self.targets)
-        if self.result.verdict == "agrees" and (left or not compared):
-            self.result.verdict = "inconclusive"
+        settle(self.result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
         """Return whether all differences are those of optimized quantized nodes that round otherwise."""
@@ -459,10 +456,11 @@ class _Bisection:
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
         """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
+        self.result.culprits = []
         for culprit in merged:
             if not culprit.misses and (culprit.seen or len(culprit.region) > 1):
                 diagnosis.explain(culprit, float64, WIDE)
-        self.result.culprits = merged
+            self._add(culprit)
 
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)

@@ -24,7 +24,7 @@ _GAIN = 3.0  # growth of an error, in units of the tolerance, from which it coun
 _NOISE = 4.0  # errors within this many times the expected rounding are rounding
 _LOST = 1e-2  # share of the result from which rounding the operands counts as a cancellation
 _CHANNEL = 4  # any scale and offset fit channels with fewer elements
-_TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression"}
+TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "Unique"}
 _MOST_AXES = 5
 _RUNS = 6  # runs of channels in a sentence
 
@@ -55,6 +55,7 @@ class Evidence:
         is_constant: True when the nodes read nothing but what they make.
         explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
+        flips: True when moving the reference inputs within their tolerance changes what differs.
         quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
     """
 
@@ -74,6 +75,7 @@ class Evidence:
     explained: Explained | None = None
     is_constant: bool = False
     selected: tuple[Array, Array] | None = None
+    flips: bool = False
     quantum: Wide | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
@@ -146,7 +148,7 @@ def _layout(e: Evidence) -> str:
     actual = e.actual if e.local is None else e.local
     if actual.size != e.reference.size or actual.size < 2:
         return ""
-    if actual.dtype.kind in "OUS" or e.agree(actual, e.reference):
+    if actual.dtype.kind in "OUS" or e.agree(actual, e.reference) or _tie(e):
         return ""
     if not e.agree(np.sort(actual, axis=None), np.sort(e.reference, axis=None)):
         return ""
@@ -174,9 +176,24 @@ def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]
 
 
 def _tie(e: Evidence) -> str:
-    if e.selected is None or e.nodes[-1].op_type not in _TIES or not e.agree(*e.selected):
+    """Detect an order that flips among values that are within the tolerance of each other."""
+    if not any(node.op_type in TIES for node in e.nodes):
         return ""
-    return "the indices differ, but the selected values agree"
+    if e.selected is not None and e.agree(*e.selected):
+        return "the indices differ, but the selected values agree"
+    if e.nodes[-1].op_type in TIES and _propagated(e) and all(map(_near, e.inputs.values())):
+        return "it gives the reference on reference inputs, and its inputs agree: near values change places"
+    return (
+        "its inputs agree, and moving them within the tolerance changes the same" if e.flips else ""
+    )
+
+
+def _near(pair: tuple[RunValue, RunValue]) -> bool:
+    """Return whether an input agrees with its reference."""
+    a, r = pair
+    if not isinstance(a, np.ndarray) or not isinstance(r, np.ndarray) or a.dtype.kind in "OUS":
+        return False
+    return agrees(a, r, default_tolerance(a.dtype, r.dtype))
 
 
 def _rounding(e: Evidence) -> str:

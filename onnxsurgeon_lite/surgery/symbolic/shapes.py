@@ -6,15 +6,17 @@ are evaluated on the way; no weight is read.
 """
 
 from collections.abc import Sequence, Set
+from functools import lru_cache
 from math import prod
 
-from onnx import TensorProto, TensorShapeProto, TypeProto
+from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import (
     MOST_ELEMENTS,
@@ -47,17 +49,53 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         GraphError: the graph has a cycle, or a function calls itself.
     """
     index.require_sound()
-    types = onnx_types(index)
-    expressions = outer or Expressions()
-    if not all(_is_complete(types.get(name)) for name in index.values()):
-        types, expressions = _resolved(index, types, expressions)
-    return {name: kind for name, kind in types.items() if name in index.producer}, expressions
+    encoded = _undeclared(index)
+    types, expressions = _types(encoded), outer or Expressions()
+    if not all(_is_complete(types.get(name)) for name in (*index.producer, *index.inputs)):
+        types, expressions = _inferred(encoded) if outer is None else _completed(encoded, outer)
+    found = {name: kind for name, kind in types.items() if name in index.producer}
+    return found, expressions.copy()
 
 
-def _resolved(
-    index: GraphIndex, types: Types, expressions: Expressions
-) -> tuple[Types, Expressions]:
-    """Resolve unknown sizes; again from the start where the model refuses some of the numbers."""
+def onnx_types(index: GraphIndex) -> Types:
+    """Infer types as ONNX does: every size in them is exact. To read, not to change."""
+    return _types(_undeclared(index))
+
+
+def _undeclared(index: GraphIndex) -> bytes:
+    """Serialize the structure without the types that inference is to find."""
+    part = copied(index.model.structure())
+    foreign = {
+        name for node in index.nodes if node.domain not in ("", "ai.onnx") for name in node.output
+    }
+    kept = [info for info in part.graph.value_info if info.name in foreign]
+    del part.graph.value_info[:]
+    part.graph.value_info.extend(kept)
+    for info in part.graph.output:
+        if info.name not in foreign:
+            info.ClearField("type")
+    return bytes(part.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=1)  # several steps of an edit ask for the same
+def _types(encoded: bytes) -> Types:
+    try:
+        graph = native.infer_encoded(encoded, data_prop=True)
+    except RejectedError:
+        return {}
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    return {info.name: info.type for info in infos if info.HasField("type")}
+
+
+@lru_cache(maxsize=1)
+def _inferred(encoded: bytes) -> tuple[Types, Expressions]:
+    return _completed(encoded, Expressions())
+
+
+def _completed(encoded: bytes, expressions: Expressions) -> tuple[Types, Expressions]:
+    """Infer types; resolve unknown sizes, from the start again where the model refuses some of the numbers."""
+    types = _types(encoded)
+    index = GraphIndex.of(Model(ModelProto.FromString(encoded)))
     inference = Inference(index.model.proto, 1)
     start = expressions.copy()
     while True:
@@ -67,23 +105,6 @@ def _resolved(
         if attempt.expressions.live == start.live:
             return attempt.types, attempt.expressions
         start.live = attempt.expressions.live
-
-
-def onnx_types(index: GraphIndex) -> Types:
-    part = copied(index.model.structure())
-    foreign = {
-        name for node in index.nodes if node.domain not in ("", "ai.onnx") for name in node.output
-    }
-    drop(part.graph.value_info, lambda info: info.name not in foreign)
-    for info in part.graph.output:
-        if info.name not in foreign:
-            info.ClearField("type")
-    try:
-        graph = native.infer(part, data_prop=True)
-    except RejectedError:
-        return {}
-    infos = (*graph.input, *graph.value_info, *graph.output)
-    return {info.name: info.type for info in infos if info.HasField("type")}
 
 
 class _Resolving:

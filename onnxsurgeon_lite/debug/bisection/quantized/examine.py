@@ -100,6 +100,8 @@ class Examination:
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
         sure += self._saturated()
         by_node: dict[int, Fault] = {}
+        proven = {fault.position for fault in sure}
+        found = [fault for fault in found if not proven & self._before(fault)]
         for fault in [*sure, *found]:
             first = by_node.setdefault(fault.position, fault)
             first.findings += fault.findings if first is not fault else []
@@ -107,6 +109,10 @@ class Examination:
             if not by_node[fault.position].findings:
                 fault.findings = self._why(fault.value)
         return sorted(by_node.values(), key=lambda fault: index.places[fault.position])
+
+    def _before(self, fault: Fault) -> set[int]:
+        """Return the nodes of a fault's region before the faulty value."""
+        return self.values.region(fault.value) - {fault.position}
 
     def seen(self, name: str, array: Array) -> Wide:
         """Return a value as the quantizer behind it sees it: within its range."""
@@ -230,8 +236,14 @@ class Examination:
         yield Fault(made, position, [Finding("wrong scale", because)])
 
     def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:
-        """Return the error of a value that is left when what one DequantizeLinear makes has another scale."""
-        if name not in self.values.known:
+        """Return the error that is left when what one DequantizeLinear makes has another scale.
+
+        It is measured at a value, or at the next one behind it that has a reference.
+        """
+        position = self.values.index.producer[name]
+        regions = (n for n in self.values.computed if position in self.values.region(n))
+        name = next(regions, "")
+        if not name:
             return 0.0
         isolated = Isolated(self.values, self.observer, [name])
         part = isolated.part()

@@ -93,8 +93,11 @@ class FloatValues:
         return self._held[name] if name in self._held else self.references.read(self.known[name])
 
     def given(self, name: str) -> Stored:
-        """Return the reference of a value in the dtype that the model gives it."""
+        """Return the reference of a value in the dtype that the model gives it, cut off where a merged Relu cuts."""
         stored = self.read(name)
+        grid = self.quantizers.grids.get(name)
+        if grid is not None and isinstance(stored, np.ndarray) and (grid.zero == grid.low).all():
+            stored = np.maximum(stored, 0)
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
         if not isinstance(stored, np.ndarray) or not element:

@@ -14,7 +14,13 @@ from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination, Fault
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, in_order
+from onnxsurgeon_lite.debug.bisection.result import (
+    BisectResult,
+    Culprit,
+    Finding,
+    in_order,
+    settle,
+)
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -83,6 +89,7 @@ class QuantizedSearch:
             self._explain_loss(wrong, result)
         elif not self._optimized_agrees(targets, outputs, errors, result):
             return self._search_optimized(result)
+        settle(result, values.references, targets, values.index.outputs)
         return result
 
     def _examination(self) -> Examination:
