@@ -5,6 +5,7 @@ from .api.debug import (
     match as match,
     prove as prove,
     rank as rank,
+    repair as repair,
     verify as verify,
     weights as weights,
 )

@@ -1,6 +1,5 @@
 """Cuts: the tutorial's own, open ones, broken graphs, and random graphs whose parts run as the whole does."""
 
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from onnxsurgeon_lite.graph.cut import close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.surgery.types import downstream
 
 WHOLE = Path(__file__).parent.parent / "fixtures" / "whole_model.onnx"
 
@@ -66,10 +66,49 @@ def test_an_open_cut_says_what_is_missing_and_what_would_work():
     with pytest.raises(OpenCutError) as caught:
         cut("24", "28")
 
-    assert caught.value.missing == ("26",)
-    assert caught.value.path == ("26", "27", "28")
-    assert f"onnxdbg extract {WHOLE} --inputs 24,26 --outputs 28" in caught.value.hint
-    assert values_of(cut("24", "28", auto_inputs=True).model) == ["25", "27", "28"]
+    assert caught.value.missing == ("27",)
+    assert caught.value.path == ("27", "28")
+    assert f"onnxdbg extract {WHOLE} --inputs 24,27 --outputs 28" in caught.value.hint
+    assert values_of(cut("24", "28", auto_inputs=True).model) == ["25", "28"]
+
+
+RESIDUAL = """
+    g (float[4] x, float[4] m) => (float[4] y) {
+        a = Abs(x) b = Neg(a) c = Exp(b) d = Add(c, a) k = Abs(m) e = Mul(d, k) f = Add(e, k) y = Neg(f)
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "output", "added"),
+    [
+        ("b", "d", "a"),  # not 'c', which is computed from 'b'
+        ("b", "y", "a k"),  # not 'x' and 'm', from which all is computed
+        ("c", "y", "a k"),
+        ("d", "y", "k"),
+        ("x", "y", "k"),
+        ("m", "y", "d"),
+    ],
+)
+def test_what_closes_a_cut_is_beside_or_upstream_of_its_inputs_and_late(
+    inputs, output, added, model_of
+):
+    index = GraphIndex.of(model_of(RESIDUAL))
+
+    assert missing_inputs(index, [inputs], [output]) == added.split()
+    assert not close(index, [inputs, *added.split()], [output]).unused
+
+
+def test_an_input_is_saved_where_few_nodes_are_computed_again(model_of):
+    names = [f"p{i}" for i in range(20)]
+    chain = " ".join(f"p{i + 1} = Neg(p{i})" for i in range(19))
+    text = f"""g (float[2] x, float[2] s) => (float[2] y) {{
+        h = Abs(x) p0 = Abs(s) {chain} q = Exp(p0) r = Sin(p0) t = Add(h, q) u = Add(t, r) v = Add(u, LAST) y = Neg(v)
+    }}"""
+    near, far = (GraphIndex.of(model_of(text.replace("LAST", n))) for n in ("r", names[-1]))
+
+    assert missing_inputs(near, ["h"], ["y"]) == ["p0"]
+    assert missing_inputs(far, ["h"], ["y"]) == ["p0", names[-1]]
 
 
 def test_an_output_upstream_of_the_input_is_refused():
@@ -310,7 +349,7 @@ def test_a_part_of_a_random_graph_computes_what_it_did_inside(tmp_path, runtime,
 
 @SLOW
 @given(random_models(), st.data())
-def test_the_proposed_inputs_close_the_cut_and_are_the_fewest(tmp_path, proto, data):
+def test_the_proposed_inputs_close_the_cut_and_leave_the_given_ones_in_use(tmp_path, proto, data):
     onnx.save(proto, tmp_path / "random.onnx")
     index = GraphIndex.of(load(tmp_path / "random.onnx"))
     inner = sorted(index.producer)
@@ -326,11 +365,16 @@ def test_the_proposed_inputs_close_the_cut_and_are_the_fewest(tmp_path, proto, d
     except CutError:
         return
 
-    close(index, [*given_inputs, *found], [output])
-    others = [n for n in (*inner, "x0", "x1") if n not in given_inputs and n != output]
-    for few in combinations(others, len(found) - 1):
+    closed = close(index, [*given_inputs, *found], [output])
+    used = set(given_inputs).difference(close(index, [*given_inputs, "x0", "x1"], [output]).unused)
+    assert used.isdisjoint(closed.unused)
+    assert not set(found) & downstream(index, used)
+    assert not set(found) & set(closed.unused)
+    for name in set(found) & set(index.inputs):  # nothing nearer closes it
+        others = [n for n in (*inner, *index.inputs) if n not in (name, output)]
+        late = [n for n in others if n not in downstream(index, used)]
         with pytest.raises(CutError):
-            close(index, [*given_inputs, *few], [output])
+            close(index, [*given_inputs, *late], [output])
 
 
 @pytest.mark.parametrize(

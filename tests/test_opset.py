@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Opset
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.session import run_model
 
 X = np.array([[3, -1, 2]], np.float32)
@@ -53,8 +55,62 @@ def test_where_no_operator_is_defined_anew_the_version_alone_changes(model_of):
     assert result.changes == ("opset 21 -> 22: 0 nodes changed",)
 
 
-def test_an_operator_that_is_not_in_the_version_is_refused(model_of):
+def test_an_operator_that_is_not_in_the_version_and_has_no_function_is_refused(model_of):
+    model = model_of("g (int32[1,4] x) => (int32[1,4] y) { y = BitwiseNot (x) }")
+
+    with pytest.raises(EditError, match="cannot convert the graph from opset 21 to 17"):
+        Opset(17).apply(model)
+
+
+@pytest.mark.parametrize(
+    ("node", "version"),
+    [
+        ("Gelu (x)", 19), ("Gelu <approximate = \"tanh\"> (x)", 18), ("Mish (x)", 17), ("Swish <alpha = 0.5> (x)", 23),
+        ("LayerNormalization (x, s)", 16), ("LayerNormalization <axis = 0, epsilon = 0.1> (x, w, w)", 16),
+        ("RMSNormalization (x, s)", 20), ("GroupNormalization <num_groups = 2> (x, s, s)", 20),
+    ],
+)  # fmt: skip
+def test_on_the_way_down_an_operator_becomes_the_function_of_its_schema(
+    node, version, model_of, runtime
+):
+    """The node stands in a body, too, and its name and metadata stay at what makes its output."""
+    model = model_of(f"""<ir_version: 10, opset_import: ["" : 24]>
+        g (float[2,4] x, float[4] s, float[2,4] w, bool c) => (float[2,4] y) {{
+            [whole] h = {node}
+            y = If (c) <
+                then_branch = t () => (float[2,4] p) {{ p = {node} }},
+                else_branch = e () => (float[2,4] q) {{ q = Neg (h) }}
+            >
+        }}""")
+    model.proto.graph.node[0].metadata_props.add(key="scope", value="layer")
+    rng = np.random.default_rng(0)
+    feeds = {
+        n: rng.normal(size=d).astype(np.float32)
+        for n, d in (("x", (2, 4)), ("s", 4), ("w", (2, 4)))
+    }
+
+    result = Opset(version).apply(model)
+
+    assert result.unproved
+    kinds = {inner.op_type for inner in walk.with_inner(result.model.proto.graph.node)}
+    assert node.split(" ")[0] not in kinds
+    (made,) = (n for n in result.model.proto.graph.node if "h" in n.output)
+    assert (made.name, made.metadata_props[0].value) == ("whole", "layer")
+    for flag in (True, False):
+        one, two = (_run(runtime, m, feeds | {"c": np.array(flag)}) for m in (model, result.model))
+        assert np.allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+def _run(runtime, model, feeds):
+    runtime.open(model)
+    for name, value in feeds.items():
+        runtime.put(name, value)
+    return runtime.run([v.name for v in model.proto.graph.input], ["y"]).values["y"]
+
+
+def test_what_was_taken_apart_is_proved_unless_that_is_forbidden(model_of):
     model = model_of("g (float[1,4] x) => (float[1,4] y) { y = Gelu (x) }")
 
-    with pytest.raises(EditError, match="cannot convert the graph from opset 21 to 19"):
-        Opset(19).apply(model)
+    assert osl.opset(model, 19).verified.match
+    assert osl.opset(model, 19, unproved=True).verified is None
+    assert osl.opset(model, 20).verified is None

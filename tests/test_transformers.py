@@ -16,7 +16,9 @@ from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.feeds import Recipe, make_feeds
+from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime, run_model
+from onnxsurgeon_lite.surgery.types import downstream
 
 
 def dpt() -> tuple[torch.nn.Module, torch.Tensor]:
@@ -126,3 +128,71 @@ def test_a_layer_cut_out_computes_what_it_did_inside(exported, tmp_path):
 
     np.testing.assert_array_equal(outputs[norms[3]], stored.read(norms[3]))
     assert len(layer.proto.graph.node) < len(index.nodes) / 4
+
+
+def bert() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    config = transformers.BertConfig(
+        vocab_size=64,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        attn_implementation="eager",
+    )
+    ids = torch.arange(6).reshape(1, 6)
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return transformers.BertModel(config), given
+
+
+def resnet() -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    config = transformers.ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[8, 16],
+        depths=[2, 2],
+        layer_type="basic",
+    )
+    return transformers.ResNetModel(config), {"pixel_values": torch.randn(1, 3, 32, 32)}
+
+
+class Named(torch.nn.Module):
+    """Calls a module by the names of its inputs, and returns its last hidden state."""
+
+    def __init__(self, module: torch.nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.module, self.names = module, names
+
+    def forward(self, *given):
+        return self.module(**dict(zip(self.names, given, strict=True))).last_hidden_state
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [bert, resnet])
+def test_every_residual_cut_is_closed_near_by_and_computes_what_it_did(make, tmp_path):
+    torch.manual_seed(0)
+    module, given = make()
+    torch.onnx.export(
+        Named(module, [*given]).eval(),
+        (*given.values(),),
+        tmp_path / "model.onnx",
+        dynamo=False,
+        input_names=[*given],
+    )
+    model = load(tmp_path / "model.onnx")
+    index = GraphIndex.of(model)
+    with Runtime(AS_WRITTEN) as runtime:
+        values = run(index, {n: v.numpy() for n, v in given.items()}, runtime, [*index.values()])
+        moving = downstream(index, index.inputs)
+        residuals = [n for n in index.nodes if n.op_type == "Add" and moving.issuperset(n.input)]
+        for node in residuals:
+            branch, other = sorted(node.input, key=index.rank.__getitem__, reverse=True)
+            source = next(n for n in index.reads[index.producer[branch]] if n in moving)
+            if source == other or source not in index.producer:
+                continue
+            part = Extract((source,), (node.output[0],), auto_inputs=True).apply(model)
+            inputs = [value.name for value in part.model.proto.graph.input]
+            found = run(GraphIndex.of(part.model), {n: values[n] for n in inputs}, runtime)
+
+            assert inputs in ([source, other], [source])
+            assert not any("no output depends" in note for note in part.notes)
+            assert found[node.output[0]].tobytes() == values[node.output[0]].tobytes()
+    assert len(residuals) >= 4

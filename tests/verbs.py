@@ -2,6 +2,8 @@
 
 from onnxsurgeon_lite import (
     AddConstant,
+    Append,
+    Attribution,
     BatchOutputs,
     Clean,
     Cse,
@@ -11,6 +13,7 @@ from onnxsurgeon_lite import (
     Fix,
     Fold,
     Freeze,
+    Gradient,
     Infer,
     Inline,
     Insert,
@@ -19,6 +22,7 @@ from onnxsurgeon_lite import (
     Outline,
     PadOutputs,
     Pass,
+    Prepend,
     Promote,
     Rebatch,
     Remove,
@@ -79,6 +83,8 @@ def without_negation(graph):
 
 
 CONTRACT: dict[str, tuple[Pass, str]] = {
+    "append": (Append("y = Identity(y)"), THREE),
+    "prepend": (Prepend("x = Identity(x)"), THREE),
     "expose": (Expose(("h",)), THREE),
     "extract": (Extract(("h",), ("y",)), THREE),
     "rename": (Rename((("g", "k"),)), THREE),
@@ -117,11 +123,13 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "name-outputs": (NameOutputs(("y", "detections")), RAGGED),
     "pad-outputs": (PadOutputs(4, ("rows",)), RAGGED),
     "batch-outputs": (BatchOutputs(4, {"all": ("rows",)}), RAGGED),
+    "gradient": (Gradient("y", ("x",)), THREE),
+    "attribution": (Attribution("saliency"), THREE),
 }
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
-    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline",
-    "set-layout", "remove-input", "remove-output", "add-constant",
+    "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
+    "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
 }  # fmt: skip
 
 
@@ -146,6 +154,8 @@ LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
 
 LOSSLESS = [
+    (Append("w2 = Neg(z)"), [f"removed output 'z' ({N}): ", f"added output 'w2' ({N}): "], 1),
+    (Prepend("x = Neg(x)"), [], 1),
     (Expose(("a",)), [f"added output 'a' ({N}): "], 0),
     (Extract((), ("z",)), [
         *CALLS, DEAD, SPARSE, LAST, f"removed output 'y' ({N}): ", "removed initializer 's' (sparse [4]): ", TWIN,
@@ -176,7 +186,7 @@ LOSSLESS = [
         "removed input 'same' (float [4]): ",
         "changed initializer 'same' (float [4]): kind input with a default -> initializer"], 0),
     (RemoveOutput(("z",)), [f"removed output 'z' ({N}): "], 0),
-    (Reorder((), ("z",)), [], 0),
+    (Reorder((), ("z",)), ["changed output outputs: order 'y', 'z' -> 'z', 'y'"], 0),
     (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
     (Set((("doc_string", ""), ("model_version", 8))), [
         "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
@@ -199,10 +209,18 @@ LOSSLESS = [
     (Clean(), [DEAD, TWIN], 0),
     (Sort(), [], 0),
     (Fix(), [], 0),
+    (Attribution("saliency", of="b"), [
+        f"added output 'heatmap' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 7),
+    (Gradient("b", ("x",)), [
+        f"added output 'd(b)/d(x)' ({N}): ", "added initializer 'gradient/3' (float []): ",
+        "added initializer 'gradient/5' (float []): "], 6),
 ]  # fmt: skip
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
 CUSTOM_WORDS = {
+    "append": ["more = Relu(u)"],
+    "prepend": ["x = Relu(x)"],
     "expose": ["t"],
     "extract": ["--inputs", "h,offset", "--outputs", "s"],
     "rename": ["h=hidden", "t=sum"],
@@ -239,6 +257,8 @@ CUSTOM_WORDS = {
     "simplify": ["--unproved"],
     "inline": [],
     "outline": ["act"],
+    "gradient": ["--of", "h", "--to", "x"],
+    "attribution": ["--method", "saliency", "--of", "h"],
     "opset": ["18"],
     "script": [],  # its file is named before the model
 }

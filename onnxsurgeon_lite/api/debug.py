@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
@@ -17,6 +18,7 @@ from onnxsurgeon_lite.api.call import (
     byte_size,
     quiet,
 )
+from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
@@ -24,12 +26,15 @@ from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
-    from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
+    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights import WeightsResult
     from onnxsurgeon_lite.model import Model, ModelLike
+    from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.session import RuntimeOptions
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
@@ -55,6 +60,9 @@ def bisect(
     resume: bool = False,
     strip_weights: bool = False,
     force: bool = False,
+    cause: bool = True,
+    repair: str | PathLike[str] | None = None,
+    factory: str | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -77,6 +85,9 @@ def bisect(
         resume: Go on from the journal of a search that was cut short.
         strip_weights: Noise for weights in the reproducer, if it still fails.
         force: Write into a folder that is not empty.
+        cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
+        repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
+        factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -92,21 +103,14 @@ def bisect(
         >>> result.verdict, result.culprits[0].name, result.culprits[0].findings[0].verdict
         ('mismatch', 'Conv_6', 'wrong node')
     """
-    ways = [way for way in (reference, against, a or b, find) if way is not None]
-    if len(ways) != 1:
-        raise UsageError(
-            "there are several things to compare with"
-            if ways
-            else "there is nothing to compare with",
-            "give one of --reference, --against, --a with --b, --find",
-        )
-    if resume and journal is None:
-        raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
+    _require_one(reference, against, a or b, find)
+    _require_possible(resume and journal is None, bool(repair and (find or quick or not cause)))
     with Call(opt=opt, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.debug import bisection
+        from onnxsurgeon_lite.debug.causes import explain_causes, require_elsewhere
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
         from onnxsurgeon_lite.runtime.session import Runtime
 
@@ -116,6 +120,8 @@ def bisect(
             require_free(Path(output), force)
         if journal is not None and not resume:
             require_free(Path(journal), force)
+        if repair is not None:
+            require_elsewhere(index.model, Path(repair), force)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
         runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
@@ -129,6 +135,7 @@ def bisect(
             byte_size(memory),
             None if journal is None else Path(journal),
             resume,
+            explain_causes if cause else None,
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
@@ -140,6 +147,17 @@ def bisect(
             result = bisection.bisect_samples(
                 index.model, samples, runtime, optimized, search, tell
             )
+            if factory is not None:
+                result = narrowed(
+                    result,
+                    factory,
+                    index,
+                    samples,
+                    lambda more, given: aligned(more, index, given, runtime, mapping, tell),
+                    lambda more, given: bisection.bisect(
+                        index.model, more, given, runtime, optimized, search, tell
+                    ),
+                )
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:
@@ -156,7 +174,74 @@ def bisect(
                 )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights)
+    if repair is not None:
+        again = partial(
+            bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
+        )
+        _write_repair(
+            index.model, result, Path(repair), partial(again, look=look, opt=opt, **how), force
+        )
     return call.done(result)
+
+
+def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
+    """Repair a model by the causes of its culprits: the first one of each.
+
+    Bisect the model that it returns to see that it agrees; `bisect` with `repair=` does both.
+
+    Args:
+        model: The model that was bisected.
+        result: What `bisect` found.
+
+    Returns:
+        The edited model, and its changes; `save` writes it.
+
+    Raises:
+        EditError: No culprit has a cause.
+
+    Example:
+        >>> result = osl.bisect("faulty_attribute.onnx", "references/whole_model.npz")
+        >>> fixed = osl.repair("faulty_attribute.onnx", result).model
+        >>> osl.bisect(fixed, "references/whole_model.npz").verdict
+        'agrees'
+    """
+    from onnxsurgeon_lite.debug.causes import repaired
+    from onnxsurgeon_lite.model import loaded
+
+    return repaired(loaded(model), result)
+
+
+def _require_one(*ways: object) -> None:
+    """Raise `UsageError` unless there is one thing to compare with."""
+    given = [way for way in ways if way is not None]
+    if len(given) != 1:
+        raise UsageError(
+            "there are several things to compare with"
+            if given
+            else "there is nothing to compare with",
+            "give one of --reference, --against, --a with --b, --find",
+        )
+
+
+def _require_possible(no_journal: bool, no_causes: bool) -> None:
+    """Raise `UsageError` for options that need another one, or forbid it."""
+    if no_journal:
+        raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
+    if no_causes:
+        raise UsageError("a repair needs causes", "leave out --find, --quick and --no-cause")
+
+
+def _write_repair(
+    model: "Model",
+    result: "BisectResult",
+    path: Path,
+    again: "Callable[[Model], BisectResult]",
+    force: bool,
+) -> None:
+    """Write the repaired model, searched again, and its recipe."""
+    from onnxsurgeon_lite.debug.causes import repair_files
+
+    result.repair = repair_files(model, result, path, again, force)
 
 
 def _write_reproducer(
@@ -304,8 +389,10 @@ def rank(
     fp16_risk: bool = False,
     below: float = 20.0,
     feeds: "Tensors | None" = None,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     **how: Unpack[RunOnFeeds],
-) -> "Ranking | Float16Risks":
+) -> "Ranking | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
     Give one of `reference`, `against`, `fp16_risk`.
@@ -316,6 +403,9 @@ def rank(
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
         below: Decibels under which a node is excluded.
+        leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
+            `against`.
+        reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -334,16 +424,28 @@ def rank(
             "say what to rank by",
             "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
         )
+    if (leave_one_out or reach is not None) and (against is None or not leave_one_out):
+        raise UsageError(
+            "--leave-one-out and --reach need the float model's weights",
+            "give it: rank MODEL --against FLOAT_MODEL --leave-one-out --reach 30",
+        )
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
         runtime = call.runtime(child, "none")
+        if leave_one_out and against is not None:
+            from onnxsurgeon_lite.debug import leave_one_out as leaving
+
+            other, given = call.index(against), call.feeds(index, feeds)
+            found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
+            return call.done(found)
         if fp16_risk:
-            risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
-            keep = [risk.name or risk.id for risk in risks if risk.keep]
-            return call.done(ranking.Float16Risks(risks, list(dict.fromkeys(keep))))
+            from onnxsurgeon_lite.debug.float16 import float16_risk
+
+            given = call.feeds(index, feeds)
+            return call.done(float16_risk(index, given, runtime, call.progress))
         if reference is not None:
             stored, given = _samples(index, reference, feeds, call.notes)[0]
         else:
@@ -406,35 +508,49 @@ def match(
 @spelled
 def weights(
     model: "ModelLike",
-    against: "Tensors",
+    against: "Tensors | None" = None,
     progress: Progress = quiet,
+    update: "Tensors | None" = None,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     Args:
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
+        update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
+            weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
 
     Raises:
-        ReferenceSetError: The checkpoint cannot be read, or has nothing of the model.
+        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it.
         UsageError: It is a PyTorch file and torch is not installed.
 
     Example:
         >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
         True
     """
-    from onnxsurgeon_lite.matching.weights import compare_weights
-    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
-    from onnxsurgeon_lite.tensors.references import open_references
+    from onnxsurgeon_lite.matching.weights import compare_weights, update_weights
 
     call = Call(**how)
     index = call.index(model)
-    is_path = isinstance(against, str | PathLike)
-    stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
-    return compare_weights(index, stored, call.tolerance(), progress)
+    exported = against if against is not None else update
+    if exported is None:
+        raise UsageError("no checkpoint is given", "name one with --against or --update")
+    result = compare_weights(index, _checkpoint(exported), call.tolerance(), progress)
+    if update is not None:
+        progress("writing weights")
+        result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
+    return result
+
+
+def _checkpoint(given: "Tensors") -> "ReferenceSet":
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    is_path = isinstance(given, str | PathLike)
+    return open_checkpoint(Path(cast(str, given))) if is_path else open_references(given)
 
 
 @spelled

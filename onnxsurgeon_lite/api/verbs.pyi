@@ -6,7 +6,8 @@ import onnx_graphsurgeon as gs
 
 from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
-from onnxsurgeon_lite.model import ModelLike
+from onnxsurgeon_lite.model import Model, ModelLike
+from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.tensors.references import Tensors
@@ -24,8 +25,29 @@ class _Edit(_Filled, total=False):
 _Names = str | Sequence[str]
 _Attributes = Mapping[str, AttributeValue]
 
+def append(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    prefix: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def add_constant(
     model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
+def attribution(
+    model: ModelLike,
+    /,
+    method: Method,
+    target: int | str | None = None,
+    of: str | None = None,
+    to: str | None = None,
+    steps: int | None = None,
+    noise: float | str = 1.0,
+    layer: str | None = None,
+    **how: Unpack[_Edit],
 ) -> EditResult: ...
 def batch_outputs(
     model: ModelLike,
@@ -52,9 +74,10 @@ def extract(
     inputs: _Names = (),
     outputs: _Names = (),
     auto_inputs: bool = False,
+    part: _Names = (),
     **how: Unpack[Limiting],
 ) -> EditResult: ...
-def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def fix(model: ModelLike, /, join: bool = False, **how: Unpack[_Edit]) -> EditResult: ...
 def fold(model: ModelLike, /, limit: int = ..., **how: Unpack[_Edit]) -> EditResult: ...
 def freeze(
     model: ModelLike,
@@ -62,6 +85,15 @@ def freeze(
     values: Mapping[str, Numbers | None] | Sequence[str],
     fold: bool = False,
     limit: int = ...,
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def gradient(
+    model: ModelLike,
+    /,
+    of: str,
+    to: _Names = (),
+    wrt_weights: bool = False,
+    vector: str | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def infer(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
@@ -78,6 +110,7 @@ def insert(
     before: bool = False,
     output: str | None = None,
     node_name: str = "",
+    constants: Mapping[str, Numbers] = ...,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def name_outputs(model: ModelLike, /, names: _Names, **how: Unpack[_Edit]) -> EditResult: ...
@@ -93,6 +126,14 @@ def pad_outputs(
     fill: Mapping[str, float] = ...,
     count: str = ...,
     **how: Unpack[_Filled],
+) -> EditResult: ...
+def prepend(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    **how: Unpack[_Edit],
 ) -> EditResult: ...
 def promote(
     model: ModelLike, /, values: _Names, default: bool = False, **how: Unpack[_Edit]

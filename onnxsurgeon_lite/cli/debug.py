@@ -39,6 +39,9 @@ def bisect(
     resume: bool = False,
     strip: Annotated[bool, Typed(("--strip-weights",))] = False,
     force: bool = False,
+    cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
+    repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
+    factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
@@ -62,6 +65,9 @@ def bisect(
         journal: File that keeps the answers.
         resume: Go on from the journal of a search that was cut short.
         strip: Noise for weights in the reproducer, if it still fails.
+        cause: Say what is wrong with the culprits, and what repairs them.
+        repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
+        factory: PyTorch module whose operators are recorded where a region is wide.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -83,13 +89,17 @@ def bisect(
             resume,
             strip,
             target.replaceable(),
+            cause,
+            repair,
+            factory,
             opt=opt,
             **how,
         )
     if result.reproducer is not None:
         target.wrote()
     options.show(result, json, metrics, verbose)
-    options.require(result.verdict == "agrees")
+    final = result if result.repair is None else result.repair
+    options.require(final.verdict == "agrees")
 
 
 def _asked(
@@ -123,6 +133,8 @@ def rank(
     against: Path | None = None,
     risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
     below: float = 20.0,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -135,9 +147,13 @@ def rank(
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
+        leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
+        reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
     """
     with progress("ranking") as how["progress"]:
-        result = osl.rank(model, reference, against, risk, below, feeds, **how)
+        result = osl.rank(
+            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+        )
     options.show(result, json)
 
 

@@ -33,7 +33,7 @@ class Shared:
         in_place: Write over the model itself.
         copy_data: Give the result a data file of its own.
         verify: Run both; write nothing when their outputs differ (exit code 1).
-        unproved: Write new sizes although they were not run: nothing says that they hold.
+        unproved: Write what was not run: nothing says that new sizes, or nodes taken apart, hold.
     """
 
     output: Path | None = None

@@ -21,10 +21,12 @@ from onnx import (
 
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import (
+    FUNCTION_PATH,
     GraphIndex,
     call_key,
     captured_by,
     function_key,
+    function_path,
     reached_functions,
 )
 from onnxsurgeon_lite.model import walk
@@ -153,6 +155,29 @@ def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> I
             inner = InnerGraph.of(index, position, body).index
             for name in (*inner.producer, *inner_values(inner)):
                 yield f"@{position}/{body}/{name}"
+
+
+def graphs_below(index: GraphIndex, path: str = "") -> Iterator[tuple[str, GraphIndex]]:
+    """Yield (path, index) of every body at any depth, inner ones first, then the graph itself."""
+    for position, node in enumerate(index.nodes):
+        for name, _ in walk.bodies(node) if node.attribute else ():
+            inner = InnerGraph.of(index, position, name).index
+            below = f"@{position}/{name}"
+            yield from graphs_below(inner, f"{path}/{below}" if path else below)
+    yield path, index
+
+
+def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
+    """Return the graph, body or function of a path."""
+    target: GraphProto | FunctionProto = proto.graph
+    head, _, rest = path.partition("/@")
+    for function in proto.functions if path.startswith(FUNCTION_PATH) else ():
+        if function_path(function) == head:
+            target, path = function, f"@{rest}" if rest else ""
+    steps = path.split("/") if path else []
+    for place, body in zip(steps[::2], steps[1::2], strict=True):
+        target = dict(walk.bodies(target.node[int(place[1:])]))[body]
+    return target
 
 
 def _of_graph(

@@ -1,15 +1,17 @@
 """Close a cut (inputs, outputs) by value name: which nodes lie between, and which inputs are missing."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.names import command, listed
 
 _Vertex = tuple[str, bool]  # (value, True for its exit and False for its entry)
-_ONE = 1 << 20  # the cost of cutting a value; a value upstream of an input costs one millionth more
+_SOURCE: _Vertex = ("", True)  # where all values come from
+_NODES = 8  # nodes in the part that cost as much as one more input
 _UNLIMITED = 1 << 60
 
 
@@ -33,13 +35,13 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
 
     Raises:
         UnknownNameError: a name is not a value of the main graph.
-        CutError: an output is also an input, or lies upstream of the inputs.
+        CutError: an output is also an input, as it is not in the graph itself, or lies upstream of the inputs.
         OpenCutError: the inputs do not determine the outputs.
     """
     for name in (*inputs, *outputs):
         index.require(name)
     for name in outputs:
-        if name in inputs:
+        if name in inputs and not (name in index.inputs and name in index.outputs):
             raise CutError(
                 f"value {name!r} is both an input and an output of the cut",
                 "remove it from one of the two",
@@ -56,20 +58,46 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
     return Cut(tuple(inputs), tuple(outputs), tuple(sorted(nodes)), unused)
 
 
-def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
-    """Return the smallest set of further values that closes the cut: a minimum vertex cut.
+def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list[str]]:
+    """Return what some nodes read that depends on the graph's inputs, and what they make that others read.
 
-    It separates the outputs from the graph's inputs; the given inputs are cut already. Among several smallest sets, it
-    has the fewest values upstream of a given input, then the greatest distance from the outputs.
+    Raises:
+        CutError: nothing outside reads what they make.
+    """
+    inside = set(nodes)
+    made = dict.fromkeys(n for p in sorted(inside) for n in index.nodes[p].output if n)
+    read = dict.fromkeys(n for p in sorted(inside) for n in index.reads[p] if n not in made)
+    moving = _moving(index)
+    users = index.readers(made)
+    outputs = [n for n in made if n in index.outputs or not inside.issuperset(users[n])]
+    if not outputs:
+        raise CutError("nothing reads what these nodes make", "name values with --outputs")
+    return [name for name in read if name in moving], outputs
+
+
+def _moving(index: GraphIndex) -> set[str]:
+    """Return the values that are not the same in each run: those that depend on inputs or random numbers."""
+    moving = {name for name in index.inputs if name not in index.initializers}
+    for position in index.order:
+        node = index.nodes[position]
+        if node.op_type in RANDOM or not moving.isdisjoint(index.needs[position]):
+            moving.update(filter(None, node.output))
+    return moving
+
+
+def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:
+    """Return further values that close the cut: beside or upstream of the given inputs, never computed from them.
+
+    They are as late as possible, so that the part holds what depends on the given inputs and little else: it computes a
+    few more nodes only where that saves an input. An input of the graph is taken if no other value closes the cut.
     """
     _, needed_by, leaves = _walk_back(index, outputs, set(inputs))
-    needed = _computed_from(index, leaves, needed_by.keys() - set(inputs))
-    upstream = _upstream(index, inputs)
-
-    def capacity(name: str) -> int:
-        return _UNLIMITED if name in outputs else _ONE + (name in upstream)
-
-    return _minimum_vertex_cut(index, needed.intersection(leaves), needed, set(outputs), capacity)
+    missing = _computed_from(index, leaves, needed_by.keys() - set(inputs))
+    used = [name for name in inputs if name in needed_by]
+    inside = _computed_from(index, used, set(needed_by)).difference(inputs).union(outputs)
+    users = {index.producer[name] for name in inside}
+    read = {name for position in users for name in index.reads[position]}
+    return _minimum_vertex_cut(_Network(index, missing - inside, read & missing - inside))
 
 
 def _computed_from(index: GraphIndex, sources: Iterable[str], values: set[str]) -> set[str]:
@@ -166,75 +194,72 @@ def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence
     return command("onnxdbg", "extract", model, "--inputs", sources, "--outputs", targets)
 
 
-def _minimum_vertex_cut(
-    index: GraphIndex,
-    sources: set[str],
-    values: set[str],
-    sinks: set[str],
-    capacity: Callable[[str], int],
-) -> list[str]:
-    """Return the cheapest values that separate sources from sinks; among several sets the nearest to the sources.
-
-    Edmonds-Karp maximum flow over split vertices: each value is an edge from its entry to its exit.
-    """
-    network = _Network(index, values, capacity)
-    while True:
-        came_from, end = network.path(sources, sinks)
-        if end is None:
-            break
-        network.push(came_from, end)
-    cut = [name for name, is_exit in came_from if not is_exit and (name, True) not in came_from]
-    return sorted(cut, key=lambda name: index.rank.get(name, -1))
-
-
 @dataclass
 class _Network:
-    """Values as edges with a capacity, and the flow through them."""
+    """Values as edges from an entry to an exit, and the flow through them from all values to the last ones.
+
+    Flow from the source into a value means that the part computes it, flow through it that it is an input of the part.
+    """
 
     index: GraphIndex
     values: set[str]
-    capacity: Callable[[str], int]
+    last: set[str]
     flow: Counter[tuple[_Vertex, _Vertex]] = field(default_factory=Counter)
 
-    def room(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
-        """Yield the vertices that can take more flow from this vertex, and how much."""
+    def into(self, vertex: _Vertex) -> Iterator[tuple[_Vertex, int]]:
+        """Yield the vertices from which more flow can come to this vertex, and how much."""
         name, is_exit = vertex
         if is_exit:
-            yield (name, False), self.flow[(name, False), vertex]
+            yield (name, False), self._cost(name) - self.flow[(name, False), vertex]
             for result in self.values.intersection(_results(self.index, name)):
-                yield (result, False), _UNLIMITED
+                yield (result, False), self.flow[vertex, (result, False)]
             return
-        yield (name, True), self.capacity(name) - self.flow[vertex, (name, True)]
         position = self.index.producer.get(name)
+        computing = _UNLIMITED if position is None else 1
+        yield _SOURCE, computing - self.flow[_SOURCE, vertex]
+        yield (name, True), self.flow[vertex, (name, True)]
         reads = self.index.reads[position] if position is not None else ()
         for read in self.values.intersection(reads):
-            yield (read, True), self.flow[(read, True), vertex]
+            yield (read, True), _UNLIMITED
 
-    def path(
-        self, sources: set[str], sinks: set[str]
-    ) -> tuple[dict[_Vertex, _Vertex | None], _Vertex | None]:
-        """Search breadth first; return (vertex -> its predecessor, the sink's vertex or None)."""
-        came_from: dict[_Vertex, _Vertex | None] = {(name, False): None for name in sources}
-        pending = deque(came_from)
+    def _cost(self, name: str) -> int:
+        """Return what a value costs as an input: an input of the graph more than all others together."""
+        return _NODES * (1 if name in self.index.producer else 1 + len(self.values))
+
+    def path(self) -> dict[_Vertex, _Vertex | None]:
+        """Search backward, breadth first, up to the source; return vertex -> the next one, None for a last value."""
+        leads_to: dict[_Vertex, _Vertex | None] = dict.fromkeys((name, True) for name in self.last)
+        pending = deque(leads_to)
         while pending:
             vertex = pending.popleft()
-            if vertex[0] in sinks:
-                return came_from, vertex
-            for other, left in self.room(vertex):
-                if left > 0 and other not in came_from:
-                    came_from[other] = vertex
+            for other, room in self.into(vertex):
+                if room > 0 and other not in leads_to:
+                    leads_to[other] = vertex
+                    if other == _SOURCE:
+                        return leads_to
                     pending.append(other)
-        return came_from, None
+        return leads_to
 
-    def push(self, came_from: dict[_Vertex, _Vertex | None], end: _Vertex) -> None:
-        """Send as much flow as the path to `end` can take."""
+    def push(self, leads_to: dict[_Vertex, _Vertex | None]) -> None:
+        """Send as much flow as the path from the source can take."""
         edges = []
-        vertex = end
-        while (before := came_from[vertex]) is not None:
-            edges.append((before, vertex))
-            vertex = before
-        amount = min(dict(self.room(before))[after] for before, after in edges)
+        vertex = _SOURCE
+        while (after := leads_to[vertex]) is not None:
+            edges.append((vertex, after))
+            vertex = after
+        amount = min(dict(self.into(after))[before] for before, after in edges)
         for before, after in edges:
             back = min(amount, self.flow[after, before])  # cancel the opposite flow first
             self.flow[after, before] -= back
             self.flow[before, after] += amount - back
+
+
+def _minimum_vertex_cut(network: _Network) -> list[str]:
+    """Return the cheapest values that separate the last ones from the graph's inputs, the latest of several sets.
+
+    Edmonds-Karp maximum flow over split vertices; from the last values backward, because the cut is near to them.
+    """
+    while _SOURCE in (leads_to := network.path()):
+        network.push(leads_to)
+    cut = [name for name, is_exit in leads_to if is_exit and (name, False) not in leads_to]
+    return sorted(cut, key=lambda name: network.index.rank.get(name, -1))

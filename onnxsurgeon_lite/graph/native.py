@@ -98,7 +98,9 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
-    return _encoded(GraphProto(input=typed.input, value_info=typed.value_info, output=typed.output))
+    for known in ("node", "initializer", "sparse_initializer"):
+        typed.ClearField(known)
+    return _encoded(typed)
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
@@ -151,7 +153,10 @@ def _evaluate(model: bytes, most: int) -> bytes:
 
     from onnxsurgeon_lite.tensors import dtypes
 
-    results = ReferenceEvaluator(_model(model)).run(None, {})
+    try:
+        results = ReferenceEvaluator(_model(model)).run(None, {})
+    except MemoryError:
+        return b""
     arrays = [np.asarray(result) for result in results]
     if any(array.size > most or array.dtype.kind not in "iufb" for array in arrays):
         return b""

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
+    from onnxsurgeon_lite.passes.append import Append as Append
+    from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.cse import Cse as Cse
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.fix import Fix as Fix
     from onnxsurgeon_lite.passes.fold import Fold as Fold
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
+    from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
     from onnxsurgeon_lite.passes.infer import Infer as Infer
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.outline import Outline as Outline
     from onnxsurgeon_lite.passes.pad_outputs import PadOutputs as PadOutputs
     from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+    from onnxsurgeon_lite.passes.prepend import Prepend as Prepend
     from onnxsurgeon_lite.passes.promote import Promote as Promote
     from onnxsurgeon_lite.passes.protocol import Pass as Pass
     from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
@@ -49,7 +53,9 @@ if TYPE_CHECKING:
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "append": "Append",
     "add-constant": "AddConstant",
+    "attribution": "Attribution",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
     "cse": "Cse",
@@ -59,6 +65,7 @@ VERBS = {
     "fix": "Fix",
     "fold": "Fold",
     "freeze": "Freeze",
+    "gradient": "Gradient",
     "infer": "Infer",
     "inline": "Inline",
     "insert": "Insert",
@@ -66,6 +73,7 @@ VERBS = {
     "opset": "Opset",
     "outline": "Outline",
     "pad-outputs": "PadOutputs",
+    "prepend": "Prepend",
     "promote": "Promote",
     "rebatch": "Rebatch",
     "remove": "Remove",

@@ -87,7 +87,12 @@ def _merge(
     inputs = {value.name for value in graph.input} | kept
     outputs = {value.name for value in graph.output}
     names: dict[str, str] = {}
-    tensors = [t for t in graph.initializer if t.name not in inputs and alike[_kind(t)] > 1]
+    named = Counter(tensor.name for tensor in graph.initializer)  # a repeated name is for `Fix`
+    tensors = [
+        t
+        for t in graph.initializer
+        if t.name not in inputs and alike[_kind(t)] > 1 and named[t.name] == 1
+    ]
     for tensor in sorted(tensors, key=lambda t: t.name not in outputs):  # outputs are kept first
         key = _content(model, tensor)
         if key not in visible:

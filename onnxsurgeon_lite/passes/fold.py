@@ -46,7 +46,7 @@ class Fold:
         limit: bytes; a node stays when an input or result is larger, or of unknown size.
 
     Example:
-        >>> osl.fold("detector.onnx").changed
+        >>> osl.fold("low_precision.onnx").changed
         True
     """
 

@@ -25,7 +25,7 @@ class Infer:
 
     Example:
         >>> osl.infer("detector.onnx").changes
-        ('declared 14 values',)
+        ('declared 6 values',)
     """
 
     name: ClassVar[str] = "infer"

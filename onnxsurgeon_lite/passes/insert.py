@@ -1,7 +1,7 @@
 """Insert a node on an edge."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import NodeProto
@@ -14,6 +14,7 @@ from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
+from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
@@ -29,8 +30,11 @@ class Insert:
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
-            one. Otherwise the node's output gets the new name and a graph output stays.
+            one; so it is for a graph output unless `to` or `output` is given. Otherwise the node's output gets the new
+            name and a graph output stays.
         output: the name of the new value.
+        constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
+            They have the dtype that the operator takes.
 
     Example:
         >>> osl.insert("whole_model.onnx", "23", "Relu", to="Conv_3").changes
@@ -46,6 +50,7 @@ class Insert:
     before: bool = False
     output: str | None = None
     node_name: str = ""
+    constants: tuple[tuple[str, Numbers], ...] = ()
     name: ClassVar[str] = "insert"
     retypes: ClassVar[bool] = True
 
@@ -61,9 +66,12 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        at_end = value in index.outputs and value in index.producer
+        if at_end and not (self.before or self.to or self.output):
+            return replace(self, before=True).apply(model, unsettled)
         taken = value_names(index)
         base = f"{value}_{self.op_type.lower()}"
-        operands = Operands.read(index, self.inputs, base, taken, notes)
+        operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
         if operands.names == [*operands.numbers]:  # numbers alone stand behind the value
             operands.names.insert(0, value)
         inputs = operands.names

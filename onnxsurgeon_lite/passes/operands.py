@@ -35,15 +35,26 @@ class Operands:
 
     @classmethod
     def read(
-        cls, index: GraphIndex, texts: Iterable[str], base: str, taken: set[str], notes: list[str]
+        cls,
+        index: GraphIndex,
+        texts: Iterable[str],
+        base: str,
+        taken: set[str],
+        notes: list[str],
+        constants: Iterable[tuple[str, Numbers]] = (),
     ) -> "Operands":
         """Read what a user wrote: values of the main graph, or numbers if no value has such a name.
 
         Args:
             base: what the names of new constants begin with.
             taken: the names of values; new ones are added.
+            constants: new ones that the texts may name; all of them where there is no text.
         """
-        found = cls()
+        made = {name: (fresh(name, taken), numbers) for name, numbers in constants}
+        found = cls(numbers=dict(made.values()))
+        texts = list(texts)
+        if not texts:
+            found.names += found.numbers
         for text in texts:
             whole = literal(index, text)
             parts = [text] if whole is not None else split_names(index, [text]) or [""]
@@ -52,6 +63,8 @@ class Operands:
                 if numbers is not None:
                     name = fresh(f"{base}_constant", taken)
                     found.numbers[name] = numbers
+                elif part in made:
+                    name = made[part][0]
                 else:
                     name = one_value(index, part, notes) if part else ""
                 found.names.append(name)

@@ -1,14 +1,21 @@
 """Convert a model to another ONNX opset version."""
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.schemas import first_version
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
+from onnxsurgeon_lite.surgery.expansion import expand
+
+_NO_ADAPTER = re.compile(r"No Adapter From Version \S+ for (\w+)")
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,8 @@ class Opset:
     """Convert the main graph and its bodies to another opset version of the ONNX domain, with the official converter.
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
-    Functions import their own opsets and do not change.
+    Functions import their own opsets and do not change. On the way down, an operator that the version does not have is
+    replaced by the function that its schema defines, and the result is proved by running both models.
 
     Attributes:
         version: the opset version to convert to.
@@ -44,10 +52,20 @@ class Opset:
                 f"opset {self.version} does not exist",
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
-        result = model.copy()
-        changed = 0
-        if self._touches(model.proto, old):
-            changed = convert_graph(model, result, old, self.version)
+        source, expanded = self._expanded(model, old, self._is_newer)
+        while True:
+            result = source.copy()
+            try:
+                touched = self._touches(source.proto, old)
+                changed = convert_graph(source, result, old, self.version) if touched else 0
+                break
+            except EditError as error:
+                failing = _NO_ADAPTER.search(error.message)
+                named = failing[1] if failing else ""
+                source, more = self._expanded(source, old, named.__eq__)
+                if not more:
+                    raise
+                expanded += more
         for imported in result.proto.opset_import:
             if imported.domain in ("", "ai.onnx"):
                 imported.version = self.version
@@ -58,8 +76,27 @@ class Opset:
         if result.proto.ir_version < needed:
             notes.append(f"IR version {result.proto.ir_version} -> {needed}, which the opset needs")
             result.proto.ir_version = needed
-        change = f"opset {old} -> {self.version}: {changed} nodes changed"
-        return PassResult.of(model, result, [change], notes)
+        changes = [
+            f"replaced {count} {operator} by the function of its schema"
+            for operator, count in expanded.items()
+        ]
+        changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
+        return replace(PassResult.of(model, result, changes, notes), unproved=bool(expanded))
+
+    def _is_newer(self, operator: str) -> bool:
+        return first_version(operator) > self.version
+
+    def _expanded(
+        self, model: Model, old: int, wanted: Callable[[str], bool]
+    ) -> tuple[Model, Counter[str]]:
+        """Replace operators by their functions, and what these call likewise."""
+        total: Counter[str] = Counter()
+        while self.version < old:
+            model, count = expand(model, wanted)
+            if not count:
+                break
+            total += count
+        return model, total
 
     def _touches(self, proto: ModelProto, old: int) -> bool:
         """Return whether the versions define any used operator differently."""

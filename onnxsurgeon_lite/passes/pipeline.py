@@ -36,6 +36,7 @@ class Pipeline:
         current = model
         notes: list[str] = []
         changes: list[str] = []
+        unproved = False
         for number, step in enumerate(self.passes):
             try:
                 result = apply_step(step, current, left)
@@ -50,12 +51,13 @@ class Pipeline:
             left = result.unsettled
             notes += result.notes
             changes += result.changes
+            unproved |= result.unproved
         if current is model:
             return PassResult(model, changed=False, notes=tuple(notes), unsettled=left)
         if left and unsettled is None:
             notes += retype(model, GraphIndex.of(current), left)
             left = frozenset()
-        return PassResult(current, True, tuple(notes), tuple(changes), left)
+        return PassResult(current, True, tuple(notes), tuple(changes), left, unproved)
 
 
 def apply_step(step: Pass, model: Model, unsettled: frozenset[str]) -> PassResult:

@@ -19,6 +19,7 @@ class PassResult(Shown):
         notes: hints for the user, one sentence each.
         changes: the changes, one line each.
         unsettled: values whose types do not fit yet; a pipeline checks them at its end.
+        unproved: True when only a run can tell that the result computes what the source does.
 
     Example:
         >>> result = osl.Rename((("23", "features"),)).apply(osl.load("whole_model.onnx"))
@@ -31,6 +32,7 @@ class PassResult(Shown):
     notes: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     unsettled: frozenset[str] = frozenset()
+    unproved: bool = field(default=False, metadata=HIDDEN)
 
     @classmethod
     def of(

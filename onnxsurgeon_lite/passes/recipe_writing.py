@@ -10,6 +10,7 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import Staging
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import python, toml
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -80,13 +81,21 @@ class _Stored:
             np.save(file, array, allow_pickle=False)
         return str(path)
 
+    def model(self, model: Model) -> str:
+        """Write a small model of a step; return its path."""
+        names = (self.path.with_suffix(f".{number}.onnx") for number in self.numbers)
+        path = next(name for name in names if not os.path.lexists(name))
+        with self.staging.open(path) as file:
+            file.write(model.materialize().SerializeToString())
+        return str(path)
+
     def finish(self, text: str) -> None:
         with self.staging.open(self.path) as file:
             file.write(text.encode())
         self.staging.commit()
 
 
-def _given(step: Pass) -> dict[str, object]:
+def given(step: Pass) -> dict[str, object]:
     """Return the fields that differ from their defaults."""
     if not dataclasses.is_dataclass(step):
         raise TypeError(step)  # every pass is one
@@ -109,7 +118,7 @@ def _call(step: Pass, stored: _Stored) -> str:
             return f"np.load({python(stored.file(numbers))})"
         return f"np.array({python(numbers.tolist())}, {python(numbers.dtype.name)})"
 
-    fields = (f"{name}={_python(value, array)}" for name, value in _given(step).items())
+    fields = (f"{name}={_python(value, array)}" for name, value in given(step).items())
     return f"osl.{type(step).__name__}({', '.join(fields)})"
 
 
@@ -130,11 +139,13 @@ def _python(value: object, array: Callable[[Array], str]) -> str:
 
 def _table(step: Pass, stored: _Stored) -> str:
     lines = ["[[step]]", f"verb = {_toml(step.name, stored)}"]
-    lines += (f"{name} = {_toml(value, stored)}" for name, value in _given(step).items())
+    lines += (f"{name} = {_toml(value, stored)}" for name, value in given(step).items())
     return "\n".join(lines) + "\n"
 
 
 def _toml(value: object, stored: _Stored) -> str:
+    if isinstance(value, Model):
+        return _toml(stored.model(value), stored)
     if isinstance(value, np.ndarray):
         small = value.size <= _INLINE and value.dtype.kind in "iuf"
         return _toml(value.tolist(), stored) if small else _toml(stored.file(value), stored)

@@ -75,7 +75,9 @@ class Rewire:
         after = settle(index, result)
         types: dict[str, TypeProto] = {}
         for position in chosen:
-            made = next(filter(None, index.nodes[position].output))
+            made = next(filter(None, index.nodes[position].output), None)
+            if made is None:  # whatever it computes is not used
+                continue
             node = after.nodes[after.producer[made]]
             types.update(check_node(after, node, index.describe(position), waiting))
         notes += follow(index, after, types, unsettled=waiting)

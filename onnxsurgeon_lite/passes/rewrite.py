@@ -18,9 +18,8 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph.bodies import InnerGraph, bound_nodes
+from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import (
-    FUNCTION_PATH,
     GraphIndex,
     call_key,
     captured,
@@ -120,7 +119,7 @@ class _Rewriting:
         self.growth = 0
         self.taken = names_in([graph] if any(map(_names_more, self.rules)) else [])
         for scope, index, _, matches in found:
-            target = _target(result.proto, scope)
+            target = graph_at(result.proto, scope)
             folded = self._rewrite(target, index, matches, scope) if matches else []
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
@@ -218,31 +217,8 @@ def _scopes(main: GraphIndex) -> Iterator[tuple[str, GraphIndex]]:
         made.graph.value_info.extend(function.value_info)
         made.graph.input.extend(ValueInfoProto(name=name) for name in function.input)
         made.graph.output.extend(ValueInfoProto(name=name) for name in function.output)
-        yield from _with_inner(GraphIndex.of(model.with_proto(made)), function_path(function))
-    yield from _with_inner(main, "")
-
-
-def _with_inner(index: GraphIndex, path: str) -> Iterator[tuple[str, GraphIndex]]:
-    for position, node in enumerate(index.nodes):
-        for name, _ in walk.bodies(node) if node.attribute else ():
-            inner = InnerGraph.of(index, position, name).index
-            yield from _with_inner(
-                inner, f"{path}/@{position}/{name}" if path else f"@{position}/{name}"
-            )
-    yield path, index
-
-
-def _target(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
-    """Return the graph or function of a path."""
-    target: GraphProto | FunctionProto = proto.graph
-    head, _, rest = path.partition("/@")
-    for function in proto.functions if path.startswith(FUNCTION_PATH) else ():
-        if function_path(function) == head:
-            target, path = function, f"@{rest}" if rest else ""
-    steps = path.split("/") if path else []
-    for place, body in zip(steps[::2], steps[1::2], strict=True):
-        target = dict(walk.bodies(target.node[int(place[1:])]))[body]
-    return target
+        yield from graphs_below(GraphIndex.of(model.with_proto(made)), function_path(function))
+    yield from graphs_below(main)
 
 
 class _New:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from onnxsurgeon_lite.debug.bisection.result import (
     HARMLESS,
     BisectResult,
+    Cause,
     Culprit,
+    Repair,
     Samples,
     ValueReport,
 )
@@ -21,6 +23,8 @@ from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_WIDE = 3  # nodes of a region that need no narrowing
+_GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -36,6 +40,19 @@ def show_bisection(result: BisectResult, verbose: bool = False, every_metric: bo
         out(f"  reproducer: {str(result.reproducer)!r}")
         if result.reproduce:
             out(f"  reproduce: {command(*result.reproduce)}")
+    if result.repair is not None:
+        _show_repair(result.repair)
+
+
+def _show_repair(repair: Repair) -> None:
+    """Show what was repaired, and whether that suffices."""
+    if repair.model is None:
+        out("repair: nothing was repaired, because no cause is known")
+        return
+    say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
+    out(f"wrote {str(repair.model)!r}")
+    if repair.left is not None:
+        say_all(f"repaired: {line}" for line in _headlines(repair.left))
 
 
 def bisection_lines(
@@ -79,11 +96,36 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     many = len(result.culprits) > 1
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
+    told: set[str] = set()
     for culprit in result.culprits:
-        known = many and culprit.healed is not None
-        share = f" ({culprit.healed:.0%} of the error)" if known else ""
-        yield f"{'  ' * many}{_headline(culprit)}{share}"
-        yield from _inner_headlines(culprit, "  " * (many + 1))
+        kind = _kind(culprit)
+        group = [other for other in result.culprits if _kind(other) == kind]
+        if len(group) >= _GROUP and kind not in told:
+            yield f"  {_group(group)}"
+        elif kind not in told:
+            known = many and culprit.healed is not None
+            share = f" ({culprit.healed:.0%} of the error)" if known else ""
+            yield f"{'  ' * many}{_headline(culprit)}{share}"
+            yield from _inner_headlines(culprit, "  " * (many + 1))
+        told |= {kind} if len(group) >= _GROUP else set()
+
+
+def _kind(culprit: Culprit) -> str:
+    """Return what several culprits may have in common: verdict, operator and class."""
+    verdict = culprit.findings[0].verdict if culprit.findings else "culprit"
+    return f"{verdict}: {culprit.op_type} {culprit.class_name}"
+
+
+def _group(group: Sequence[Culprit]) -> str:
+    """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
+    first, count = group[0], len(group)
+    what = first.findings[0].verdict if first.findings else "culprit"
+    of = f" in {first.class_name}" if first.class_name else ""
+    number = f"all {count}" if count == first.alike else f"{count} of {first.alike}"
+    names = ", ".join(repr(culprit.value) for culprit in group[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    because = f"; of the first: {first.findings[0].because}" if first.findings else ""
+    return f"{what}: {number} {first.op_type}{of} make {names}{more}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
@@ -91,7 +133,8 @@ def _agreement(result: BisectResult) -> str:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
     if not worst.match:
-        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
+        why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
+        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -110,7 +153,7 @@ def _headline(culprit: Culprit) -> str:
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 
@@ -138,6 +181,7 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
     """Yield what a culprit's verdict rests on, where it is from, and its values."""
     yield from (f"  {finding.verdict}: {finding.because}" for finding in culprit.findings[:1])
     yield from (f"  evidence: {finding.because}" for finding in culprit.findings[1:])
+    yield from _causes(culprit)
     compared = _compared(culprit)
     if compared is not None:
         yield from explain(culprit.value, compared)[1:]
@@ -154,6 +198,28 @@ def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[st
         yield from _values(culprit.values, every_metric)
 
 
+def _causes(culprit: Culprit) -> Iterator[str]:
+    """Yield the mistakes that explain a culprit, each with what repairs it; or that none does."""
+    for number, cause in enumerate(culprit.causes):
+        yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
+        if cause.repair:
+            yield f"    repair: {command(*cause.repair)}"
+        else:
+            yield f"    repair: {_edits(cause)}"
+        if cause.apart:
+            yield f"    {cause.apart}"
+    if culprit.unexplained:
+        yield f"  cause: {culprit.unexplained}"
+
+
+def _edits(cause: Cause) -> str:
+    """Say who makes the edits that are too long to be typed."""
+    count = len(cause.edits)
+    if not count:
+        return "none: no edit reaches into a body"
+    return f"{count} edit{'s' * (count > 1)}, made by --repair OUT"
+
+
 def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     """Yield the nodes that a culprit may be, or stands for."""
     if len(culprit.region) > 1:
@@ -166,6 +232,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if len(culprit.region) > _WIDE and not culprit.covers:
+        yield "  to narrow it, give --factory FILE.py:FUNCTION of the PyTorch module, or references in between"
     if culprit.seen:
         yield "  or an operation is missing directly behind the last of them"
 

@@ -1,6 +1,8 @@
 """Convert numbers that users write to tensors of the dtype and form that the graph uses."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +15,8 @@ from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import open_references
+
+_MOST_FILLED = 1 << 31  # elements
 
 Numbers = int | float | str | list["Numbers"] | Array
 """A number, a string, nested lists of them, or an array."""
@@ -28,7 +32,7 @@ def make_tensor(
     """
     array = _converted(name, value, data_type)
     if like is not None and not array.ndim:
-        array = np.full(tuple(like.dims), array)
+        array = _filled(name, array, like.dims)
     if like is not None and not is_raw(like) and array.size:
         tensor = helper.make_tensor(name, data_type, array.shape, array.ravel().tolist())
     else:
@@ -36,6 +40,17 @@ def make_tensor(
     if like is not None:
         describe_like(tensor, like)
     return tensor
+
+
+def _filled(name: str, number: Array, dims: Sequence[int]) -> Array:
+    if math.prod(dims) > _MOST_FILLED:
+        raise EditError(
+            f"{name!r} has too many elements to be filled: its shape is {list(dims)[:70]}"
+        )
+    try:
+        return np.full(tuple(dims), number)
+    except (ValueError, MemoryError) as error:  # negative sizes, more axes than an array has
+        raise EditError(f"{name!r} cannot have shape {list(dims)[:70]}: {error}") from error
 
 
 def parse(text: str) -> Numbers:

@@ -1,6 +1,6 @@
 """The result of a bisection, as data."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -9,11 +9,13 @@ import numpy as np
 
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
+_NAMED = 5  # names in one note
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Outcome = Literal["agrees", "mismatch", "inconclusive"]
@@ -83,6 +85,50 @@ class ValueReport:
     introduced: Comparison | None = None
 
 
+@dataclass(frozen=True)
+class Cause:
+    """A mistake that explains a culprit, and the edit that repairs it; proved by running the edited model.
+
+    Attributes:
+        hypothesis: the kind of mistake, such as `epsilon`.
+        sentence: what is wrong, and what is right.
+        before, after: the culprit's value from reference inputs, against its reference, without and with the edit.
+        steps: the edit, as passes. edits: the same as the steps of a recipe.
+        repair: the command that makes the edit; '' if only `--repair` can, because it needs numbers from files.
+        apart: what would tell it apart from another cause that fits as well; '' if none does.
+    """
+
+    hypothesis: str
+    sentence: str
+    before: Comparison | None
+    after: Comparison | None
+    steps: tuple[Pass, ...] = field(metadata=HIDDEN)
+    edits: list[dict[str, object]] = field(default_factory=list)
+    repair: list[str] = field(default_factory=list)
+    mistake: tuple[object, ...] = field(default=(), metadata=HIDDEN)
+    apart: str = ""
+
+
+@dataclass
+class Repair:
+    """A model that was repaired by the causes of its culprits.
+
+    Attributes:
+        verdict: of the repaired model; `agrees` proves the repair.
+        model: the written model. recipe: its edits; both None if there was nothing to repair.
+        edits: how many they are.
+        outputs: the compared outputs of the repaired model.
+        left: the search of the repaired model.
+    """
+
+    verdict: Outcome
+    model: Path | None = None
+    recipe: Path | None = None
+    edits: int = 0
+    outputs: dict[str, Comparison] = field(default_factory=dict)
+    left: "BisectResult | None" = field(default=None, metadata=HIDDEN)
+
+
 @dataclass
 class Culprit:
     """The smallest region with matching inputs and a mismatching output; one node if the references allow.
@@ -95,10 +141,11 @@ class Culprit:
         inputs: the values that enter the region, without constants.
         scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
         attributes: the node's attributes as text.
+        alike: the number of nodes of the same operator in modules of the same class, this one included.
         values: the compared inputs and outputs.
         findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
-        seen: of a region before a fork: the other mismatching values that it explains.
+        seen: mismatching values that the culprit explains and does not make itself.
         healed: the share of the outputs' error that disappears when only this value is replaced by its reference;
             None if that says nothing, as another culprit errs downstream of it.
         covers: original node ids, if the region belongs to the optimized graph.
@@ -106,6 +153,8 @@ class Culprit:
         lacking: references between `inputs` and `value` without a value in the model: a node may be missing.
         inside: for a node with bodies, the culprits in the body that first mismatches, in a loop at its first wrong
             iteration. Names are seen from outside: `@12/body/@3`, `@12/body/q[5]`.
+        causes: mistakes that explain it, the simplest first.
+        unexplained: what was found instead, if its causes were searched and there is none.
     """
 
     id: str
@@ -119,6 +168,7 @@ class Culprit:
     class_name: str = ""
     source: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
+    alike: int = 1
     values: list[ValueReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evaluated: str = ""
@@ -128,6 +178,8 @@ class Culprit:
     nodes: dict[str, str] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
     inside: "list[Culprit]" = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
+    unexplained: str = ""
 
     @property
     def harmless(self) -> bool:
@@ -191,6 +243,7 @@ class BisectResult(Shown):
         inner: the search of the first culprit's body, if any.
         kind: what a search without references looked for, as `overflow:float16`.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
+        repair: the repaired model, if one was asked for.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -216,6 +269,7 @@ class BisectResult(Shown):
     body: Model | None = None
     place: str = ""
     kind: str = ""
+    repair: Repair | None = None
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
@@ -263,5 +317,21 @@ class BisectResult(Shown):
             "sessions": self.sessions,
             "samples": self.samples,
             "reproducer": self.reproducer,
+            "repair": self.repair,
             "versions": self.versions(),
         }
+
+
+def settle(
+    result: BisectResult, references: ReferenceSet, targets: Iterable[str], outputs: Container[str]
+) -> None:
+    """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
+    left = references.left_over
+    if left:
+        shown = ", ".join(map(repr, left[:_NAMED]))
+        result.notes.append(
+            f"references behind the last match have no value in the model: {shown}; not compared"
+        )
+    compared = any(name in outputs for name in targets)
+    if result.verdict == "agrees" and (left or not compared):
+        result.verdict = "inconclusive"

@@ -40,7 +40,8 @@ def bisect_samples(
         errors.append(max(_error(model, references, feeds, way, search) for way in ways))
     failing = [i for i, error in enumerate(errors) if error > 0]
     worst = max(failing, key=errors.__getitem__, default=0)
-    result = bisect(model, *samples[worst], runtime, optimized, search, progress)
+    others = [sample for number, sample in enumerate(samples) if number != worst]
+    result = bisect(model, *samples[worst], runtime, optimized, search, progress, others=others)
     summary = Samples(len(samples), failing, worst)
     quick = replace(search, quick=True, journal=None)
     for number in failing[:_SEARCHED]:

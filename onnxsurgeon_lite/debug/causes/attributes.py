@@ -1,0 +1,238 @@
+"""Mistakes in attributes: another epsilon, axis, padding, mode, flag or permutation."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+
+_EPSILONS = (1e-5, 1e-6, 1e-3, 1e-12, 1e-8, 1e-7, 1e-4, 1e-2)
+_FLAGS = (
+    *("transA", "transB", "keepdims", "ceil_mode", "count_include_pad", "largest", "sorted", "reverse", "exclusive"),
+    *("upper", "fmod", "antialias", "exclude_outside", "linear_before_reset", "align_corners", "is_causal"),
+    *("interleaved", "select_last_index", "noop_with_empty_axes", "allowzero", "unidirectional", "layout", "cubic"),
+)  # fmt: skip
+_VALUES: Mapping[str, Sequence[Attribute]] = {
+    **dict.fromkeys(("epsilon", "eps"), _EPSILONS),
+    **dict.fromkeys(_FLAGS, (0, 1)),
+    "alpha": (1.0, 0.01, 0.1, 0.2, 0.3, 0.5, 0.25, 1 / 6, 1.702, 1.6732632),
+    "beta": (1.0, 0.5, 0.0),
+    "gamma": (1.0507010,),
+    "approximate": ("none", "tanh"),
+    "direction": ("forward", "reverse", "bidirectional", "LEFT", "RIGHT"),
+    "reduction": ("none", "add", "mul", "max", "min", "mean", "sum"),
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+    "mode": (*("nearest", "linear", "cubic"), *("DCR", "CRD"), *("constant", "reflect", "edge", "wrap"), "bilinear"),
+    "coordinate_transformation_mode": (
+        *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "half_pixel_symmetric"),
+        *("tf_crop_and_resize", "output_half_pixel"),
+    ),
+    "nearest_mode": ("round_prefer_floor", "floor", "ceil", "round_prefer_ceil"),
+    "cubic_coeff_a": (-0.75, -0.5),
+    "padding_mode": ("zeros", "border", "reflection"),
+    "batch_dims": (0, 1, 2),
+    "momentum": (0.9, 0.99, 0.1),
+    "p": (1, 2),
+    "to": (1, 10, 16, 11, 7, 6, 9),
+    "blocksize": (2, 3, 4),
+    "num_groups": (1, 2, 4, 8, 16, 32),
+    "scale": (1.0,),
+    "bias": (0.0,),
+    "round": (0, 1),
+    "k": (1, 2),
+}  # fmt: skip
+"""Attribute -> the values that people mistake for each other."""
+_AXES = ("axis", "axes", "split_axis", "stash_axis")
+_MOST_AXES = 5  # axes whose permutations are tried
+_WINDOWS = {
+    "Conv",
+    "ConvInteger",
+    "QLinearConv",
+    "MaxPool",
+    "AveragePool",
+    "LpPool",
+    "ConvTranspose",
+}
+
+
+def attributes(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about one attribute of one node, then about several of a node."""
+    for number, node in enumerate(place.index.nodes):
+        known = place.attributes(node)
+        for name, old in known.items():
+            for new in _values(place, node, name, old):
+                if new != old:
+                    yield changed(place, number, {name: new}, known)
+    for number, node in enumerate(place.index.nodes):
+        known = place.attributes(node)
+        several = _windows(place, node, known) if node.op_type in _WINDOWS else ()
+        several = _resizing(known) if node.op_type == "Resize" else several
+        for together in several:
+            yield changed(place, number, together, known)
+
+
+def changed(
+    place: Place, number: int, new: Mapping[str, Attribute], known: Mapping[str, Attribute]
+) -> Hypothesis:
+    """Return the hypothesis that attributes of a node should have other values."""
+    title, op_type = place.title(number), place.index.nodes[number].op_type
+    new = {name: value for name, value in new.items() if known.get(name) != value}
+    was = ", ".join(
+        f"{name} of {title} is {text(known.get(name, 'missing'))}" for name in [*new][:1]
+    )
+    others = [f"{name} {text(known.get(name, 'missing'))}" for name in [*new][1:]]
+    values = ", ".join(
+        text(value) if not others else f"{name}={text(value)}" for name, value in new.items()
+    )
+    edit = SetAttr((place.node(number),), tuple(new.items()))
+    sentence = f"{', '.join([was, *others])}; with {values}"
+    return Hypothesis(" and ".join(new), sentence, (edit,), (op_type, *new.items().__iter__()))
+
+
+def text(value: Attribute) -> str:
+    """Return an attribute's value as people write it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterator[Attribute]:
+    rank = _rank(place, node)
+    if name == "epsilon" and isinstance(old, float):
+        yield from _EPSILONS
+    elif name in _AXES and isinstance(old, int):
+        yield from (axis for axis in range(rank) if old not in (axis, axis - rank))
+    elif name == "axes" and isinstance(old, list):
+        yield from ([axis] for axis in range(rank))
+    elif name == "perm" and isinstance(old, list) and rank <= _MOST_AXES:
+        yield from _permutations(place, node, rank)
+    else:
+        yield from (v for v in _VALUES.get(name, ()) if type(v) is type(old))
+
+
+def _rank(place: Place, node: NodeProto) -> int:
+    value = place.operand(node.input[0]) if node.input else None
+    return 0 if value is None else value.ndim
+
+
+def _permutations(place: Place, node: NodeProto, rank: int) -> Iterator[list[int]]:
+    """Yield the permutations that keep the shape of the result, or give it the wanted one."""
+    given, made = place.operand(node.input[0]), place.values.get(node.output[0])
+    shapes = {made.shape} if made is not None else set()
+    if node.output[0] == place.value:
+        shapes = {place.wanted.shape}
+    for axes in itertools.permutations(range(rank)):
+        if given is not None and tuple(given.shape[axis] for axis in axes) in shapes:
+            yield list(axes)
+
+
+def _windows(
+    place: Place, node: NodeProto, known: Mapping[str, Attribute]
+) -> Iterator[dict[str, Attribute]]:
+    """Yield strides, dilations and paddings that give the result its shape."""
+    given, made = place.operand(node.input[0]), place.values.get(node.output[0])
+    if node.output[0] == place.value:
+        made = place.wanted
+    kernel = _kernel(place, node, known)
+    if given is None or made is None or not kernel:
+        return
+    axes = len(kernel)
+    sizes = (
+        [*zip(given.shape[2:], made.shape[2:], kernel, strict=True)]
+        if given.ndim == axes + 2
+        else []
+    )
+    ceil = bool(known.get("ceil_mode", 0))
+    transposed = node.op_type == "ConvTranspose"
+    for stride, dilation in itertools.product((1, 2, 3, 4), (1, 2, 3, 4)) if sizes else ():
+        choices = [_paddings(i, o, k, stride, dilation, ceil, transposed) for i, o, k in sizes]
+        for pads in itertools.islice(_same_first(choices), 16):
+            found: dict[str, Attribute] = {
+                "dilations": [dilation] * axes,
+                "strides": [stride] * axes,
+                "pads": [before for before, _ in pads] + [after for _, after in pads],
+            }
+            if known.get("auto_pad", "NOTSET") != "NOTSET":
+                found["auto_pad"] = "NOTSET"
+            usual: dict[str, Attribute] = {
+                "dilations": [1] * axes,
+                "strides": [1] * axes,
+                "pads": [0] * 2 * axes,
+            }
+            if any((known.get(name) or usual[name]) != found[name] for name in usual):
+                yield {
+                    n: v
+                    for n, v in found.items()
+                    if (known.get(n) or usual.get(n)) != v and n in known
+                }
+
+
+def _same_first(
+    choices: Sequence[Sequence[tuple[int, int]]],
+) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yield paddings for every axis: equal ones first, then all combinations."""
+    alike = (
+        [pads for pads in choices[0] if all(pads in other for other in choices)] if choices else []
+    )
+    yield from ((pads,) * len(choices) for pads in alike)
+    yield from (pads for pads in itertools.product(*choices) if len(set(pads)) > 1)
+
+
+def _paddings(
+    size: int, made: int, kernel: int, stride: int, dilation: int, ceil: bool, transposed: bool
+) -> list[tuple[int, int]]:
+    """Return the (before, after) that give an axis its size, balanced ones first."""
+    reach = dilation * (kernel - 1) + 1
+    least = (
+        (stride * (size - 1) + reach - made) if transposed else stride * (made - 1) + reach - size
+    )
+    totals = (
+        [least] if transposed else range(least - (stride - 1) * ceil, least + stride * (not ceil))
+    )
+    found = [
+        (before, total - before)
+        for total in totals
+        for before in range(max(0, total) + 1)
+        if 0 <= total <= 2 * reach
+    ]
+    return sorted(found, key=lambda pads: abs(pads[0] - pads[1]))
+
+
+def _kernel(place: Place, node: NodeProto, known: Mapping[str, Attribute]) -> list[int]:
+    """Return the size of a window: as it says, else that of the weight."""
+    given = known.get("kernel_shape")
+    if isinstance(given, list) and given:
+        return [int(size) for size in given]
+    weight = place.operand(node.input[1]) if len(node.input) > 1 else None
+    return [] if weight is None else [*map(int, weight.shape[2:])]
+
+
+def _resizing(known: Mapping[str, Attribute]) -> Iterator[dict[str, Attribute]]:
+    """Yield combinations of a Resize's modes."""
+    for mode, how in itertools.product(
+        ("nearest", "linear", "cubic"), _VALUES["coordinate_transformation_mode"]
+    ):
+        more: tuple[str, Sequence[Attribute]] = ("antialias", (0, 1))
+        if mode == "nearest":
+            more = ("nearest_mode", _VALUES["nearest_mode"])
+        elif mode == "cubic":
+            more = ("cubic_coeff_a", _VALUES["cubic_coeff_a"])
+        for value in more[1]:
+            found = {"mode": mode, "coordinate_transformation_mode": how, more[0]: value}
+            if sum(known.get(name) != v for name, v in found.items()) > 1 and more[0] in known:
+                yield found
+
+
+def numbers(place: Place) -> Iterator[tuple[int, str, float, Mapping[str, Attribute]]]:
+    """Yield (node, attribute, its number, all attributes) of attributes that can be solved for."""
+    for number, node in enumerate(place.index.nodes):
+        known = place.attributes(node)
+        for name, old in known.items():
+            if (
+                name in ("epsilon", "alpha", "beta", "scale")
+                and isinstance(old, float)
+                and np.isfinite(old)
+            ):
+                yield number, name, old, known

@@ -1,0 +1,390 @@
+"""Mistakes in constants: transposed, permuted, rounded, another layer's, off by one, another mask."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.debug.causes.attributes import text
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import Linear, linears
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+Order = NDArray[np.intp]
+Variant = tuple[str, str, Array]
+"""(kind of mistake, what is wrong and what was done about it, the right numbers)."""
+
+_ROWS = 64  # rows that a factor is computed from
+_SMALL = 1 << 16  # elements of a constant of which every copy is run
+_CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
+_MOST_PARTS = 64  # divisors that are tried as a number of heads
+_FEW = 8  # elements of a constant of which each is tried alone
+_HUGE = 2.0**31  # a larger index stands for the end
+_SCALARS = (
+    *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
+    *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e4, 1e-4),
+)  # fmt: skip
+_MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
+
+
+def weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
+    for view in linears(place):
+        op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
+        for kind, how, right in _variants(place, view.number, view.array):
+            factor = (
+                view.factor(right) if kind in ("transposed constant", "flipped kernel") else None
+            )
+            if factor is not None:
+                right = np.asarray(view.stored(wide(view.matrix(right)) * factor)).astype(
+                    right.dtype
+                )
+                how = f"{how}, behind a scale by output that was solved for,"
+            if factor is not None or view.close(right):
+                edits = (SetConstant(view.name, right, (place.node(view.number),)),)
+                sentence = f"constant {view.name!r} of {title} {how}"
+                solved = (0, 0) if factor is None else (factor.size, view.wanted.size)
+                yield Hypothesis(kind, sentence, edits, (kind, op_type, view.slot, how), *solved)
+
+
+def scalars(place: Place) -> Iterator[Hypothesis]:
+    """Yield single numbers: an epsilon, a factor, a mask's value."""
+    for number, slot, name, array in place.constants():
+        if array.size == 1 and is_float(array.dtype):
+            yield from _of_constant(place, number, slot, name, array)
+
+
+def constants(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about one constant, then about constants that share a permutation."""
+    known = {(view.number, view.slot) for view in linears(place)}
+    indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
+    for number, slot, name, array in indices_last:
+        single = array.size == 1 and is_float(array.dtype)
+        if (number, slot) not in known and array.size <= _SMALL and not single:
+            yield from _of_constant(place, number, slot, name, array)
+    yield from _together(place)
+
+
+def scaled_weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield weights that are scaled."""
+    for view in linears(place):
+        yield from _scaled(place, view)
+
+
+def _of_constant(
+    place: Place, number: int, slot: int, name: str, array: Array
+) -> Iterator[Hypothesis]:
+    readers = (place.node(number),) if slot >= 0 else ()
+    for kind, how, right in _variants(place, number, array):
+        sentence = f"constant {name!r} of {place.title(number)} {how}"
+        edits = (SetConstant(name, right, readers),)
+        yield Hypothesis(
+            kind, sentence, edits, (kind, place.index.nodes[number].op_type, slot, how)
+        )
+
+
+def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
+    """Yield a weight that is scaled: as a whole, by output, or with a shifted bias, as by folding."""
+    some = np.linspace(0, len(view.rows) - 1, min(_ROWS, len(view.rows))).astype(int)
+    made, wanted = view.rows[some] @ view.weight, view.wanted[some]
+    node, title = place.index.nodes[view.number], place.title(view.number)
+    bias = place.constant(node.input[2]) if len(node.input) > 2 else None
+    for axis, shifts, how in (
+        (None, False, "is scaled"),
+        (0, False, "is scaled by output"),
+        (0, True, "is scaled by output, and its bias shifted, as by another folded normalization"),
+    ):
+        factor, shift = _fit(made, wanted, axis, shifts)
+        close = np.abs(made * factor + shift - wanted).max(initial=0.0) <= 1e-3 * np.abs(
+            wanted
+        ).max(initial=0.0)
+        if not close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
+            continue
+        right = np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
+        token = (place.node(view.number),)
+        edits: tuple[Pass, ...] = (SetConstant(view.name, right, token),)
+        if bias is not None and shifts:
+            moved = (wide(bias) + shift.reshape(bias.shape)).astype(bias.dtype)
+            edits = (*edits, SetConstant(node.input[2], moved, token))
+        ends = [1 / number for number in (factor.max(), factor.min()) if number]
+        by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
+        sentence = f"constant {view.name!r} of {title} {how}, by {by}; scaled back"
+        unknowns = factor.size * (1 + shifts)
+        yield Hypothesis("scaled constant", sentence, edits, (), unknowns, view.wanted.size)
+        return
+
+
+def _fit(made: Wide, wanted: Wide, axis: int | None, shifts: bool) -> tuple[Wide, Wide]:
+    """Return the (factor, shift) that turn one into the other best, for each column or for all."""
+    x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
+    power = np.square(x).sum(axis=axis, keepdims=True)
+    factor = np.divide(
+        (x * y).sum(axis=axis, keepdims=True), power, out=np.ones_like(power), where=power > 0
+    )
+    shift = (
+        (wanted - factor * made).mean(axis=axis, keepdims=True) if shifts else np.zeros_like(factor)
+    )
+    return factor, shift
+
+
+def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
+    if array.dtype.kind in "OUS":
+        return
+    if array.size == 1:
+        yield from _scalars(place, number, array)
+    elif array.dtype.kind in "iu":
+        yield from _integers(array)
+    elif array.dtype.kind == "b" or _masks(array):
+        yield from _masking(array)
+    if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
+        yield from _moved(array)
+    if array.size > 1 and is_float(array.dtype):
+        yield from _rounded(array)
+
+
+def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
+    """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
+    old = array.reshape(-1)[0]
+    values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) < 0 else ()
+    if array.dtype.kind in "iu":
+        values = (
+            (*(int(old) + step for step in (1, -1, 2, -2)), *range(4))
+            if abs(int(old)) < _HUGE
+            else ()
+        )
+    elif is_float(array.dtype):
+        values = (*values, *_SCALARS, *_sizes(place, number))
+    for value in dict.fromkeys(values):
+        if value == old or (array.dtype.kind == "u" and value < 0):
+            continue
+        with np.errstate(all="ignore"):
+            right = np.full(array.shape, value).astype(array.dtype)
+        yield "number", f"is {text(old.item())}; with {text(value)}", right
+
+
+def _sizes(place: Place, number: int) -> Iterator[float]:
+    """Yield factors that follow from dimensions: 1/sqrt(d), sqrt(d), 1/d, d."""
+    shapes = [
+        v.shape for n in place.index.nodes[number].input if (v := place.operand(n)) is not None
+    ]
+    shapes += [v.shape for v in place.inputs.values() if isinstance(v, np.ndarray)]
+    for size in dict.fromkeys(size for shape in shapes for size in shape if size > 1):
+        yield from (size**-0.5, size**0.5, 1 / size, float(size))
+
+
+def _integers(array: Array) -> Iterator[Variant]:
+    """Yield indices that are off by one, and the sizes of a shape in another order."""
+    small = np.abs(array.astype(np.float64)) < _HUGE
+    for step in (1, -1):
+        moved = np.where(small, array.astype(np.int64) + step * small, array).astype(array.dtype)
+        yield "off by one", f"is off by one; with {step:+d} everywhere", moved
+        for at in np.flatnonzero(small)[:_FEW]:
+            right = array.copy()
+            right.reshape(-1)[at] = moved.reshape(-1)[at]
+            yield (
+                "off by one",
+                f"is off by one at [{at}]; with {right.reshape(-1)[at]} there",
+                right,
+            )
+    pairs = itertools.combinations(range(array.size), 2) if array.ndim == 1 else ()
+    for a, b in pairs if array.size <= _FEW else ():
+        if array[a] != array[b] and min(array[a], array[b]) > 1:
+            right = array.copy()
+            right[[a, b]] = right[[b, a]]
+            yield "order of sizes", f"is {array.tolist()}; with {right.tolist()}", right
+
+
+def _masks(array: Array) -> bool:
+    """Return whether an array has two different numbers, of which one masks."""
+    if not is_float(array.dtype):
+        return False
+    wide = array.astype(np.float64)
+    low = wide.min()
+    return bool(low < -1 and ((wide == low) | (wide == wide.max())).all() and wide.max() > low)
+
+
+def _masking(array: Array) -> Iterator[Variant]:
+    """Yield masks with another number, inverted, moved by one, and triangles."""
+    low, high = (False, True) if array.dtype.kind == "b" else (array.min(), array.max())
+    for value in _MASKS if is_float(array.dtype) else ():
+        with np.errstate(all="ignore"):
+            yield (
+                "mask value",
+                f"masks with {text(float(low))}; with {text(value)}",
+                np.where(array == low, value, array).astype(array.dtype),
+            )
+    inverted = np.where(array == low, high, low).astype(array.dtype)
+    yield "mask", "masks what it should keep; inverted", inverted
+    if array.ndim < 2:
+        return
+    rows, columns = np.indices(array.shape[-2:])
+    for step in (0, 1, -1):
+        for name, keeps in (("lower", rows + step >= columns), ("upper", rows + step <= columns)):
+            for keep, drop in ((high, low), (low, high)):
+                right = np.broadcast_to(np.where(keeps, keep, drop), array.shape).astype(
+                    array.dtype
+                )
+                yield "mask", f"is another mask; with the {name} triangle moved by {step}", right
+    for step in (1, -1):
+        for axis in (-1, -2):
+            yield (
+                "mask",
+                f"is off by one; moved by {step} along axis {axis}",
+                np.roll(array, step, axis),
+            )
+
+
+def _moved(array: Array) -> Iterator[Variant]:
+    """Yield the same numbers in another arrangement."""
+    if array.ndim == 2:
+        if array.shape[0] == array.shape[1]:
+            yield "transposed constant", "is transposed; transposed back", array.T.copy()
+        else:
+            yield (
+                "transposed constant",
+                "is laid out as its transpose; read that way",
+                array.reshape(array.shape[::-1]).T.copy(),
+            )
+    if array.ndim == 4:
+        for a, b, what in ((0, 1, "in and out channels"), (2, 3, "height and width")):
+            if array.shape[a] == array.shape[b]:
+                yield (
+                    "transposed constant",
+                    f"has its {what} exchanged; changed back",
+                    array.swapaxes(a, b).copy(),
+                )
+            elif a == 0:
+                shape = (array.shape[1], array.shape[0], *array.shape[2:])
+                yield (
+                    "transposed constant",
+                    f"has its {what} laid out the other way; changed",
+                    array.reshape(shape).swapaxes(0, 1).copy(),
+                )
+        yield "flipped kernel", "has a flipped kernel; flipped back", np.flip(array, (2, 3)).copy()
+    for axis, size in enumerate(array.shape):
+        for how, order in orders(size):
+            yield "permuted constant", f"{how.format(axis=axis)}", np.take(array, order, axis)
+
+
+def orders(size: int) -> Iterator[tuple[str, Order]]:
+    """Yield (sentence, order) of the ways in which people arrange an axis."""
+    everything = np.arange(size)
+    if size < 2:
+        return
+    yield from _chunks(everything)
+    yield "is reversed along axis {axis}; turned around", everything[::-1]
+    divisors = [d for d in range(2, size) if size % d == 0][:_MOST_PARTS]
+    for parts in divisors:
+        how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
+        yield how, everything.reshape(size // parts, parts).T.reshape(-1)
+    for parts in [1, *divisors]:
+        if size % (2 * parts) == 0 and size // parts > 2:
+            yield from _halves(everything, parts)
+    for step in (1, -1, 2, -2):
+        if size > abs(step) + 1:
+            how = f"is off by {abs(step)} along axis {{axis}}; moved by {step}"
+            yield how, np.roll(everything, step)
+
+
+def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
+    """Yield orders of a few parts: Q K V, gates."""
+    for parts in _CHUNKS:
+        whole = everything.size % parts == 0
+        chunks: Sequence[Order] = [*everything.reshape(parts, -1)] if whole else []
+        for order in itertools.permutations(range(len(chunks))):
+            if [*order] != sorted(order):
+                taken = f"taken as {[*order]}"
+                how = f"has its {parts} parts along axis {{axis}} in another order; {taken}"
+                yield how, np.concatenate([chunks[part] for part in order])
+
+
+def _halves(everything: Order, parts: int) -> Iterator[tuple[str, Order]]:
+    """Yield orders of the two halves of every part: those that a rotary embedding turns together."""
+    pairs, halves = everything.reshape(parts, -1, 2), everything.reshape(parts, 2, -1)
+    heads = f"of {parts} heads along axis {{axis}}" if parts > 1 else "along axis {axis}"
+    yield f"has interleaved halves {heads}; split", pairs.swapaxes(1, 2).reshape(-1)
+    yield f"has split halves {heads}; interleaved", halves.swapaxes(1, 2).reshape(-1)
+    yield f"has its halves {heads} exchanged; changed back", halves[:, ::-1].reshape(-1)
+
+
+def _rounded(array: Array) -> Iterator[Variant]:
+    """Yield the numbers rounded, where the reference may have been computed with rounded ones."""
+    for dtype in (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
+        if array.dtype.itemsize > 2:
+            with np.errstate(all="ignore"):
+                yield (
+                    "rounded constant",
+                    f"is exact; rounded to {dtype.name}",
+                    array.astype(dtype).astype(array.dtype),
+                )
+    wide = array.astype(np.float64)
+    for axis in (None, *range(array.ndim)) if array.ndim > 1 else (None,):
+        others = tuple(a for a in range(array.ndim) if a != axis) if axis is not None else None
+        largest = np.abs(wide).max(axis=others, keepdims=True)
+        step = np.where(largest > 0, largest / 127, 1)
+        where = "" if axis is None else f" along axis {axis}"
+        yield (
+            "rounded constant",
+            f"is exact; rounded to int8{where}",
+            (np.round(wide / step) * step).astype(array.dtype),
+        )
+
+
+def _together(place: Place) -> Iterator[Hypothesis]:
+    """Yield permutations of all constants of the region along axes of one size: a weight and its bias."""
+    found = [
+        (n, name, a) for n, _, name, a in place.constants() if is_float(a.dtype) and a.size > 1
+    ]
+    sizes = dict.fromkeys(size for _, _, array in found for size in array.shape if size > 2)
+    for size in sizes:
+        alike = [(n, name, a) for n, name, a in found if a.shape[-1] == size or a.shape[0] == size]
+        lines = [(n, name, a) for n, name, a in alike if a.ndim == 1]
+        if len(alike) < 2 or not lines or sum(a.size for *_, a in alike) > 4 * _SMALL:
+            continue
+        for how, order in orders(size):
+            edits: list[Pass] = [
+                SetConstant(name, np.take(a, order, _axis(a, size)), (place.node(n),))
+                for n, name, a in alike
+            ]
+            names = ", ".join(repr(name) for _, name, _ in alike)
+            yield Hypothesis(
+                "permuted constants",
+                f"each of {names} {how.format(axis='of its outputs')}",
+                tuple(edits),
+            )
+    yield from _gates(place)
+
+
+def _axis(array: Array, size: int) -> int:
+    return array.ndim - 1 if array.shape[-1] == size else 0
+
+
+def _gates(place: Place) -> Iterator[Hypothesis]:
+    """Yield orders of the gates of an LSTM or GRU, in its weights and its biases."""
+    for number, node in enumerate(place.index.nodes):
+        gates = {"LSTM": 4, "GRU": 3}.get(node.op_type, 0)
+        arrays = {name: a for name in node.input[1:4] if (a := place.constant(name)) is not None}
+        for order in itertools.permutations(range(gates)) if arrays else ():
+            if [*order] == [*range(gates)]:
+                continue
+            for chosen in (arrays, dict([*arrays.items()][:2])):
+                edits = tuple(
+                    SetConstant(name, _regated(a, gates, order), (place.node(number),))
+                    for name, a in chosen.items()
+                )
+                names = ", ".join(map(repr, chosen))
+                sentence = f"the gates of {place.title(number)} are in another order in {names}; taken as {[*order]}"
+                yield Hypothesis("gate order", sentence, edits, ("gate order", node.op_type, order))
+
+
+def _regated(array: Array, gates: int, order: tuple[int, ...]) -> Array:
+    """Reorder the gates of `[directions, gates * hidden, ...]`; biases hold two sets of them."""
+    sets = 2 * gates if array.ndim == 2 else gates
+    parts = array.reshape(array.shape[0], sets // gates, gates, -1)
+    return parts[:, :, [*order]].reshape(array.shape)

@@ -1,0 +1,33 @@
+"""A mistake that someone may have made, and the edit that takes it back."""
+
+from dataclasses import dataclass
+
+from onnxsurgeon_lite.passes.protocol import Pass
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A mistake that would explain a wrong region, and its repair.
+
+    Attributes:
+        name: the kind of mistake: `epsilon`, `transposed constant`.
+        sentence: what is wrong and what would be right; ` the node agrees` completes it.
+        edits: the repair, for the model of a `Place`.
+        mistake: what two nodes share that have the same mistake; empty if it is of one node alone.
+        unknowns: how many numbers were solved for.
+        equations: how many numbers of the reference they were solved from.
+        instead: the value that stands for the wrong one after the edit, if that one is gone.
+    """
+
+    name: str
+    sentence: str
+    edits: tuple[Pass, ...]
+    mistake: tuple[object, ...] = ()
+    unknowns: int = 0
+    equations: int = 0
+    instead: str = ""
+
+    @property
+    def proves(self) -> bool:
+        """True when it could have failed: clearly more equations than unknowns, or nothing solved for."""
+        return not self.unknowns or self.equations >= self.unknowns + max(4, self.unknowns // 8)

@@ -1,0 +1,248 @@
+"""Nodes that are linear in a constant, as matrices: rows of inputs, the weight, what should come out."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_ROWS = 4096  # rows of a convolution
+_CHECKED = 8  # rows that a hypothesis is checked on
+_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Linear:
+    """`rows @ weight + bias = wanted` at one node.
+
+    Attributes:
+        number, slot, name: the node, and its constant.
+        array: the constant as it is stored.
+        matrix: the stored constant -> [inputs, outputs]. stored: the way back.
+        output_axis: the axis of the stored constant that stands for outputs.
+        rows: [rows, inputs]. wanted: [rows, outputs], without the bias.
+    """
+
+    number: int
+    slot: int
+    name: str
+    array: Array
+    matrix: Callable[[Array], Array]
+    stored: Callable[[Wide], Wide]
+    output_axis: int
+    rows: Wide
+    wanted: Wide
+
+    @property
+    def weight(self) -> Wide:
+        return wide(self.matrix(self.array))
+
+    def close(self, right: Array) -> bool:
+        """Return whether other numbers give what is wanted, in a few rows and outputs."""
+        rows, outputs = (
+            np.linspace(0, size - 1, min(_CHECKED, size)).astype(int) for size in self.wanted.shape
+        )
+        try:
+            made = self.rows[rows] @ wide(self.matrix(right)[:, outputs])
+        except (ValueError, IndexError):
+            return False
+        wanted = self.wanted[np.ix_(rows, outputs)]
+        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+        return made.shape == wanted.shape and bool((np.abs(made - wanted) <= 2e-3 * scale).all())
+
+    def factor(self, right: Array) -> Wide | None:
+        """Return the factor by output with which other numbers give what is wanted; None if none does, or it is 1."""
+        rows = np.linspace(0, len(self.rows) - 1, min(8 * _CHECKED, len(self.rows))).astype(int)
+        matrix = self.matrix(right)
+        if matrix.shape != self.weight.shape or len(rows) < _CHECKED:
+            return None
+        made, wanted = self.rows[rows] @ wide(matrix), self.wanted[rows]
+        power = np.square(made).sum(axis=0)
+        factor = np.divide(
+            (made * wanted).sum(axis=0), power, out=np.ones_like(power), where=power > 0
+        )
+        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+        close = bool((np.abs(made * factor - wanted) <= 1e-3 * scale).all())
+        return factor if close and (np.abs(factor - 1) > 1e-4).any() else None
+
+
+def linears(place: Place) -> Iterator[Linear]:
+    """Yield the nodes that are linear in a constant and whose wanted result is known."""
+    for number in range(len(place.index.nodes)):
+        view = _view(place, number)
+        if view is not None:
+            yield view
+
+
+def stacked(place: Place, view: Linear) -> Linear:
+    """Return a view with the rows of all samples."""
+    views = [view]
+    for sample in place.samples[1:_SAMPLES]:
+        other = _view(replace(place, samples=[sample], nearby={}), view.number)
+        views += [other] if other is not None else []
+    return replace(
+        view,
+        rows=np.concatenate([v.rows for v in views]),
+        wanted=np.concatenate([v.wanted for v in views]),
+    )
+
+
+def _view(place: Place, number: int) -> Linear | None:
+    node = place.index.nodes[number]
+    build = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _conv}.get(node.op_type)
+    if build is None or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+        return None
+    weight, given = place.constant(node.input[1]), place.operand(node.input[0])
+    if weight is None or given is None or weight.dtype.kind not in "fV":
+        return None
+    wanted = wanted_at(place, number)
+    return (
+        None
+        if wanted is None
+        else build(place, number, node, given.astype(np.float64), weight, wanted)
+    )
+
+
+def _matmul(
+    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
+) -> Linear | None:
+    if weight.ndim != 2 or given.ndim < 2 or wanted.shape[-1] != weight.shape[1]:
+        return None
+    rows, out = given.reshape(-1, weight.shape[0]), wanted.reshape(-1, weight.shape[1])
+    return Linear(number, 1, node.input[1], weight, lambda w: w, lambda m: m, 1, rows, out)
+
+
+def _gemm(
+    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
+) -> Linear | None:
+    known = place.attributes(node)
+    alpha, beta = (
+        float(v) if isinstance(v := known.get(n), float) else 1.0 for n in ("alpha", "beta")
+    )
+    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    if known.get("transA") or weight.ndim != 2 or given.ndim != 2 or not alpha:
+        return None
+    turned = bool(known.get("transB"))
+    out = (wanted - (0 if bias is None else beta * bias.astype(np.float64))) / alpha
+
+    def matrix(array: Array) -> Array:
+        return array.T if turned else array
+
+    if out.shape != (len(given), matrix(weight).shape[1]):
+        return None
+    back = (lambda m: m.T) if turned else (lambda m: m)
+    return Linear(number, 1, node.input[1], weight, matrix, back, 0 if turned else 1, given, out)
+
+
+def _conv(
+    place: Place, number: int, node: NodeProto, given: Wide, weight: Array, wanted: Wide
+) -> Linear | None:
+    known = place.attributes(node)
+    if (
+        weight.ndim != 4
+        or known.get("group", 1) != 1
+        or known.get("auto_pad", "NOTSET") != "NOTSET"
+    ):
+        return None
+    bias = place.operand(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    windows = _windows(given, weight.shape[2:], known)
+    if windows is None or windows.shape[:3] != (wanted.shape[0], *wanted.shape[2:]):
+        return None
+    out = wanted - (0 if bias is None else bias.astype(np.float64).reshape(1, -1, 1, 1))
+    rows = windows.reshape(-1, int(np.prod(windows.shape[3:])))
+    results = np.moveaxis(out, 1, -1).reshape(-1, wanted.shape[1])
+    step = max(1, len(rows) // _ROWS)
+    shape = weight.shape
+    return Linear(
+        number,
+        1,
+        node.input[1],
+        weight,
+        lambda array: array.reshape(len(array), -1).T,
+        lambda m: m.T.reshape(shape),
+        0,
+        rows[::step],
+        results[::step],
+    )
+
+
+def _windows(given: Wide, kernel: tuple[int, ...], known: Mapping[str, object]) -> Wide | None:
+    """Return [samples, height, width, channels, kernel height, kernel width] of a 2-d convolution."""
+
+    def axes(name: str, usual: list[int]) -> list[int]:
+        value = known.get(name)
+        return value if isinstance(value, list) and value else usual
+
+    pads, strides, dilations = (
+        axes("pads", [0] * 4),
+        axes("strides", [1, 1]),
+        axes("dilations", [1, 1]),
+    )
+    if given.ndim != 4 or given.nbytes * int(np.prod(kernel)) > 1 << 29:
+        return None
+    padded = np.pad(given, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
+    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
+    if any(size < r for size, r in zip(padded.shape[2:], reach, strict=True)):
+        return None
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    windows = windows[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
+    return np.moveaxis(windows, 1, 3)
+
+
+def wanted_at(place: Place, number: int) -> Wide | None:
+    """Return what a node should compute: the wanted value, taken back through the nodes behind it."""
+    name = place.index.nodes[number].output[0]
+    behind: list[tuple[NodeProto, int]] = []
+    while name != place.value:
+        users = place.index.consumers.get(name, [])
+        if len(users) != 1:
+            return None
+        node = place.index.nodes[users[0]]
+        if list(node.input).count(name) != 1:
+            return None
+        behind.append((node, list(node.input).index(name)))
+        name = node.output[0]
+    if place.wanted.dtype.kind not in "fV":
+        return None
+    found: Wide | None = place.wanted.astype(np.float64)
+    for node, slot in reversed(behind):
+        found = None if found is None else taken_back(place, node, slot, found)
+    made = place.values.get(place.index.nodes[number].output[0])
+    return found if found is not None and (made is None or made.shape == found.shape) else None
+
+
+def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
+    """Return the input of a node that gives a result; None where that is not unique."""
+    shape = place.values[node.input[slot]].shape if node.input[slot] in place.values else None
+    if shape is None or (node.op_type != "Transpose" and int(np.prod(shape)) != result.size):
+        return None
+    other = place.operand(node.input[1 - slot]) if len(node.input) == 2 else None
+    o = None if other is None or other.dtype.kind not in "fV" else other.astype(np.float64)
+    match node.op_type, slot:
+        case "Add", _ if o is not None:
+            return _shaped(result - o, shape)
+        case "Sub", 0 if o is not None:
+            return _shaped(result + o, shape)
+        case "Sub", 1 if o is not None:
+            return _shaped(o - result, shape)
+        case "Mul", _ if o is not None and o.all():
+            return _shaped(result / o, shape)
+        case "Div", 0 if o is not None:
+            return _shaped(result * o, shape)
+        case (
+            ("Reshape" | "Unsqueeze" | "Squeeze" | "Flatten" | "Identity" | "Cast" | "Dropout"),
+            0,
+        ):
+            return result.reshape(shape)
+        case "Transpose", 0:
+            axes = place.attributes(node).get("perm") or [*range(result.ndim)][::-1]
+            assert isinstance(axes, list)
+            return result.transpose(np.argsort(np.array(axes)))
+    return None
+
+
+def _shaped(array: Wide, shape: tuple[int, ...]) -> Wide | None:
+    return array if array.shape == shape else None

@@ -1,0 +1,532 @@
+"""Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+
+import numpy as np
+from onnx import NodeProto, parser
+
+from onnxsurgeon_lite.debug.bisection.structure import KINDS
+from onnxsurgeon_lite.debug.causes.attributes import text
+from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
+from onnxsurgeon_lite.model import loaded
+from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.replace import Replace
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name, is_float
+
+_UNARY = (
+    *("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp", "Sqrt", "Reciprocal", "Abs", "Erf", "Softplus"),
+    *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
+)  # fmt: skip
+_BETWEEN = ("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp")  # tried at every edge
+_POOLS = {"MaxPool": "AveragePool", "AveragePool": "MaxPool"}
+_ONLY = {
+    "MaxPool": ("storage_order",),
+    "AveragePool": ("count_include_pad",),
+}  # attributes that the other lacks
+_CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
+_MOVED_NODES = 16  # nodes of a region in which nodes are moved
+_LOOKED_AT = 4096  # elements of a result
+_NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
+
+
+def operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield other operators, and what is missing behind a node."""
+    yield from _other_operators(place)
+    yield from _missing_at_the_end(place)
+    yield from _missing_steps(place)
+    yield from _missing_operands(place)
+    yield from _replaced(place)
+
+
+def other_operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield operations that are missing in front of a node, or at another place."""
+    yield from _missing_additions(place)
+    yield from _missing_between(place)
+    if len(place.index.nodes) <= _MOVED_NODES:
+        yield from _moved(place)
+
+
+def _other_operators(place: Place) -> Iterator[Hypothesis]:
+    for number, node in enumerate(place.index.nodes):
+        kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
+        for op_type in kind:
+            if op_type in (node.op_type, "Identity"):
+                continue
+            for steps, with_ in _set_op(place, number, node, op_type):
+                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
+                yield Hypothesis(
+                    "operator", sentence, steps, ("operator", node.op_type, op_type, with_)
+                )
+
+
+def _set_op(
+    place: Place, number: int, node: NodeProto, op_type: str
+) -> Iterator[tuple[tuple[Pass, ...], str]]:
+    """Yield the edits that set an operator, with its attributes."""
+    token = (place.node(number),)
+    has = {attribute.name for attribute in node.attribute}
+    drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
+    first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
+    yield (*first, SetOp(token, op_type)), ""
+    if op_type == "AveragePool":
+        counts = SetAttr(token, (("count_include_pad", 1),))
+        yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
+    if op_type == "Gelu":
+        tanh = SetAttr(token, (("approximate", "tanh"),))
+        yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"
+
+
+def _missing_at_the_end(place: Place) -> Iterator[Hypothesis]:
+    """Yield operators behind the wrong value, where their formula gives what is wanted."""
+    value, actual = place.value, place.actual
+    if actual is None or not is_float(actual.dtype):
+        return
+    alike = actual.shape == place.wanted.shape
+    with np.errstate(all="ignore"):
+        fits = {
+            name
+            for name, formula in FORMULAS.items()
+            if alike and place.close(formula(place.some(actual)))
+        }
+    for op_type, attributes, more in _operators(place, value):
+        if op_type in ("Transpose", "Softmax", "LogSoftmax") or (op_type + more) in fits:
+            edit = Insert(value, op_type, attributes=attributes, before=True)
+            sentence = f"{op_type}{more} is missing behind {_made(place)}; with it"
+            yield Hypothesis("missing operation", sentence, (edit,), ("missing", op_type, more))
+    for low, high in _CLIPS if alike else ():
+        if place.close(np.clip(place.some(actual), low, high)):
+            edit = Insert(value, "Clip", constants=(("low", low), ("high", high)), before=True)
+            range_ = f"{text(low)} .. {text(high)}"
+            sentence = f"Clip to {range_} is missing behind {_made(place)}; with it"
+            yield Hypothesis("missing operation", sentence, (edit,), ("missing", "Clip", low, high))
+
+
+def _made(place: Place) -> str:
+    """Return the title of the node that makes the wrong value."""
+    return place.title(place.index.producer[place.value])
+
+
+def _operators(
+    place: Place, value: str
+) -> Iterator[tuple[str, tuple[tuple[str, str | list[int] | int], ...], str]]:
+    """Yield (operator, attributes, as text) of nodes with one input."""
+    yield from ((op_type, (), "") for op_type in _UNARY)
+    yield "Gelu", (("approximate", "tanh"),), " (tanh)"
+    array = place.operand(value)
+    for axis in range(array.ndim - 1 if array is not None else 0):
+        yield "Softmax", (("axis", axis),), f" along axis {axis}"
+    if array is not None and 1 < array.ndim < 5:
+        for axes in permutations(range(array.ndim)):
+            wanted = place.wanted.shape if value == place.value else array.shape
+            if [*axes] != [*range(array.ndim)] and tuple(array.shape[a] for a in axes) == wanted:
+                yield "Transpose", (("perm", list(axes)),), f" {list(axes)}"
+
+
+def _missing_operands(place: Place) -> Iterator[Hypothesis]:
+    """Yield operands that were not added or not multiplied, found among the recorded values and the constants."""
+    for number, node in enumerate(place.index.nodes):
+        value = node.output[0]
+        wanted, computed = wanted_at(place, number), place.values.get(value)
+        if wanted is None or computed is None or computed.shape != wanted.shape:
+            continue
+        lacks = Lacking.of(wanted, wide(computed))
+        for name, array in _candidates(place, number, wanted.shape):
+            if name in node.input:
+                continue
+            for op_type in lacks.filled_by(array):
+                edit = Insert(value, op_type, (value, name), before=True)
+                sentence = f"{name!r} is not {_NAMES[op_type]} the result of {place.title(number)}; with it"
+                yield Hypothesis("missing operand", sentence, (edit,))
+        yield from _missing_bias(place, number, wanted - wide(computed))
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """What turns a result into the wanted one, by operator, at some of its elements."""
+
+    at: tuple[Indices, ...]
+    shape: tuple[int, ...]
+    wanted: Wide
+    made: Wide
+
+    @classmethod
+    def of(cls, wanted: Wide, made: Wide) -> "Lacking":
+        step = max(1, wanted.size // _LOOKED_AT)
+        at = np.unravel_index(np.arange(0, wanted.size, step), wanted.shape)
+        return cls(at, wanted.shape, wanted[at], made[at])
+
+    def filled_by(self, array: Array) -> Iterator[str]:
+        """Yield the operators with which a value gives what is wanted."""
+        there = wide(np.broadcast_to(array, self.shape)[self.at])
+        if not np.abs(there).max(initial=0.0) > 0:
+            return
+        with np.errstate(all="ignore"):
+            given = {
+                "Add": self.made + there,
+                "Sub": self.made - there,
+                "Mul": self.made * there,
+                "Div": self.made / there,
+            }
+        scale = float(np.abs(self.wanted).max(initial=0.0)) or 1.0
+        for op_type, result in given.items():
+            if np.isfinite(result).all() and (np.abs(result - self.wanted) <= 1e-3 * scale).all():
+                yield op_type
+
+
+def _candidates(place: Place, number: int, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
+    given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray)}
+    before = place.index.nodes[:number]
+    made = {n: place.values[n] for node in before for n in node.output if n in place.values}
+    beside = {n: a for n in place.beside if (a := place.constant(n)) is not None}
+    for name, array in {**given, **made, **place.nearby, **beside}.items():
+        if is_float(array.dtype) and array.size > 1 and _fits(array.shape, shape):
+            yield name, array
+
+
+def _fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, result) == result
+    except ValueError:
+        return False
+
+
+def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis]:
+    """Yield a bias per channel that was not added, solved for."""
+    node, scale = place.index.nodes[number], place.scale or 1.0
+    value = node.output[0]
+    if (
+        any(place.constant(name) is not None for name in node.input[-1:])
+        and node.op_type != "MatMul"
+    ):
+        return  # that constant is what is wrong
+    for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
+        others = tuple(a for a in range(lacks.ndim) if a != axis)
+        bias = lacks.mean(axis=others, keepdims=True)
+        flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
+        if lacks.shape[axis] == lacks.size or not flat or not (np.abs(bias) > 1e-4 * scale).any():
+            continue
+        numbers = bias.reshape(bias.shape[axis:]).astype(place.values[value].dtype)
+        edit = Insert(value, "Add", constants=((f"{value}_bias", numbers),), before=True)
+        title = place.title(number)
+        sentence = f"a bias is not added to the result of {title}; with one that was solved for,"
+        yield Hypothesis("missing bias", sentence, (edit,), (), bias.size, lacks.size)
+        return
+
+
+def _missing_steps(place: Place) -> Iterator[Hypothesis]:
+    """Yield what is missing between an input of the region and all that reads it."""
+    for name, right, where in _right_inputs(place):
+        given = place.operand(name)
+        if given is None or given.shape != right.shape or not is_float(given.dtype):
+            continue
+        made, wanted = wide(given), wide(right)
+        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+        yield from _missing_activation(name, made, wanted, where)
+        lacks = Lacking.of(wanted, made)
+        for other, array in _candidates(place, 0, wanted.shape):
+            for op_type in lacks.filled_by(array) if other != name else ():
+                edit = Insert(name, op_type, (name, other))
+                sentence = f"{other!r} is not {_NAMES[op_type]} {name!r}; with it"
+                yield Hypothesis("missing operand", sentence, (edit,))
+        yield from _missing_constant(name, given, wanted - made, scale, where)
+
+
+def _right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
+    """Yield (input, what it should be, where that is known from)."""
+    for name, (step, right) in product(place.inputs, place.lacking.items()):
+        yield name, right, f"behind {name!r}, where the references have {step!r}"
+    for number, node in enumerate(place.index.nodes):
+        wanted = wanted_at(place, number)
+        if node.op_type in ("Add", "Sub") and any(
+            place.constant(n) is not None for n in node.input
+        ):
+            continue  # that constant is what is wrong
+        for slot, name in enumerate(node.input):
+            if wanted is None or name not in place.inputs or list(node.input).count(name) != 1:
+                continue
+            needed = taken_back(place, node, slot, wanted)
+            if needed is not None:
+                yield name, needed, f"behind {name!r}"
+
+
+def _missing_activation(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
+    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+    for title, formula in FORMULAS.items():
+        op_type, _, more = title.partition(" ")
+        with np.errstate(all="ignore"):
+            close = bool((np.abs(formula(made) - wanted) <= 1e-3 * scale).all())
+        if close and op_type not in ("Identity", "Silu") and more != "(sigmoid)":
+            edit = Insert(name, op_type, attributes=(("approximate", "tanh"),) if more else ())
+            sentence = f"{title} is missing {where}; with it"
+            yield Hypothesis("missing operation", sentence, (edit,))
+
+
+def _missing_constant(
+    name: str, given: Array, lacks: Wide, scale: float, where: str
+) -> Iterator[Hypothesis]:
+    """Yield a constant that was not added, as small as it can be."""
+    if lacks.size and np.ptp(lacks) <= 1e-5 * scale:
+        return  # a number, not an operand
+    flat = [
+        a
+        for a, size in enumerate(lacks.shape)
+        if size > 1 and (np.abs(lacks - lacks.mean(axis=a, keepdims=True)) <= 1e-5 * scale).all()
+    ]
+    if not flat or not (np.abs(lacks) > 1e-4 * scale).any():
+        return
+    numbers = lacks.mean(axis=tuple(flat), keepdims=True)
+    edit = Insert(name, "Add", constants=((f"{name}_bias", numbers.astype(given.dtype)),))
+    what = "a bias" if numbers.size == max(numbers.shape) else f"a constant {list(numbers.shape)}"
+    sentence = f"{what} is not added {where}; with one that was solved for,"
+    yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
+
+
+def _missing_additions(place: Place) -> Iterator[Hypothesis]:
+    """Yield recorded values that are not added in front of a node: residuals, embeddings, biases."""
+    for name, given in place.inputs.items():
+        if not isinstance(given, np.ndarray) or not is_float(given.dtype):
+            continue
+        for other, _ in _candidates(place, 0, given.shape):
+            if other != name:
+                edit = Insert(name, "Add", (name, other))
+                sentence = f"{other!r} is not added to {name!r}; with it"
+                yield Hypothesis("missing operand", sentence, (edit,))
+
+
+_ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
+_TANH = (
+    "p = Mul(x, x) q = Mul(p, x) r = Mul(q, k) s = Add(x, r) t = Mul(s, c) u = Tanh(t) o = Add(u, one)"
+    " m = Mul(x, o) y = Mul(m, half)"
+)
+_ACTIVATIONS = {
+    "Gelu": ("GELU (erf)", _ERF),
+    "Gelu (tanh)": ("GELU (tanh)", _TANH),
+    "Gelu (sigmoid)": ("GELU (sigmoid)", "v = Mul(x, g) w = Sigmoid(v) y = Mul(x, w)"),
+    "Silu": ("SiLU", "w = Sigmoid(x) y = Mul(x, w)"),
+    **{
+        op: (op, "")
+        for op in (
+            "Relu",
+            "Tanh",
+            "Sigmoid",
+            "Softplus",
+            "Elu",
+            "Identity",
+            "LeakyRelu",
+            "HardSwish",
+        )
+    },
+}
+"""Formula -> (title, its nodes in ONNX syntax where no operator has it)."""
+
+
+def _replaced(place: Place) -> Iterator[Hypothesis]:
+    """Yield activations in place of all nodes behind a value of the same shape."""
+    if not is_float(place.wanted.dtype):
+        return
+    shape = place.wanted.shape
+    for start, array in place.values.items():
+        if array.shape != shape or start == place.value or not is_float(array.dtype):
+            continue
+        given = place.some(array)
+        for name, (title, nodes) in _ACTIVATIONS.items():
+            with np.errstate(all="ignore"):
+                result = FORMULAS[name](given)
+            if place.close(result):
+                sentence = (
+                    f"what computes {place.value!r} from {start!r} is not {title}; with {title}"
+                )
+                edits = _activation(place, start, name, nodes)
+                yield Hypothesis("activation", sentence, (edits,), ("activation", title))
+
+
+def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
+    """Return a replacement by one operator, or by several where the opset has no such operator."""
+    ends = (start,), (place.value,)
+    opset = next((o.version for o in place.index.model.proto.opset_import if not o.domain), 0)
+    op_type, _, approximate = name.partition(" ")
+    if not nodes or (op_type == "Gelu" and opset >= 20 and approximate != "(sigmoid)"):
+        attributes = (("approximate", "tanh"),) if approximate else ()
+        return Replace(*ends, op_type=op_type, attributes=attributes)
+    kind = dtype_name(data_type_of_numpy(place.wanted.dtype))
+    shape = ", ".join(map(str, place.wanted.shape))
+    known = {
+        "a": 2**-0.5,
+        "one": 1.0,
+        "half": 0.5,
+        "k": 0.044715,
+        "c": (2 / np.pi) ** 0.5,
+        "g": 1.702,
+    }
+    used = {name: value for name, value in known.items() if f"{name})" in nodes}
+    weights = ", ".join(f"{kind} {name} = {{{value!r}}}" for name, value in used.items())
+    header = f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {opset}]>'
+    given, made = f"{kind}[{shape}] x", f"{kind}[{shape}] y"
+    parsed = parser.parse_model(
+        f"{header} activation ({given}) => ({made}) <{weights}> {{ {nodes} }}"
+    )
+    return Replace(*ends, model=loaded(parsed))
+
+
+def extra_operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes that should not be there."""
+    for number, node in enumerate(place.index.nodes):
+        value = node.output[0]
+        made = place.values.get(value)
+        if made is None:
+            continue
+        for name in dict.fromkeys(node.input):
+            read = place.operand(name) if name else None
+            if (
+                read is None
+                or read.shape != made.shape
+                or read.dtype != made.dtype
+                or place.constant(name) is not None
+            ):
+                continue
+            sentence = f"{place.title(number)} is one too many; without it"
+            alone = sum(place.constant(n) is None for n in node.input if n) == 1
+            edit: Pass = (
+                Replace((name,), (value,), op_type="Identity")
+                if alone
+                else Remove((place.node(number),), bridge=name)
+            )
+            yield Hypothesis(
+                "extra operation",
+                sentence,
+                (edit,),
+                ("extra", node.op_type),
+                instead="" if alone else name,
+            )
+
+
+def _missing_between(place: Place) -> Iterator[Hypothesis]:
+    """Yield operators in front of an input of a node."""
+    for number, node in enumerate(place.index.nodes):
+        for name in dict.fromkeys(node.input):
+            array = place.operand(name) if name else None
+            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
+                continue
+            operators = [
+                o for o in _operators(place, name) if o[0] in _BETWEEN or o[0] == "Transpose"
+            ]
+            for op_type, attributes, more in operators:
+                edit = Insert(name, op_type, attributes=attributes, to=(place.node(number),))
+                sentence = f"{op_type}{more} is missing between {name!r} and {place.title(number)}; with it"
+                yield Hypothesis(
+                    "missing operation", sentence, (edit,), ("between", op_type, node.op_type)
+                )
+
+
+def missing_factors(place: Place) -> Iterator[Hypothesis]:
+    """Yield factors that sizes suggest, in front of a node or behind the last one."""
+    for number, node in enumerate(place.index.nodes):
+        for name in dict.fromkeys(node.input):
+            array = place.operand(name) if name else None
+            made = place.index.producer.get(name)
+            product_ = made is None or place.index.nodes[made].op_type in _PRODUCTS
+            if (
+                array is None
+                or not product_
+                or not is_float(array.dtype)
+                or place.constant(name) is not None
+            ):
+                continue
+            for what, factor in factors(place):
+                edit = Insert(
+                    name, "Mul", constants=(("factor", factor),), to=(place.node(number),)
+                )
+                sentence = f"{name!r} is not multiplied by {what} in front of {place.title(number)}; with it"
+                yield Hypothesis(
+                    "missing factor", sentence, (edit,), ("factor", what, node.op_type)
+                )
+    wanted, actual = place.wanted, place.actual
+    if actual is None or not is_float(wanted.dtype) or actual.shape != wanted.shape:
+        return
+    for what, factor in factors(place):
+        if place.close(place.some(actual) * factor):
+            edit = Insert(place.value, "Mul", constants=(("factor", factor),), before=True)
+            sentence = f"the result of {_made(place)} is not multiplied by {what}; with it"
+            yield Hypothesis("missing factor", sentence, (edit,), ("factor", what))
+
+
+def factors(place: Place) -> Iterator[tuple[str, float]]:
+    """Yield (as text, factor) of the factors that sizes of the region suggest."""
+    shapes = [value.shape for value in place.values.values()]
+    sizes = dict.fromkeys(size for shape in shapes for size in shape if size > 1)
+    for size in sizes:
+        yield f"1/sqrt({size})", size**-0.5
+        yield f"sqrt({size})", size**0.5
+        yield f"1/{size}", 1 / size
+    yield from (("1/255", 1 / 255), ("2", 2.0), ("0.5", 0.5))
+
+
+def _moved(place: Place) -> Iterator[Hypothesis]:
+    """Yield a node with one input at another place: before the addition instead of after it."""
+    index = place.index
+    for number, node in enumerate(index.nodes):
+        data = [name for name in node.input if name and place.constant(name) is None]
+        made = place.values.get(node.output[0])
+        read = place.operand(data[0]) if len(data) == 1 else None
+        if (
+            made is None
+            or read is None
+            or made.shape != read.shape
+            or node.op_type in ("Identity", "Cast", "Reshape")
+        ):
+            continue
+        away = Replace((data[0],), (node.output[0],), op_type="Identity")
+        known = place.attributes(node)
+        attributes = tuple((a.name, known[a.name]) for a in node.attribute if a.name in known)
+        for value, readers in _edges(place, number, made.shape):
+            inputs = tuple(value if name == data[0] else name for name in node.input)
+            there = Insert(
+                value,
+                node.op_type,
+                inputs,
+                attributes,
+                node.domain,
+                tuple(map(place.node, readers)),
+            )
+            who = " and ".join(map(place.title, readers))
+            sentence = (
+                f"{place.title(number)} stands at the wrong place; between {value!r} and {who}"
+            )
+            yield Hypothesis("moved operation", sentence, (there, away), ("moved", node.op_type))
+        if node.output[0] != place.value:
+            there = Insert(
+                place.value,
+                node.op_type,
+                tuple(place.value if n == data[0] else n for n in node.input),
+                attributes,
+                node.domain,
+                before=True,
+            )
+            sentence = f"{place.title(number)} stands at the wrong place; behind {_made(place)}"
+            yield Hypothesis(
+                "moved operation", sentence, (there, away), ("moved", node.op_type, "behind")
+            )
+
+
+def _edges(
+    place: Place, moved: int, shape: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield (value, nodes that read it) where a node could stand: each reader, and all but additions."""
+    for value, array in place.values.items():
+        readers = [n for n in place.index.consumers.get(value, []) if n != moved]
+        if array.shape != shape or not readers or not is_float(array.dtype):
+            continue
+        yield from ((value, (reader,)) for reader in readers)
+        others = tuple(n for n in readers if place.index.nodes[n].op_type != "Add")
+        if len(others) > 1:
+            yield value, others

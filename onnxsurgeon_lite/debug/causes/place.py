@@ -1,0 +1,278 @@
+"""A wrong region as a model of its own, with what goes in and what should come out."""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, defs, helper
+
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant, schema_of
+from onnxsurgeon_lite.graph.text import node_title
+from onnxsurgeon_lite.names import is_glob
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.comparison import agrees
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+
+Wide = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Attribute = int | float | str | list[int] | list[float] | list[str]
+
+_TOKEN = "node\x02"  # begins the name of each node of a place
+_LARGEST = 1 << 30  # bytes of a constant that is looked into
+_BESIDE = 32  # constants that a node could read instead
+_SPREAD = 4096  # positions at which numbers are compared before a run
+_INNER = 1 << 28  # bytes of inner values that are computed at once
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What goes into a region and what should come out, by value; `recorded` reads any other value."""
+
+    inputs: Mapping[str, RunValue]
+    wanted: Mapping[str, Array]
+    recorded: Callable[[str], RunValue]
+
+
+@dataclass
+class Place:
+    """A region that computes something wrong from right inputs.
+
+    Attributes:
+        whole: the model. positions: the region's nodes in it.
+        index: the region as a model; its node `k` is `positions[k]`, under the name `node(k)`.
+        value: the value that is wrong.
+        samples: the one that the search explains first.
+        nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
+        beside: constants from elsewhere that the region could read; initializers of `index` too.
+        lacking: references of about here that no value of the model has.
+        left_out: what was not looked into, a sentence each.
+    """
+
+    whole: GraphIndex
+    positions: Sequence[int]
+    index: GraphIndex
+    value: str
+    samples: Sequence[Sample]
+    judge: AgainstReferences
+    runtime: Runtime
+    nearby: Mapping[str, Array] = field(default_factory=dict)
+    beside: Sequence[str] = ()
+    lacking: Mapping[str, Array] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    @classmethod
+    def at(
+        cls,
+        observer: Observer,
+        positions: Sequence[int],
+        value: str,
+        samples: Sequence[Sample],
+        judge: AgainstReferences,
+        nearby: Mapping[str, Array],
+    ) -> "Place":
+        """Make the model of some nodes, which reads constants where the whole model does."""
+        whole, first = observer.index, samples[0]
+        types = {name: type_of(v) for name, v in first.inputs.items() if v is not None}
+        part = observer.part(positions, types, list(first.wanted))
+        for number, node in enumerate(part.graph.node):
+            node.name = f"{_TOKEN}{number}"
+        there = {declared.name for declared in part.graph.input}
+        there |= {t.name for t in part.graph.initializer}
+        there |= {name for node in part.graph.node for name in node.output}
+        beside = {name: v for name, v in nearby.items() if name not in there}
+        for name, array in beside.items():
+            part.graph.input.add(name=name, type=type_of(array))
+        shapes = {tuple(t.dims) for t in part.graph.initializer} | {first.wanted[value].shape[-1:]}
+        others = _constants_beside(whole, part, shapes, positions)
+        part.graph.initializer.extend(others)
+        index = GraphIndex.of(whole.model.with_proto(part))
+        named = [tensor.name for tensor in others]
+        return cls(whole, positions, index, value, samples, judge, observer.runtime, beside, named)
+
+    @property
+    def wanted(self) -> Array:
+        """What the value should be, in the first sample."""
+        return self.samples[0].wanted[self.value]
+
+    @property
+    def inputs(self) -> Mapping[str, RunValue]:
+        """The values that enter, in the first sample."""
+        return self.samples[0].inputs
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest finite magnitude of what the value should be."""
+        wanted = wide(self.wanted)
+        return float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+
+    @cached_property
+    def spread(self) -> tuple[Indices, ...]:
+        """Some positions of the value, spread over it."""
+        step = max(1, self.wanted.size // _SPREAD)
+        return np.unravel_index(np.arange(0, self.wanted.size, step), self.wanted.shape)
+
+    def some(self, array: Array) -> Wide:
+        """Return an array's elements at these positions, broadcast to the value's shape."""
+        return wide(np.broadcast_to(array, self.wanted.shape)[self.spread])
+
+    @property
+    def region(self) -> str:
+        """`the node` or `the region`."""
+        return "the node" if self.size == 1 else "the region"
+
+    @cached_property
+    def size(self) -> int:
+        """The number of nodes that are not constants."""
+        return sum(node.op_type not in ("Constant", "Identity") for node in self.index.nodes)
+
+    @cached_property
+    def values(self) -> dict[str, Array]:
+        """Every value that the region computes from right inputs, in the first sample."""
+        made = [name for node in self.index.nodes for name in node.output if name]
+        first = {name: v for name, v in self.inputs.items() if isinstance(v, np.ndarray)}
+        observer = Observer(self.index, self.runtime)
+        try:
+            found = observer.alone(
+                range(len(self.index.nodes)), {**self.inputs, **self.nearby}, made
+            )
+        except RuntimeFailure:
+            return first
+        arrays = {name: v for name, v in found.items() if isinstance(v, np.ndarray)}
+        return first | arrays
+
+    @property
+    def actual(self) -> Array | None:
+        """What the region computes, in the first sample; None if it cannot run."""
+        return self.values.get(self.value)
+
+    def node(self, number: int) -> str:
+        """Return the name of a node, for an edit."""
+        return f"{_TOKEN}{number}"
+
+    def title(self, number: int) -> str:
+        """Return how the model calls a node: `Conv 'Conv_6'`."""
+        position = self.positions[number]
+        node = self.whole.nodes[position]
+        return node_title(node) if node.name else f"{node.op_type} (@{position})"
+
+    def attributes(self, node: NodeProto) -> dict[str, Attribute]:
+        """Return a node's attributes, with the defaults of those that it leaves out."""
+        found: dict[str, Attribute] = {}
+        try:
+            schema = schema_of(self.index, node)
+        except SurgeonError:
+            schema = None
+        for name, attribute in schema.attributes.items() if schema is not None else ():
+            if attribute.default_value.name:
+                found[name] = _plain(helper.get_attribute_value(attribute.default_value))
+            elif attribute.type in (defs.OpSchema.AttrType.INT, defs.OpSchema.AttrType.INTS):
+                found.setdefault(name, [] if attribute.type == defs.OpSchema.AttrType.INTS else 0)
+        for own in node.attribute:
+            if not own.HasField("g") and not own.HasField("t"):
+                found[own.name] = _plain(helper.get_attribute_value(own))
+        return found
+
+    def constant(self, name: str) -> Array | None:
+        """Return the numbers of a constant; None for other values, and for one that is too large to look into."""
+        tensor = constant(self.index, name) if name else None
+        if tensor is None:
+            return None
+        array_size = int(np.prod(tensor.dims, dtype=np.int64)) * 4
+        if array_size > _LARGEST:
+            note = f"constant {name!r} of more than 1 GB was left out"
+            self.left_out += [] if note in self.left_out else [note]
+            return None
+        return self._array(name)
+
+    def _array(self, name: str) -> Array:
+        tensor = constant(self.index, name)
+        assert tensor is not None  # asked for by `constant`
+        return self.index.model.array(tensor)
+
+    def constants(self) -> Iterator[tuple[int, int, str, Array]]:
+        """Yield (node, slot, name, numbers) of each constant that a node reads; slot -1 for what is wrong itself."""
+        for number, node in enumerate(self.index.nodes):
+            for slot, name in enumerate(node.input):
+                array = self.constant(name)
+                if array is not None and array.size:
+                    yield number, slot, name, array
+        made = self.constant(self.value)
+        if made is not None and made.size:
+            yield self.index.producer[self.value], -1, self.value, made
+
+    def operand(self, name: str) -> Array | None:
+        """Return the numbers of any value: constant, input or computed."""
+        found = self.constant(name)
+        return self.values.get(name) if found is None else found
+
+    def agree(self, name: str, actual: RunValue, wanted: Array) -> bool:
+        """Return whether a value lies within its tolerance."""
+        return isinstance(actual, np.ndarray) and agrees(
+            actual, wanted, self.judge.allowed(name, actual)
+        )
+
+    def close(self, computed: Wide) -> bool:
+        """Return whether numbers computed here are `some` of those wanted, roughly enough to be worth a run."""
+        with np.errstate(all="ignore"):
+            error = np.abs(computed - self.some(self.wanted))
+            return bool((error <= 1e-3 * (self.scale or 1.0)).all())
+
+    def outside(self, steps: Iterable[Pass]) -> tuple[Pass, ...]:
+        """Return edits of the place as edits of the whole model."""
+        return tuple(map(self._outside, steps))
+
+    def _outside(self, step: Pass) -> Pass:
+        fields = {
+            field: tuple(map(self.selector, getattr(step, field)))
+            for field in ("nodes", "to")
+            if getattr(step, field, ())
+        }
+        return replace(step, **fields) if fields else step  # type: ignore[type-var]
+
+    def selector(self, token: str) -> str:
+        """Return what selects a node in the whole model: its name if that is unique and plain, else its id."""
+        position = self.positions[int(token.removeprefix(_TOKEN))]
+        name = self.whole.nodes[position].name
+        plain = name and not is_glob(name) and "," not in name and not name.startswith("@")
+        unique = plain and len(self.whole.named[name]) == 1 and name not in self.whole
+        return name if unique else f"@{position}"
+
+
+def wide(array: Array) -> Wide:
+    """Return numbers in float64."""
+    return array.astype(np.float64)
+
+
+def _plain(value: object) -> Attribute:
+    """Return an attribute's value as `SetAttr` takes it."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return [item.decode(errors="replace") for item in value]
+    return value  # type: ignore[return-value]
+
+
+def _constants_beside(
+    whole: GraphIndex,
+    part: ModelProto,
+    shapes: Container[tuple[int, ...]],
+    positions: Sequence[int],
+) -> list[TensorProto]:
+    """Return the constants of the whole model with one of these shapes, nearest to the region first."""
+    there = {tensor.name for tensor in part.graph.initializer}
+    order = {name: place for place, name in enumerate(whole.initializers)}
+    here = min((order[name] for name in there if name in order), default=0)
+    alike = [
+        tensor
+        for tensor in whole.initializers.values()
+        if isinstance(tensor, TensorProto) and len(tensor.dims) and tuple(tensor.dims) in shapes
+    ]
+    alike = [tensor for tensor in alike if tensor.name not in there]
+    return sorted(alike, key=lambda tensor: abs(order[tensor.name] - here))[:_BESIDE]

@@ -1,0 +1,77 @@
+"""Edited copies of one model, side by side in one model: what they share is computed once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.surgery.edits import rename_uses
+
+_APART = "\x02"
+
+
+@dataclass
+class SideBySide:
+    """A model that grows by copies of another; equal nodes with equal inputs are there once.
+
+    Attributes:
+        proto: the model so far.
+    """
+
+    proto: ModelProto
+    _nodes: dict[bytes, list[str]] = field(default_factory=dict)
+    _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: ModelProto) -> "SideBySide":
+        """Begin with a model's inputs and functions."""
+        proto = copied(base)
+        for several in (proto.graph.node, proto.graph.output, proto.graph.value_info):
+            del several[:]
+        del proto.graph.initializer[:]
+        return cls(proto)
+
+    def add(self, edited: ModelProto) -> dict[str, str]:
+        """Add a copy; return its outputs with their names here."""
+        tensors = {tensor.name: tensor for tensor in edited.graph.initializer}
+        names: dict[str, str] = {}
+        for node in edited.graph.node:
+            for name in {*node.input, *captured(node)} & tensors.keys() - names.keys():
+                names[name] = self._constant(tensors[name])
+            names |= self._node(node, names)
+        found = {output.name: names.get(output.name, output.name) for output in edited.graph.output}
+        there = {output.name for output in self.proto.graph.output}
+        for name in dict.fromkeys(found.values()):
+            if name not in there:
+                self.proto.graph.output.add(name=name)
+        return found
+
+    def _constant(self, tensor: TensorProto) -> str:
+        known = self._constants.setdefault(tensor.name, [])
+        for other, name in known:
+            if other == tensor:
+                return name
+        name = f"{tensor.name}{_APART}{len(known)}" if known else tensor.name
+        self.proto.graph.initializer.append(tensor)
+        self.proto.graph.initializer[-1].name = name
+        known.append((tensor, name))
+        return name
+
+    def _node(self, node: NodeProto, names: Mapping[str, str]) -> dict[str, str]:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.ClearField("name")
+        rename_uses([copy], {old: new for old, new in names.items() if old != new})
+        made = list(copy.output)
+        copy.output[:] = ["o" if name else "" for name in made]
+        key = copy.SerializeToString(deterministic=True)
+        if key not in self._nodes:
+            number = len(self._nodes)
+            copy.output[:] = [f"{name}{_APART}{number}" if name else "" for name in made]
+            copy.name = str(number)
+            self.proto.graph.node.append(copy)
+            self._nodes[key] = list(copy.output)
+        there = self._nodes[key]
+        return {name: new for name, new in zip(made, there, strict=True) if name}

@@ -1,0 +1,290 @@
+"""Numbers that are solved for: one number, a number per channel, a weight by least squares."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.attributes import changed, numbers, text
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.linear import Linear, linears, stacked, wanted_at
+from onnxsurgeon_lite.debug.causes.place import Attribute, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.trying import Bench
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float
+
+_ROWS = 8  # rows of a weight that may be wrong one by one
+_LEAST = 1e-4  # a smaller change, relative to the largest number, is none
+_WIDEST = 1024  # inputs of a weight that is solved for as a whole
+_SEVERAL = 6  # numbers in a sentence
+_LEVELS = 256  # different numbers in a channel of int8
+
+
+def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
+    """Yield single numbers at which the region agrees: an attribute, a constant, a missing factor."""
+    size = place.wanted.size
+    for number, name, _, known in numbers(place):
+        found = bench.solve(partial(_attribute, place, number, name, known), 1e-14, 1e3)
+        yield from _known(found, size)
+    for number, _, name, array in place.constants():
+        if array.size == 1 and is_float(array.dtype) and float(array.reshape(-1)[0]):
+            found = bench.solve(partial(_constant, place, number, name, array), 1e-14, 1e6)
+            yield from _known(found, size)
+
+
+def _known(found: Hypothesis | None, size: int) -> Iterator[Hypothesis]:
+    if found is not None:
+        yield Hypothesis(found.name, found.sentence, found.edits, found.mistake, 1, size)
+
+
+def _attribute(
+    place: Place, number: int, name: str, known: Mapping[str, Attribute], value: float
+) -> Hypothesis:
+    return changed(place, number, {name: float(f"{value:.7g}")}, known)
+
+
+def _constant(place: Place, number: int, name: str, array: Array, value: float) -> Hypothesis:
+    value *= float(np.sign(wide(array).flat[0]))
+    right = np.full(array.shape, value).astype(array.dtype)
+    sentence = f"constant {name!r} of {place.title(number)} is {text(array.reshape(-1)[0].item())}; with {text(value)}"
+    return Hypothesis("number", sentence, (SetConstant(name, right, (place.node(number),)),))
+
+
+def solved_weights(place: Place, _: Bench) -> Iterator[Hypothesis]:
+    """Yield weights that are solved for by least squares."""
+    for view in linears(place):
+        every = stacked(place, view)
+        yield from _some_rows(place, every)
+        yield from _some_outputs(place, every)
+
+
+def sparse_weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield weights in which a few rows or outputs differ, where the references prove it."""
+    for view in linears(place):
+        every = stacked(place, view)
+        found = (*_some_rows(place, every), *_some_outputs(place, every, 0.5))
+        yield from (hypothesis for hypothesis in found if hypothesis.proves)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A constant that a node adds to its result or multiplies it by, channel by channel."""
+
+    number: int
+    name: str
+    array: Array
+    sign: float  # of what is added; 0 for a factor
+    other: Wide  # what it is added to or multiplied by
+
+
+def elementwise(place: Place) -> Iterator[Hypothesis]:
+    """Yield constants of additions, multiplications and normalizations."""
+    for number in range(len(place.index.nodes)):
+        wanted = wanted_at(place, number)
+        made = place.values.get(place.index.nodes[number].output[0])
+        if wanted is None or made is None:
+            continue
+        for operand in _operands(place, number, made.astype(np.float64)):
+            yield from _solved_operand(place, operand, wanted)
+
+
+def _operands(place: Place, number: int, made: Wide) -> Iterator[Operand]:
+    """Yield the constants of a node that its result depends on linearly, each channel by itself."""
+    node = place.index.nodes[number]
+    known = {
+        slot: a
+        for slot, name in enumerate(node.input)
+        if (a := place.constant(name)) is not None and is_float(a.dtype)
+    }
+    others = {
+        slot: place.operand(name) for slot, name in enumerate(node.input) if slot not in known
+    }
+    for slot, array in known.items():
+        name, wide = node.input[slot], array.astype(np.float64)
+        channels = _channels(place, number, slot, made)
+        match node.op_type, slot:
+            case ("Add", _) | ("Sub", _):
+                sign = -1.0 if node.op_type == "Sub" and slot else 1.0
+                yield Operand(number, name, array, sign, made - sign * wide)
+            case ("Mul", _) if (other := others.get(1 - slot)) is not None:
+                yield Operand(number, name, array, 0.0, other.astype(np.float64))
+            case (
+                (
+                    "Conv"
+                    | "Gemm"
+                    | "ConvTranspose"
+                    | "LayerNormalization"
+                    | "BatchNormalization"
+                    | "InstanceNormalization"
+                    | "GroupNormalization"
+                ),
+                2,
+            ) if channels:
+                yield Operand(number, name, array, 1.0, made - wide.reshape(channels))
+            case ("BatchNormalization", 3) if channels and 4 in known and 1 in known:
+                factor = known[1].astype(np.float64) / np.sqrt(known[4].astype(np.float64) + 1e-5)
+                if factor.all():
+                    yield Operand(
+                        number,
+                        name,
+                        array,
+                        0.0,
+                        np.broadcast_to(-factor.reshape(channels), made.shape),
+                    )
+
+
+def _channels(place: Place, number: int, slot: int, made: Wide) -> tuple[int, ...] | None:
+    """Return the shape in which a constant of a node meets its result; None if it has another form."""
+    node, array = place.index.nodes[number], place.constant(place.index.nodes[number].input[slot])
+    if array is None or array.ndim != 1 or made.ndim < 2:
+        return None
+    axis = made.ndim - 1 if node.op_type in ("LayerNormalization", "Gemm") else 1
+    if made.shape[axis] != array.size:
+        return None
+    return tuple(array.size if a == axis else 1 for a in range(made.ndim))
+
+
+def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hypothesis]:
+    """Solve for a constant, element by element of it, over all that it is broadcast to."""
+    array = operand.array
+    number = operand.number
+    node = place.index.nodes[number]
+    shape = array.shape
+    if node.op_type not in ("Add", "Sub", "Mul"):
+        slot = list(node.input).index(operand.name)
+        shape = _channels(place, number, slot, wanted) or shape
+    if wanted.shape != np.broadcast_shapes(wanted.shape, shape):
+        return
+    lead = (1,) * (wanted.ndim - len(shape)) + shape
+    axes = tuple(a for a, size in enumerate(lead) if size == 1)
+    per = wanted.size // max(1, int(np.prod(lead)))
+    with np.errstate(all="ignore"):
+        if operand.sign:
+            right = operand.sign * (wanted - operand.other).mean(axis=axes, keepdims=True)
+        elif node.op_type == "BatchNormalization":
+            made = place.values[node.output[0]].astype(np.float64)
+            delta = (wanted - made).mean(axis=axes, keepdims=True)
+            factor = operand.other.mean(axis=axes, keepdims=True)
+            right = array.astype(np.float64).reshape(lead) + delta / factor
+        else:
+            other = np.broadcast_to(operand.other, wanted.shape)
+            power = (other * other).sum(axis=axes, keepdims=True)
+            right = np.divide(
+                (other * wanted).sum(axis=axes, keepdims=True),
+                power,
+                out=array.astype(np.float64).reshape(lead).copy(),
+                where=power > 0,
+            )
+    solved = right.reshape(array.shape)
+    old = array.astype(np.float64)
+    same = np.abs(solved - old) <= _LEAST * max(
+        float(np.abs(old).max()), float(np.abs(solved).max())
+    )
+    solved = np.where(same, old, solved)
+    if not np.isfinite(solved).all() or same.all():
+        return
+    unknowns = int((~same).sum())
+    how = described(old, solved)
+    sentence = f"constant {operand.name!r} of {place.title(number)} {how}; solved for"
+    edit = SetConstant(operand.name, solved.astype(array.dtype), (place.node(number),))
+    yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, unknowns * per)
+
+
+def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
+    """Yield weights in which a few rows differ: those that explain most of the error, one after the other."""
+    error = view.wanted - view.rows @ view.weight
+    power = np.square(view.rows).sum(0)
+    chosen: list[int] = []
+    left = error
+    if not np.isfinite(error).all():
+        return
+    for _ in range(min(_ROWS, len(power))):
+        gain = np.divide(
+            np.square(view.rows.T @ left).sum(1), power, out=np.zeros(len(power)), where=power > 0
+        )
+        gain[chosen] = 0
+        chosen.append(int(gain.argmax()))
+        inputs = view.rows[:, chosen]
+        change = np.linalg.lstsq(inputs, error, rcond=None)[0]
+        left = error - inputs @ change
+        right = view.weight.copy()
+        right[chosen] += change
+        if _small(left, view.wanted):
+            yield _weight(place, view, right, len(chosen), change.size)
+            return
+
+
+def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hypothesis]:
+    """Yield the weight solved for as a whole, at the outputs that are wrong."""
+    error = view.wanted - view.rows @ view.weight
+    scale = float(np.abs(view.wanted).max(initial=0.0))
+    wrong = np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > 1e-4 * scale)
+    inputs = view.rows.shape[1]
+    few = 0 < wrong.size <= most * error.shape[1]
+    if not few or inputs > _WIDEST or not np.isfinite(error).all():
+        return
+    products = view.rows.T @ view.rows
+    sizes, turned = np.linalg.eigh(products)
+    kept = turned[:, sizes > 1e-9 * sizes.max(initial=0.0)]
+    along = kept.T @ (view.rows.T @ error[:, wrong])
+    change = kept @ (along / sizes[sizes > 1e-9 * sizes.max(initial=0.0)][:, None])
+    right = view.weight.copy()
+    right[:, wrong] += change
+    if _small(error[:, wrong] - view.rows @ change, view.wanted):
+        yield _weight(place, view, right, kept.shape[1], kept.shape[1] * len(wrong))
+
+
+def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -> Hypothesis:
+    stored = np.asarray(view.stored(right))
+    old = view.array.astype(np.float64)
+    distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
+    how = described(old, stored)
+    sentence = f"constant {view.name!r} of {place.title(view.number)} {how}; solved for"
+    edit = SetConstant(view.name, stored.astype(view.array.dtype), (place.node(view.number),))
+    equations = unknowns // max(1, rank) * distinct
+    return Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations)
+
+
+def _small(left: Wide, wanted: Wide) -> bool:
+    """Return whether an error is small enough for a run to decide."""
+    return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
+
+
+def described(old: Wide, right: Wide) -> str:
+    """Say how a constant differs from the right one."""
+    largest = max(float(np.abs(old).max(initial=0.0)), float(np.abs(right).max(initial=0.0))) or 1.0
+    off = np.abs(right - old) > _LEAST * largest
+    for axis, size in enumerate(old.shape):
+        others = tuple(a for a in range(old.ndim) if a != axis)
+        wrong = np.flatnonzero(off.any(axis=others))
+        if 0 < len(wrong) < size and len(wrong) <= max(1, size // 2):
+            which = ", ".join(map(str, wrong[:_SEVERAL])) + (
+                ", ..." if len(wrong) > _SEVERAL else ""
+            )
+            zero = not np.take(old, wrong, axis).any()
+            where = f"[{which}]" if old.ndim == 1 else f"[{which}] of axis {axis}"
+            return f"{'is zero' if zero else 'differs only'} at {where}"
+    if not old.any():
+        return "is zero everywhere"
+    if old.size > 1 and np.ptp(old) == 0:
+        return f"is {text(float(old.flat[0]))} everywhere"
+    factor = float((right * old).sum() / np.square(old).sum())
+    if np.allclose(right, factor * old, rtol=1e-3, atol=_LEAST * largest):
+        return f"is scaled by {1 / factor:.4g}" if factor else "should be zero"
+    if np.ptp(right - old) <= 1e-3 * largest and old.size > 1:
+        return f"is shifted by {float((old - right).mean()):.4g}"
+    return f"{rounding(old)}differs"
+
+
+def rounding(array: Wide) -> str:
+    """Say to what dtype a constant looks rounded."""
+    levels = len(np.unique(array))
+    if levels <= _LEVELS and array.size >= 4 * levels and levels > 2:
+        return "looks rounded to int8 and "
+    with np.errstate(all="ignore"):
+        if (array.astype(np.float16).astype(np.float64) == array).all():
+            return "looks rounded to float16 and "
+        if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
+            return "looks rounded to bfloat16 and "
+    return ""

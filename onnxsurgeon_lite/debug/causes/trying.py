@@ -1,0 +1,189 @@
+"""Try hypotheses at a place: their edited copies run side by side, many in one session."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, wide
+from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
+from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.tensors.comparison import default_tolerance
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+
+_TOGETHER = 64  # copies in one session
+_LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
+_STORED = "\x03"  # begins the names of what is fed, in the runtime
+_STEPS = 17  # numbers that are tried at once
+_ROUNDS = 5
+
+
+class OutOfTime(Exception):
+    """The time for causes is over."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a hypothesis makes of a place.
+
+    Attributes:
+        left: the share of the elements that still mismatch. error: root mean square, relative to the reference.
+    """
+
+    hypothesis: Hypothesis
+    fits: bool
+    left: float
+    error: float
+
+
+@dataclass
+class Bench:
+    """Runs a place with edits.
+
+    Attributes:
+        budget: bytes of results that one session may hold.
+        until: when it stops, as `time.monotonic` counts.
+        nearest: the best outcome that does not fit.
+    """
+
+    place: Place
+    budget: int
+    until: float
+    nearest: Outcome | None = None
+    tried: int = 0
+    _fed: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> "Bench":
+        self._feed()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(RuntimeFailure):
+            self.place.runtime.forget(self._fed.values())
+
+    def _feed(self) -> None:
+        given = {**self.place.inputs, **self.place.nearby}
+        for name in self.place.index.inputs:
+            value = given.get(name)
+            if value is not None:
+                self.place.runtime.put(_STORED + name, value)
+                self._fed[name] = _STORED + name
+
+    def fitting(self, hypotheses: Iterable[Hypothesis]) -> list[Outcome]:
+        """Return the hypotheses that fit, of the first that run together and of which one does."""
+        for outcomes in self._batches(hypotheses):
+            fits = [outcome for outcome in outcomes if outcome.fits]
+            if fits:
+                return fits
+        return []
+
+    def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
+        """Yield what each hypothesis that can be applied makes of the place."""
+        for outcomes in self._batches(hypotheses):
+            yield from outcomes
+
+    def _batches(self, hypotheses: Iterable[Hypothesis]) -> Iterator[list[Outcome]]:
+        size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
+        count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
+        pending = iter(hypotheses)
+        while batch := list(itertools.islice(pending, count)):
+            if time.monotonic() > self.until:
+                raise OutOfTime
+            edited = [(h, m) for h in batch if (m := self._edited(h)) is not None]
+            yield [*self._run(edited)]
+
+    def _edited(self, hypothesis: Hypothesis) -> Model | None:
+        try:
+            result = Pipeline(hypothesis.edits).apply(self.place.index.model)
+        except SurgeonError:
+            return None  # the node does not take this
+        return result.model if result.changed else None
+
+    def _run(self, edited: Sequence[tuple[Hypothesis, Model]]) -> Iterator[Outcome]:
+        """Run copies together; where the runtime refuses, in halves."""
+        if not edited:
+            return
+        together = SideBySide.of(self.place.index.model.proto)
+        places = [together.add(model.proto) for _, model in edited]
+        files = {key: file for _, model in edited for key, file in model.files.items()}
+        model = self.place.index.model.with_proto(together.proto)
+        model.files.update(files)
+        try:
+            self.place.runtime.open(model)
+            names = list(dict.fromkeys(name for outputs in places for name in outputs.values()))
+            found = self.place.runtime.run(self._fed, names).values
+        except RuntimeFailure as error:
+            if isinstance(error, RuntimeCrash | RuntimeTimeout):
+                self.place.runtime.restart()
+                self._feed()
+            half = len(edited) // 2
+            for part in (edited[:half], edited[half:]) if half else ():
+                yield from self._run(part)
+            return
+        self.tried += len(edited)
+        for (hypothesis, _), outputs in zip(edited, places, strict=True):
+            outcome = self._judged(hypothesis, {n: found[v] for n, v in outputs.items()})
+            if not outcome.fits and (self.nearest is None or outcome.left < self.nearest.left):
+                self.nearest = outcome
+            yield outcome
+
+    def _judged(self, hypothesis: Hypothesis, outputs: dict[str, RunValue]) -> Outcome:
+        left = self._left(outputs.get(self.place.value))
+        wanted = self.place.samples[0].wanted
+        fits = not left and all(self.place.agree(n, outputs.get(n), w) for n, w in wanted.items())
+        error = relative_error(outputs.get(self.place.value), self.place.wanted)
+        return Outcome(hypothesis, fits, left, error)
+
+    def _left(self, actual: RunValue) -> float:
+        """Return the share of elements that mismatch, of some of them."""
+        wanted = self.place.wanted
+        if not isinstance(actual, np.ndarray) or actual.shape != wanted.shape:
+            return 1.0
+        allowed = self.place.judge.allowed(self.place.value, actual)
+        allowed = allowed or default_tolerance(actual.dtype, wanted.dtype)
+        if not is_float(wanted.dtype) or not is_float(actual.dtype):
+            return float(np.mean(sampled(actual) != sampled(wanted)))
+        a, w = wide(sampled(actual)), wide(sampled(wanted))
+        finite = np.isfinite(a) & np.isfinite(w)
+        same = (a == w) | (np.isnan(a) & np.isnan(w))
+        with np.errstate(all="ignore"):
+            over = np.abs(a - w) > allowed.absolute(self.place.scale) + allowed.rtol * np.abs(w)
+        return float(np.mean(np.where(finite, over, ~same)))
+
+    def solve(
+        self, make: Callable[[float], Hypothesis], low: float, high: float
+    ) -> Hypothesis | None:
+        """Return the hypothesis whose number makes the error smallest, between two positive numbers."""
+        grid, best = np.geomspace(low, high, _STEPS), None
+        for _ in range(_ROUNDS):
+            tried = list(self.outcomes(make(float(number)) for number in grid))
+            errors = [outcome.error for outcome in tried]
+            if len(errors) != len(grid) or not np.isfinite(errors).any():
+                return best
+            at = int(np.nanargmin(errors))
+            best = tried[at].hypothesis
+            grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
+        return best
+
+
+def sampled(array: Array) -> Array:
+    """Return some of an array's elements, at most `_LOOKED_AT`, spread over it."""
+    return array.reshape(-1)[:: max(1, array.size // _LOOKED_AT)]
+
+
+def relative_error(actual: RunValue, wanted: Array) -> float:
+    """Return the root mean square error relative to that of the reference; inf where they cannot be compared."""
+    if not isinstance(actual, np.ndarray) or actual.shape != wanted.shape or not wanted.size:
+        return float("inf")
+    if actual.dtype.kind in "OUS":
+        return float((actual != wanted).any())
+    a, w = (np.nan_to_num(wide(sampled(x))) for x in (actual, wanted))
+    with np.errstate(all="ignore"):
+        scale = float(np.sqrt(np.mean(np.square(w)))) or 1.0
+        return float(np.sqrt(np.mean(np.square(a - w)))) / scale

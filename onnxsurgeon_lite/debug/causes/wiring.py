@@ -1,0 +1,90 @@
+"""Mistakes in wiring: operands exchanged, a node that reads another value."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.rewire import Rewire
+
+_PAIRS = 32  # pairs of values that are exchanged
+
+
+def wiring(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about what nodes read."""
+    yield from _other_values(place)
+    yield from _other_constants(place)
+    yield from _exchanged_values(place)
+
+
+def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes whose operands are in the wrong order."""
+    for number, node in enumerate(place.index.nodes):
+        for a, b in combinations(range(min(3, len(node.input))), 2):
+            one, two = node.input[a], node.input[b]
+            if one == two or not one or not two:
+                continue
+            token = (place.node(number),)
+            edits = (Rewire(one, two, token, a), Rewire(two, one, token, b))
+            sentence = (
+                f"{place.title(number)} reads {one!r} and {two!r} in the wrong order; exchanged"
+            )
+            yield Hypothesis(
+                "exchanged operands", sentence, edits, ("exchanged", node.op_type, a, b)
+            )
+
+
+def _other_values(place: Place) -> Iterator[Hypothesis]:
+    """Yield values of the same shape that a node could read instead."""
+    known = {n: v for n, v in {**place.nearby, **place.values}.items() if isinstance(v, np.ndarray)}
+    for number, node in enumerate(place.index.nodes):
+        for slot, old in enumerate(node.input):
+            read = place.operand(old) if old else None
+            if read is None or place.constant(old) is not None:
+                continue
+            for new, value in known.items():
+                if new == old or value.shape != read.shape or value.dtype != read.dtype:
+                    continue
+                edit = Rewire(old, new, (place.node(number),), slot)
+                sentence = f"{place.title(number)} reads {old!r}; with {new!r}"
+                yield Hypothesis("wrong input", sentence, (edit,))
+
+
+def _other_constants(place: Place) -> Iterator[Hypothesis]:
+    """Yield constants of the same shape that a node could read instead: another layer's."""
+    for number, slot, old, array in place.constants():
+        if array.size == 1 or slot == 0 and len(place.index.nodes[number].input) == 1:
+            continue
+        for new in place.beside:
+            tensor = place.index.initializers[new]
+            if tuple(tensor.dims) == array.shape and new != old:
+                edit = Rewire(old, new, (place.node(number),), slot)
+                sentence = f"{place.title(number)} reads constant {old!r}; with {new!r}"
+                yield Hypothesis("another layer's constant", sentence, (edit,))
+
+
+def _exchanged_values(place: Place) -> Iterator[Hypothesis]:
+    """Yield pairs of values that all nodes of the region read one for the other."""
+    values = [*place.inputs, *(name for node in place.index.nodes for name in node.output if name)]
+    alike = [
+        (a, b)
+        for a, b in combinations(dict.fromkeys(values), 2)
+        if a in place.values
+        and b in place.values
+        and place.values[a].shape == place.values[b].shape
+    ]
+    for a, b in alike[:_PAIRS]:
+        edits = [*_reading(place, a, b), *_reading(place, b, a)]
+        if len(edits) > 1:
+            sentence = f"{a!r} and {b!r} are read one for the other; exchanged"
+            yield Hypothesis("exchanged values", sentence, tuple(edits))
+
+
+def _reading(place: Place, old: str, new: str) -> Iterator[Pass]:
+    for number in place.index.consumers.get(old, []):
+        for slot, name in enumerate(place.index.nodes[number].input):
+            if name == old:
+                yield Rewire(old, new, (place.node(number),), slot)

@@ -1,0 +1,206 @@
+"""Shared by the edits that differentiate: a copy of a model, and the nodes of gradients behind its own."""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import NodeProto, TensorProto, TypeProto
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.passes.inline import Inline
+from onnxsurgeon_lite.passes.opset import Opset
+from onnxsurgeon_lite.surgery.edits import value_names
+from onnxsurgeon_lite.surgery.gradients.reverse import MissingRule, Reverse
+from onnxsurgeon_lite.surgery.gradients.rules import BY_SIZE
+from onnxsurgeon_lite.surgery.gradients.step import is_float
+from onnxsurgeon_lite.surgery.gradients.tape import OLDEST, Names, Tape, Term
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_READ = 4096  # elements of a constant that a rule may ask for
+_SHOWN = 4
+
+
+@dataclass
+class Derivative:
+    """A model under differentiation.
+
+    Attributes:
+        index: the model that is differentiated: its opset is new enough, no function is called on the way.
+        tape: takes the nodes.
+        notes: what the user should know.
+    """
+
+    index: GraphIndex
+    tape: Tape
+    notes: list[str] = field(default_factory=list)
+    stops: list[NodeProto] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, model: Model, values: Iterable[str]) -> "Derivative":
+        """Prepare a model for gradients of values."""
+        notes: list[str] = []
+        index = GraphIndex.of(_newer(_without_calls(model, values, notes), notes))
+        index.learn_types(index.values())
+        opset = max(
+            o.version for o in index.model.proto.opset_import if o.domain in ("", "ai.onnx")
+        )
+        names = Names(
+            value_names(index), opset, index.types.get, lambda name: _numbers(index, name)
+        )
+        return cls(index, Tape(names), notes)
+
+    def require_floats(self, names: Iterable[str]) -> None:
+        """Raise `EditError` unless values are tensors of floats."""
+        for name in names:
+            kind = self.index.types.get(name, TypeProto())
+            if not kind.HasField("tensor_type"):
+                raise EditError(f"{name!r} is not a tensor", "choose a value that is one")
+            dtype = kind.tensor_type.elem_type
+            if dtype and not is_float(dtype):
+                raise EditError(
+                    f"{name!r} is {dtypes.dtype_name(dtype)}: only floats have a gradient",
+                    "choose a value behind it that is a float",
+                )
+
+    def gradients(self, of: str, seed: Term, to: Collection[str]) -> dict[str, Term]:
+        """Write the gradients of a value by others, given the weight of each of its elements.
+
+        Returns:
+            The terms; a value that `of` does not depend on smoothly is left out.
+
+        Raises:
+            EditError: a node on the path has no rule.
+        """
+        needed = self.index.ancestors([of])
+        nodes = [self.index.nodes[place] for place in self.index.order if place in needed]
+        reverse = Reverse(self.tape, nodes)
+        try:
+            found = reverse.gradients({of: seed}, to)
+        except MissingRule as error:
+            raise self._missing(error, of, to) from error
+        self.stops = [node for node in reverse.stops if node.op_type not in BY_SIZE]
+        if self.stops:
+            shown = ", ".join(map(self.describe, self.stops[:_SHOWN]))
+            more = len(self.stops) - _SHOWN
+            self.notes.append(
+                f"no gradient passes {shown}{f' and {more} more' if more > 0 else ''}: "
+                "what they make does not change smoothly"
+            )
+        return found
+
+    def describe(self, node: NodeProto) -> str:
+        """Return a node's text for messages."""
+        place = next((self.index.producer.get(name) for name in node.output if name), None)
+        return node.op_type if place is None else self.index.describe(place)
+
+    def require_dependent(self, of: str, to: Iterable[str], found: Collection[str]) -> None:
+        """Raise `EditError` if there are values without a gradient."""
+        left = [name for name in to if name not in found]
+        if not left:
+            return
+        blocked = f"only through {self.describe(self.stops[0])}" if self.stops else ""
+        reached = {name for place in self.index.ancestors([of]) for name in self.index.reads[place]}
+        if blocked and any(name in reached for name in left):
+            raise EditError(
+                f"{of!r} depends on {listed(left)} {blocked}, which no gradient passes",
+                "choose a value behind that node: --to VALUE",
+            )
+        known = [name for name in self.index.inputs if name in reached]
+        raise EditError(
+            f"{of!r} does not depend on {listed(left)}",
+            f"it depends on {', '.join(map(repr, known))}" if known else "it depends on no input",
+        )
+
+    def _missing(self, error: MissingRule, of: str, to: Collection[str]) -> EditError:
+        node = error.node
+        target = next(name for name in node.output if name)
+        places = [*self._path(to, target), *self._path([target], of)]
+        path = " -> ".join(map(self.index.describe, places)) or self.describe(node)
+        operator = "::".join(filter(None, (node.domain, node.op_type)))
+        return EditError(
+            f"{operator} has no gradient rule; the path needs it: {path}",
+            "differentiate by a value behind it (--to), or replace it: onnxdbg edit replace",
+        )
+
+    def _path(self, sources: Collection[str], target: str) -> list[int]:
+        """Return the nodes of a shortest path from one of the values to another."""
+        index, before = self.index, dict[str, int]()
+        pending = deque(sources)
+        while pending and target not in before:
+            for place in index.consumers.get(pending.popleft(), ()):
+                fresh = [n for n in index.nodes[place].output if n and n not in before]
+                before.update(dict.fromkeys(fresh, place))
+                pending.extend(fresh)
+        path: list[int] = []
+        while target in before and target not in sources:
+            path.append(before[target])
+            target = next(
+                n
+                for n in index.reads[path[-1]]
+                if n in sources or (n in before and before[n] not in path)
+            )
+        return path[::-1]
+
+    def input(self, name: str, kind: TypeProto) -> Term:
+        """Add an input of the model."""
+        self._take(name)
+        self.index.model.proto.graph.input.add(name=name, type=kind)
+        return Term(self.tape, name, kind.tensor_type.elem_type)
+
+    def output(self, name: str, term: Term, like: TypeProto) -> None:
+        """Add an output of the model."""
+        self._take(name)
+        self.tape.nodes.append(
+            NodeProto(op_type="Identity", input=[term.name], output=[name], name=name)
+        )
+        self.index.model.proto.graph.output.add(name=name, type=like)
+
+    def _take(self, name: str) -> None:
+        if name in self.tape.names.taken:
+            raise EditError(f"value {name!r} exists already", "rename it: onnxdbg edit rename")
+        self.tape.names.taken.add(name)
+
+    def model(self) -> Model:
+        """Return the model with the gradients."""
+        graph = self.index.model.proto.graph
+        graph.initializer.extend(self.tape.names.constants.values())
+        graph.node.extend(self.tape.nodes)
+        return self.index.model
+
+
+def _newer(model: Model, notes: list[str]) -> Model:
+    versions = [o.version for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
+    if not versions or min(versions) >= OLDEST:
+        return model.copy()
+    done = Opset(OLDEST).apply(model)
+    notes.extend((f"opset {min(versions)} -> {OLDEST}, which gradients need", *done.notes))
+    return done.model
+
+
+def _without_calls(model: Model, values: Iterable[str], notes: list[str]) -> Model:
+    """Inline the functions if values depend on calls of some."""
+    if not model.proto.functions:
+        return model
+    index = GraphIndex.of(model)
+    nodes = [index.nodes[place] for place in index.ancestors(values)]
+    called = reached_functions(model.proto, nodes)
+    if not called:
+        return model
+    notes.append(
+        f"inlined {len(model.proto.functions)} functions: gradients pass through their nodes"
+    )
+    return Inline().apply(model).model
+
+
+def _numbers(index: GraphIndex, name: str) -> Array | None:
+    """Return the numbers of a small constant."""
+    tensor = constant(index, name)
+    if tensor is None or not isinstance(tensor, TensorProto) or np.prod(tensor.dims) > _READ:
+        return None
+    return index.model.array(tensor)

@@ -1,0 +1,128 @@
+"""Replace nodes by the functions that their schemas define: Gelu by Erf and what is around it, and so on."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast
+
+from onnx import FunctionProto, NodeProto, defs
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.bodies import graph_at, graphs_below
+from onnxsurgeon_lite.graph.index import (
+    FunctionKey,
+    GraphIndex,
+    function_key,
+    opset_versions,
+    plain_domain,
+)
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.surgery.inlining import inline
+
+_DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once
+
+
+class _Schema(Protocol):
+    """What `OpSchema` has and its types do not say."""
+
+    has_function: bool
+    has_context_dependent_function: bool
+    function_opset_versions: Sequence[int]
+    context_dependent_function_opset_versions: Sequence[int]
+
+    def get_function_with_opset_version(self, version: int, /) -> bytes: ...
+    def get_context_dependent_function_with_opset_version(
+        self, version: int, node: bytes, types: Sequence[bytes], /
+    ) -> bytes: ...
+
+
+def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[str]]:
+    """Replace the wanted operators of ONNX's own domain that have a function, in the graph and its bodies.
+
+    Returns:
+        The model, and how many nodes of each operator were replaced.
+
+    Raises:
+        EditError: a function depends on a type that is unknown.
+    """
+    index = GraphIndex.of(model)
+    version = opset_versions(model.proto.opset_import).get("", 0)
+    result = model.copy()
+    keys: list[FunctionKey] = []
+    count: Counter[str] = Counter()
+    for path, part in graphs_below(index):
+        target = graph_at(result.proto, path)
+        for position, node in enumerate(part.nodes):
+            if plain_domain(node.domain) or not wanted(node.op_type):
+                continue
+            function = _function(part, node, version)
+            if function is None:
+                continue
+            function.domain, function.name = _DOMAIN, f"{node.op_type}_{len(keys)}"
+            _call(target.node[position], function, version)
+            result.proto.functions.append(function)
+            keys.append(function_key(function))
+            count[node.op_type] += 1
+    return (inline(result, keys) if keys else model), count
+
+
+def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
+    """Make a node call its function: with the defaults of its attributes, its name and metadata inside."""
+    given = {attribute.name for attribute in node.attribute}
+    attributes = defs.get_schema(node.op_type, version).attributes
+    defaults = (a.default_value for name, a in attributes.items() if name not in given)
+    node.attribute.extend(default for default in defaults if default.name)
+    pairs = zip(function.output, node.output, strict=False)
+    results = {name: value for name, value in pairs if value}
+    function.output[:], node.output[:] = list(results), list(results.values())
+    kept = _needed(function)
+    del function.node[:]
+    function.node.extend(kept)
+    for inner in function.node:
+        inner.metadata_props.extend(node.metadata_props)
+        if not results.keys().isdisjoint(inner.output):
+            inner.name, inner.doc_string = node.name, node.doc_string
+    node.op_type, node.domain = function.name, function.domain
+    node.ClearField("name")  # so that it is free
+
+
+def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
+    """Return the function that a node's schema defines for its types; None if it defines none."""
+    schema = cast("_Schema", defs.get_schema(node.op_type, version))
+    if schema.has_function:
+        latest = _latest(schema.function_opset_versions, version)
+        return _parsed(schema.get_function_with_opset_version(latest))
+    if not schema.has_context_dependent_function:
+        return None
+    kinds = [index.type_of(name) if name else None for name in node.input]
+    for name, kind in zip(node.input, kinds, strict=True):
+        if name and kind is None:
+            raise EditError(
+                f"{node.op_type} {node.name!r} is a function of the type of {name!r}, which is unknown",
+                "declare it: onnxdbg edit set-shape MODEL, or export with types",
+            )
+    encoded = [b"" if kind is None else kind.SerializeToString() for kind in kinds]
+    latest = _latest(schema.context_dependent_function_opset_versions, version)
+    body = schema.get_context_dependent_function_with_opset_version(
+        latest, node.SerializeToString(), encoded
+    )
+    return _parsed(body) if body else None
+
+
+def _parsed(body: bytes) -> FunctionProto:
+    function: FunctionProto = FunctionProto.FromString(body)
+    return function
+
+
+def _latest(versions: Iterable[int], version: int) -> int:
+    known = [*versions]
+    return max((other for other in known if other <= version), default=min(known))
+
+
+def _needed(function: FunctionProto) -> list[NodeProto]:
+    """Return the nodes that the outputs depend on, in order."""
+    wanted, kept = {*function.output}, []
+    for node in reversed(function.node):
+        if not wanted.isdisjoint(node.output):
+            kept.append(node)
+            wanted.update(node.input)
+    return kept[::-1]

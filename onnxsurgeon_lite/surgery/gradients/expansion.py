@@ -1,0 +1,154 @@
+"""Operators as the nodes that define them: their gradient follows from those of the nodes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
+
+from onnxsurgeon_lite.graph.bodies import bound_nodes
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.surgery.edits import rename_uses
+from onnxsurgeon_lite.surgery.gradients.tape import Tape
+from onnxsurgeon_lite.surgery.resizing.inference import (
+    MOST_ELEMENTS,
+    Inference,
+    InferenceFailed,
+    State,
+)
+from onnxsurgeon_lite.tensors import dtypes
+
+
+class _Defined(Protocol):
+    """What ONNX's type stubs leave out of a schema."""
+
+    function_opset_versions: list[int]
+    context_dependent_function_opset_versions: list[int]
+
+    def get_function_with_opset_version(self, version: int) -> FunctionProto: ...
+    def get_context_dependent_function_with_opset_version(
+        self, version: int, node: bytes, types: list[bytes]
+    ) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """The nodes that compute a node's outputs once more.
+
+    Attributes:
+        outputs: the names under which they compute them.
+    """
+
+    nodes: Sequence[NodeProto]
+    outputs: Sequence[str]
+
+
+def expanded(tape: Tape, node: NodeProto) -> Expansion | None:
+    """Write the nodes that define an operator; return None if ONNX does not define it by nodes, or by random ones."""
+    function = definition(tape, node)
+    if function is None or any(inner.op_type in RANDOM for inner in function.node):
+        return None
+    given = dict(zip(function.input, node.input, strict=False))
+    names = {name: given.get(name, "") for name in function.input}
+    nodes = written(tape, bound_nodes(function, complete(tape, node)), names)
+    return Expansion(nodes, [names.get(name, "") for name in function.output])
+
+
+def complete(tape: Tape, node: NodeProto) -> NodeProto:
+    """Return a node with the attributes that its operator has by default."""
+    known = {attribute.name for attribute in node.attribute}
+    schema = defs.get_schema(node.op_type, tape.opset)
+    made = copied(node)
+    made.attribute.extend(
+        a.default_value
+        for name, a in schema.attributes.items()
+        if name not in known and a.default_value.name
+    )
+    return made
+
+
+def definition(tape: Tape, node: NodeProto) -> FunctionProto | None:
+    """Return the function by which ONNX defines an operator, for the types of a node's inputs."""
+    if node.domain not in ("", "ai.onnx") or not defs.has(node.op_type):
+        return None
+    schema = cast(_Defined, defs.get_schema(node.op_type, tape.opset))
+    fitting = [v for v in schema.function_opset_versions if v <= tape.opset]
+    if fitting:
+        return _parsed(schema.get_function_with_opset_version(max(fitting)))
+    fitting = [v for v in schema.context_dependent_function_opset_versions if v <= tape.opset]
+    if not fitting:
+        return None
+    types = [tape.type_of(name) or TypeProto() for name in node.input]
+    encoded = [kind.SerializeToString() for kind in types]
+    return _parsed(
+        schema.get_context_dependent_function_with_opset_version(
+            max(fitting), node.SerializeToString(), encoded
+        )
+    )
+
+
+def _parsed(encoded: object) -> FunctionProto | None:
+    if isinstance(encoded, FunctionProto):
+        return encoded
+    return FunctionProto.FromString(encoded) if isinstance(encoded, bytes) and encoded else None
+
+
+def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> list[NodeProto]:
+    """Write nodes under new names, and learn the types of what they make.
+
+    Args:
+        names: old name -> new name of what they read; takes what they make.
+    """
+    made = []
+    for node in nodes:
+        rename_uses([node], names)
+        outputs = list(node.output)
+        del node.output[:]
+        node.output[:] = tape.add(node, len(outputs))
+        names.update(zip(outputs, node.output, strict=True))
+        tensor = constant_of(node)
+        if tensor is not None:
+            tape.names.arrays[node.output[0]] = dtypes.to_array(tensor)
+        made.append(node)
+    learn(tape, made)
+    return made
+
+
+def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
+    """Infer the types of what nodes make, and the numbers of what they make of few known ones."""
+    names = tape.names
+    if names.inference is None:
+        opset = [helper.make_opsetid("", tape.opset)]
+        names.inference = Inference(ModelProto(ir_version=10, opset_import=opset), 1)
+    for node in nodes:
+        given = {name: _state(tape, name) for name in node.input if name}
+        try:
+            states = names.inference.states(node, given)
+        except InferenceFailed:
+            continue
+        for name, state in zip(node.output, states, strict=True):
+            names.types[name] = state.types[0]
+            if state.data is not None:
+                names.arrays[name] = state.data[0]
+            elif (
+                node.op_type == "Split"
+            ):  # inference leaves out its rank where it does not know the sizes
+                names.types[name] = _with_rank(state.types[0], given[node.input[0]].types[0])
+
+
+def _state(tape: Tape, name: str) -> State:
+    array = tape.array_of(name)
+    few = array is not None and array.size <= MOST_ELEMENTS
+    return State(
+        (tape.type_of(name) or TypeProto(),), data=(array,) if few and array is not None else None
+    )
+
+
+def _with_rank(kind: TypeProto, like: TypeProto) -> TypeProto:
+    if kind.tensor_type.HasField("shape"):
+        return kind
+    made = copied(like)
+    for dim in made.tensor_type.shape.dim:
+        dim.Clear()
+    return made

@@ -1,0 +1,135 @@
+"""Reverse mode: walk the nodes from the last to the first, and pass each output's gradient on to the inputs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import NodeProto
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import captured, described
+from onnxsurgeon_lite.surgery.gradients.expansion import expanded
+from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, ZERO
+from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
+from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
+
+
+@dataclass
+class Reverse:
+    """Writes gradients through nodes of one scope.
+
+    Attributes:
+        nodes: in topological order.
+        stops: the nodes at which a path ends, because what they make does not change smoothly.
+    """
+
+    tape: Tape
+    nodes: Sequence[NodeProto]
+    stops: list[NodeProto] = field(default_factory=list)
+
+    def gradients(self, seeds: Mapping[str, Term], to: Collection[str]) -> dict[str, Term]:
+        """Return the gradient of each value of `to`, given those of some others; a value without one is left out.
+
+        Raises:
+            EditError: a node on the path has no rule.
+        """
+        active = self._active(to)
+        found: dict[str, list[Term]] = defaultdict(list)
+        for name, term in seeds.items():
+            found[name].append(term)
+        for node in reversed(self.nodes):
+            given = [self._total(found, name) for name in node.output]
+            if not any(given):
+                continue
+            wanted = [name for name in reads(node) if name in active]
+            if wanted and not active.isdisjoint(node.output):
+                for name, term in self._through(node, given, wanted, active):
+                    found[name].append(term)
+        totals = {name: self._total(found, name) for name in to}
+        return {name: term for name, term in totals.items() if term is not None}
+
+    def _active(self, to: Collection[str]) -> set[str]:
+        """Return the values that change smoothly with those of `to`."""
+        active = set(to)
+        for node in self.nodes:
+            if active.isdisjoint(reads(node)):
+                continue
+            smooth = [] if is_zero(node) else [n for n in node.output if n and self._is_smooth(n)]
+            active.update(smooth)
+            if not smooth:
+                self.stops.append(node)
+        return active
+
+    def _is_smooth(self, name: str) -> bool:
+        kind = self.tape.type_of(name)
+        if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.elem_type:
+            return True  # its rule asks for what it needs
+        return is_float(kind.tensor_type.elem_type)
+
+    def _total(self, found: dict[str, list[Term]], name: str) -> Term | None:
+        terms = found.get(name) if name else None
+        if not terms:
+            return None
+        if len(terms) > 1:
+            terms[:] = [self.tape.total(terms)]
+        return terms[0]
+
+    def _through(
+        self,
+        node: NodeProto,
+        given: Sequence[Term | None],
+        wanted: Sequence[str],
+        active: Collection[str],
+    ) -> Iterator[tuple[str, Term]]:
+        """Yield a gradient for each input that wants one."""
+        self.tape.stage = f"gradient/{node.name or node.op_type}"
+        step = Step(self.tape, node, given)
+        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if rule is None or (any(given[1:]) and node.op_type not in SEVERAL):
+            yield from self._inside(node, given, wanted)
+            return
+        for slot, name in enumerate(node.input):
+            if name not in active or (isinstance(rule, tuple) and slot >= len(rule)):
+                continue
+            step.slot = slot
+            term = (rule[slot] if isinstance(rule, tuple) else rule)(step)
+            if term is not None and node.op_type in BROADCAST:
+                term = self.tape.summed_to(term, step.x, self.tape.shape(node.output[0]))
+            if term is not None:
+                yield name, term
+
+    def _inside(
+        self, node: NodeProto, given: Sequence[Term | None], wanted: Sequence[str]
+    ) -> Iterator[tuple[str, Term]]:
+        """Yield gradients through the nodes that define an operator."""
+        body = expanded(self.tape, node)
+        if body is None:
+            raise MissingRule(node)
+        seeds = {
+            name: term for name, term in zip(body.outputs, given, strict=False) if term is not None
+        }
+        inner = Reverse(self.tape, body.nodes)
+        yield from inner.gradients(seeds, wanted).items()
+
+
+class MissingRule(EditError):
+    """An operator on the path has no rule."""
+
+    def __init__(self, node: NodeProto) -> None:
+        self.node = node
+        operator = "::".join(filter(None, (node.domain, node.op_type)))
+        super().__init__(
+            f"{described(node, '')} has no gradient rule: {operator}",
+            "leave it out of the path: choose another --to or --of",
+        )
+
+
+def is_zero(node: NodeProto) -> bool:
+    """Return whether a node's outputs do not change with small changes of its inputs."""
+    return node.op_type in ZERO and node.domain in ("", "ai.onnx")
+
+
+def reads(node: NodeProto) -> list[str]:
+    """Return the values that a node reads, captured ones included."""
+    names = [*node.input, *captured(node)] if node.attribute else node.input
+    return [name for name in dict.fromkeys(names) if name]

@@ -1,0 +1,71 @@
+"""Convolutions: each one's gradient is the other."""
+
+from onnx import TensorProto
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.gradients.windows import Window
+
+
+def _window(s: Step, large: Term, small: Term) -> Window:
+    shape = s.tape.shape(s.b.name)
+    kernel = s.integers("kernel_shape") or [dim for dim in shape or [] if isinstance(dim, int)][2:]
+    if shape is None or len(kernel) != len(shape) - 2:
+        raise s.refused("the size of the kernel is not known")
+    return Window.of(s, large, small, kernel)
+
+
+def _conv_x(s: Step) -> Term:
+    return _window(s, s.a, s.y).spread(s, s.dy, s.b, s.a, s.integer("group", 1))
+
+
+def _conv_weight(s: Step) -> Term:
+    return _weight(s, s.a, s.dy, _window(s, s.a, s.y))
+
+
+def _transpose_x(s: Step) -> Term:
+    window = _window(s, s.y, s.a)
+    return s.tape.op("Conv", s.dy, s.b, group=s.integer("group", 1), **window.attributes())
+
+
+def _transpose_weight(s: Step) -> Term:
+    return _weight(s, s.dy, s.a, _window(s, s.y, s.a))
+
+
+def _weight(s: Step, large: Term, small: Term, window: Window) -> Term:
+    """Return the convolution of the large tensor with the small one, over the batch in place of the channels."""
+    t, group = s.tape, s.integer("group", 1)
+    swap = [1, 0, *range(2, s.rank)]
+    kernel = t.transposed(small, swap)
+    made = t.op(
+        "Conv",
+        _grouped(s, large, group) if group > 1 else t.transposed(large, swap),
+        kernel,
+        group=group,
+        strides=window.dilations,
+        dilations=window.strides,
+        pads=[*window.before, *window.after],
+    )
+    axes = range(2, s.rank)
+    limits = t.integers([0] * len(window.kernel)), t.integers(window.kernel), t.integers(axes)
+    return t.op("Slice", t.transposed(made, swap), *limits)
+
+
+def _grouped(s: Step, large: Term, group: int) -> Term:
+    """[N, G * C, ...] -> [C, G * N, ...]"""
+    t = s.tape
+    spatial = t.shape_of(large, 2)
+    split = t.op("Reshape", large, t.concat(t.integers([0, group, -1]), spatial))
+    moved = t.transposed(split, [2, 1, 0, *range(3, s.rank + 1)])
+    channels = t.op("Shape", moved, end=1).typed(TensorProto.INT64)
+    return t.op("Reshape", moved, t.concat(channels, t.integers([-1]), spatial))
+
+
+def _bias(s: Step) -> Term:
+    return s.tape.sum(s.dy, [0, *range(2, s.rank)])
+
+
+RULES: dict[str, Rule] = {
+    "Conv": (_conv_x, _conv_weight, _bias),
+    "ConvTranspose": (_transpose_x, _transpose_weight, _bias),
+}

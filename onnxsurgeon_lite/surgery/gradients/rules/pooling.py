@@ -1,0 +1,93 @@
+"""Pooling, over windows and over whole images."""
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.gradients.windows import Window
+
+
+def _window(s: Step) -> Window:
+    return Window.of(s, s.a, s.y, s.integers("kernel_shape") or [])
+
+
+def _spread(s: Step, term: Term, window: Window) -> Term:
+    """Return each number at every element of its window, summed."""
+    t = s.tape
+    ones = t.array(np.ones((1, 1, *window.kernel), np.float32)).cast(s.dy.dtype)
+    alone = t.op("Reshape", term, t.concat(t.integers([-1, 1]), t.shape_of(s.y, 2)))
+    return t.reshaped(window.spread(s, alone, ones, s.a), s.a)
+
+
+def _average(s: Step) -> Term:
+    window = _window(s)
+    padding = bool(s.integer("count_include_pad"))
+    if s.integer("ceil_mode") and not window.known:
+        raise s.refused("ceil_mode is set and the size of the input is not known")
+    return _spread(s, s.dy / window.counts(s, s.a, padding), window)
+
+
+def _max(s: Step) -> Term:
+    """Return the gradients at the places of the largest elements, as the operator tells them."""
+    named = len(s.node.output) > 1 and s.node.output[1] and not s.integer("storage_order")
+    name = s.node.output[1] if named else _indices(s)
+    return s.tape.scattered(Term(s.tape, name, TensorProto.INT64), s.dy, s.a)
+
+
+def _indices(s: Step) -> str:
+    """Return the place of each largest element, as the operator tells it without `storage_order`."""
+    kept = {"auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides"}
+    return s.again(2, s.a, attributes=kept)[1].name
+
+
+def _norm(s: Step) -> Term:
+    window, p = _window(s), s.integer("p", 2)
+    return _root(s, _spread(s, s.dy * _weakened(s.y, p), window), p)
+
+
+def _global_norm(s: Step) -> Term:
+    p = s.integer("p", 2)
+    return _root(s, s.dy * _weakened(s.y, p), p)
+
+
+def _weakened(norm: Term, p: int) -> Term:
+    """norm^(1 - p), and 0 where the norm is 0."""
+    return norm.equals(0).where(norm.of(0), norm ** (1 - p))
+
+
+def _root(s: Step, term: Term, p: int) -> Term:
+    return term * s.a.function("Sign") * s.a.function("Abs") ** (p - 1)
+
+
+def _spatial(s: Step) -> range:
+    return range(2, s.rank)
+
+
+def _global_average(s: Step) -> Term:
+    spread = s.dy / s.tape.count(s.a, _spatial(s))
+    return s.tape.op("Expand", spread, s.tape.dims(s.a))
+
+
+def _global_max(s: Step) -> Term:
+    hits = s.a.equals(s.y).cast(s.dy.dtype)
+    return hits * (s.dy / s.tape.sum(hits, _spatial(s), True))
+
+
+def _unpooled(s: Step) -> Term:
+    if s.has(2):
+        raise s.refused("output_shape is given, whose indices runtimes read differently")
+    t = s.tape
+    taken = t.op("GatherElements", t.flat(s.dy), t.flat(s.b))
+    return t.reshaped(taken, s.a)
+
+
+RULES: dict[str, Rule] = {
+    "AveragePool": (_average,),
+    "MaxPool": (_max,),
+    "LpPool": (_norm,),
+    "GlobalAveragePool": (_global_average,),
+    "GlobalMaxPool": (_global_max,),
+    "GlobalLpPool": (_global_norm,),
+    "MaxUnpool": (_unpooled,),
+}

@@ -1,0 +1,118 @@
+"""Products of matrices, and sums of products along named axes."""
+
+from string import ascii_letters
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Dim, Term
+
+
+def _matmul(s: Step) -> Term:
+    t = s.tape
+    a, b = t.rank(s.a), t.rank(s.b)
+    if a == 1 and b == 1:
+        return s.dy * s.input(1 - s.slot)
+    if a == 1:
+        return _row_times(s)
+    if b == 1:
+        return _times_column(s)
+    if s.slot == 1 and b == 2 and a > 2:
+        return _of_all_rows(s)
+    made = s.dy @ t.swapped(s.b, b) if s.slot == 0 else t.swapped(s.a, a) @ s.dy
+    if s.slot == 0 and b == 2:
+        return made
+    return t.summed_to(made, s.x, _batched(s, t.shape(s.x.name)))
+
+
+def _batched(s: Step, matrix: list[Dim] | None) -> list[Dim] | None:
+    """Return the shape of a matrix in each of the product's batches."""
+    product = s.tape.shape(s.y.name)
+    return None if product is None or matrix is None else [*product[:-2], *matrix[-2:]]
+
+
+def _row_times(s: Step) -> Term:
+    t = s.tape
+    dy = t.op("Unsqueeze", s.dy, t.integers([-2]))
+    if s.slot == 1:
+        return t.op("Unsqueeze", s.a, t.integers([1])) * dy
+    products = dy @ t.swapped(s.b, t.rank(s.b))
+    return t.sum(products, range(t.rank(s.b) - 1))
+
+
+def _times_column(s: Step) -> Term:
+    t = s.tape
+    dy = t.op("Unsqueeze", s.dy, t.integers([-1]))
+    if s.slot == 0:
+        return dy * s.b
+    return t.sum(dy * s.a, range(t.rank(s.a) - 1))
+
+
+def _of_all_rows(s: Step) -> Term:
+    """Return the gradient of a matrix that every row is multiplied with, in one product."""
+    t = s.tape
+    rows = [
+        t.op("Reshape", term, t.concat(t.integers([-1]), t.dim(s.b, axis)))
+        for axis, term in enumerate((s.a, s.dy))
+    ]
+    return t.op("Gemm", *rows, transA=1)
+
+
+def _gemm_a(s: Step) -> Term:
+    """A @ B = Y, or with A or B transposed."""
+    one, two = s.integer("transA"), s.integer("transB")
+    pair = (s.b, s.dy) if one else (s.dy, s.b)
+    flips = {"transA": two, "transB": 1} if one else {"transA": 0, "transB": 1 - two}
+    return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
+
+
+def _gemm_b(s: Step) -> Term:
+    one, two = s.integer("transA"), s.integer("transB")
+    pair = (s.dy, s.a) if two else (s.a, s.dy)
+    flips = {"transA": 1, "transB": one} if two else {"transA": 1 - one, "transB": 0}
+    return s.tape.op("Gemm", *pair, alpha=s.number("alpha"), **flips)
+
+
+def _gemm_c(s: Step) -> Term:
+    return s.tape.summed_to(s.dy * s.number("beta"), s.x, s.tape.shape(s.y.name))
+
+
+def _einsum(s: Step) -> Term:
+    """Exchange the output with the input; letters that only the input has are broadcast."""
+    t, (inputs, output) = s.tape, _letters(s)
+    mine = inputs[s.slot]
+    if len(set(mine)) < len(mine):
+        raise s.refused("an input repeats a letter")
+    others = [term for slot, term in enumerate(inputs) if slot != s.slot]
+    lone = [letter for letter in mine if letter not in output and letter not in "".join(others)]
+    kept = "".join(letter for letter in mine if letter not in lone)
+    terms = [s.dy, *(s.input(slot) for slot in range(len(inputs)) if slot != s.slot)]
+    made = t.op("Einsum", *terms, equation=f"{','.join((output, *others))}->{kept}")
+    if lone:
+        made = t.op("Unsqueeze", made, t.integers(mine.index(letter) for letter in lone))
+    return t.op("Expand", made, t.dims(s.x)) if lone else made
+
+
+def _letters(s: Step) -> tuple[list[str], str]:
+    """Return the equation with letters in place of dots, and with its output."""
+    equation = s.text("equation").replace(" ", "")
+    left, arrow, output = equation.partition("->")
+    inputs = left.split(",")
+    free = [letter for letter in ascii_letters if letter not in equation]
+    widths = [
+        s.tape.rank(s.input(i)) - len(term.replace("...", "")) for i, term in enumerate(inputs)
+    ]
+    dotted = [width for term, width in zip(inputs, widths, strict=True) if "..." in term]
+    dots = free[: max(dotted, default=0)]
+    if len(set(dotted)) > 1:
+        raise s.refused("its dots stand for different ranks")
+    if not arrow:
+        once = sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
+        output = "".join(("..." if dotted else "", *once))
+    replaced = [term.replace("...", "".join(dots)) for term in (*inputs, output)]
+    return replaced[:-1], replaced[-1]
+
+
+RULES: dict[str, Rule] = {
+    "MatMul": (_matmul, _matmul),
+    "Gemm": (_gemm_a, _gemm_b, _gemm_c),
+    "Einsum": _einsum,
+}

@@ -1,0 +1,84 @@
+"""Reductions over axes, and running sums."""
+
+import math
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+
+
+def _mean(s: Step) -> Term:
+    sizes = [s.tape.static(term) for term in (s.a, s.y)]
+    if sizes[0] is not None and sizes[1] is not None:
+        count = s.dy.of(math.prod(sizes[0]) // max(math.prod(sizes[1]), 1))
+    else:
+        whole, left = (s.tape.size(term).cast(s.dy.dtype) for term in (s.a, s.y))
+        count = whole / left
+    return s.expanded(s.dy / count)
+
+
+def _extreme(s: Step) -> Term:
+    """Return the gradient of ReduceMax and ReduceMin: equal elements share it."""
+    hits = s.a.equals(s.spread(s.y)).cast(s.dy.dtype)
+    count = s.tape.op("ReduceSum", hits, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+    return hits * (s.spread(s.dy) / count)
+
+
+def _axes_term(s: Step) -> Term:
+    axes = s.axes()
+    return axes if isinstance(axes, Term) else s.tape.integers(axes)
+
+
+def _product(s: Step) -> Term:
+    """Return the gradient of ReduceProd: the product of all other elements, also where some are zero."""
+    zero = s.a.equals(0)
+    counted = zero.cast(s.a.dtype)
+    zeros = s.tape.op("ReduceSum", counted, _axes_term(s), keepdims=1, noop_with_empty_axes=1)
+    filled = zero.where(s.a.of(1), s.a)
+    again = [filled, _axes_term(s) if s.tape.opset >= 18 else None]
+    attributes = (
+        {"axes": s.fixed_axes() or None} if s.tape.opset < 18 else {"noop_with_empty_axes": 1}
+    )
+    others = s.tape.op("ReduceProd", *again, keepdims=1, **attributes) / filled
+    alone = (zeros - counted).equals(0)
+    return alone.where(s.spread(s.dy) * others, 0)
+
+
+def _l1(s: Step) -> Term:
+    return s.a.function("Sign") * s.spread(s.dy)
+
+
+def _l2(s: Step) -> Term:
+    norm = s.spread(s.y)
+    return s.a * (norm.equals(0).where(s.dy.of(0), s.spread(s.dy) / norm))
+
+
+def _log_sum(s: Step) -> Term:
+    return s.expanded(s.dy / s.y.function("Exp"))
+
+
+def _log_sum_exp(s: Step) -> Term:
+    return s.spread(s.dy) * (s.a - s.spread(s.y)).function("Exp")
+
+
+def _sum_square(s: Step) -> Term:
+    return s.spread(s.dy) * s.a * 2
+
+
+def _running_sum(s: Step) -> Term:
+    flipped = {"reverse": 1 - s.integer("reverse"), "exclusive": s.integer("exclusive")}
+    return s.tape.op("CumSum", s.dy, s.b, **flipped)
+
+
+RULES: dict[str, Rule] = {
+    "ReduceSum": (lambda s: s.expanded(s.dy),),
+    "ReduceMean": (_mean,),
+    "ReduceMax": (_extreme,),
+    "ReduceMin": (_extreme,),
+    "ReduceProd": (_product,),
+    "ReduceL1": (_l1,),
+    "ReduceL2": (_l2,),
+    "ReduceLogSum": (_log_sum,),
+    "ReduceLogSumExp": (_log_sum_exp,),
+    "ReduceSumSquare": (_sum_square,),
+    "CumSum": (_running_sum,),
+}

@@ -1,0 +1,76 @@
+"""Resize: linear in its input, so the gradient is the transposed map, an axis at a time."""
+
+import numpy as np
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+
+_KEPT = (
+    "antialias",
+    "coordinate_transformation_mode",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "mode",
+    "nearest_mode",
+    "extrapolation_value",
+)
+
+
+def _resize(s: Step) -> Term:
+    if s.text("coordinate_transformation_mode") == "tf_crop_and_resize":
+        raise s.refused("it crops")
+    made = s.dy
+    for axis in range(s.rank):
+        if not _same(s, axis):
+            made = _along(s, made, axis)
+    return made
+
+
+def _same(s: Step, axis: int) -> bool:
+    """Return whether the axis surely keeps its size and its numbers."""
+    scale = _scale(s, axis)
+    shapes = [s.tape.shape(term.name) for term in (s.a, s.y)]
+    if isinstance(scale, float):
+        return scale == 1
+    before, after = [None if shape is None else shape[axis] for shape in shapes]
+    return before is not None and before == after
+
+
+def _scale(s: Step, axis: int) -> float | Term | None:
+    """Return the scale of an axis: a number, a term, None where sizes are given."""
+    if not s.has(2) or s.tape.shape(s.node.input[2]) == [0]:
+        return None
+    axes = [axis % s.rank for axis in s.integers("axes") or range(s.rank)]
+    if axis not in axes:
+        return 1.0
+    known, place = s.numbers(2), axes.index(axis)
+    if known is not None:
+        return float(np.ravel(known)[place])
+    return s.tape.op("Gather", s.input(2), s.tape.integers([place]))
+
+
+def _along(s: Step, term: Term, axis: int) -> Term:
+    """Return the product with the matrix that resizes one axis: a resized identity."""
+    t = s.tape
+    last = [*(i for i in range(s.rank) if i != axis), axis]
+    matrix = _matrix(s, axis)
+    product = t.transposed(term, last) @ t.swapped(matrix, 2)
+    return t.transposed(product, [int(place) for place in np.argsort(last)])
+
+
+def _matrix(s: Step, axis: int) -> Term:
+    t = s.tape
+    before, after = t.dim(s.a, axis), t.dim(s.y, axis)
+    square = t.zeros(t.concat(before, before), s.dy.dtype)
+    image = t.op("Unsqueeze", t.op("EyeLike", square), t.integers([0, 1]))
+    scale = _scale(s, axis)
+    if scale is None:
+        end = [None, t.concat(t.integers([1, 1]), before, after)]
+    else:
+        number = t.array(np.array([scale], np.float32)) if isinstance(scale, float) else scale
+        end = [t.concat(t.array(np.ones(3, np.float32)), number)]
+    resized = s.again(1, image, None, *end, attributes=_KEPT)[0]
+    return t.op("Squeeze", resized, t.integers([0, 1]))
+
+
+RULES: dict[str, Rule] = {"Resize": (_resize,)}

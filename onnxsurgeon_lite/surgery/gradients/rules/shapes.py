@@ -1,0 +1,155 @@
+"""Operators that move numbers: each element of the output is one of the input, or a filling."""
+
+import numpy as np
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+
+
+def _back(s: Step) -> Term:
+    return s.tape.reshaped(s.dy, s.a)
+
+
+def moved(s: Step) -> Term:
+    """Return the gradient of any move: the same node tells where each element came from."""
+    places = s.again(1, s.tape.places(s.a), *s.rest())[0]
+    return s.tape.scattered(places, s.dy, s.a)
+
+
+def _filled(s: Step) -> Term:
+    """Return like `moved`, for a move that fills with zeros: a place of zero is none."""
+    places = s.again(1, s.tape.places(s.a) + 1, *s.rest())[0]
+    kept = (places > 0).where(s.dy, 0)
+    return s.tape.scattered(s.tape.op("Max", places - 1, 0), kept, s.a)
+
+
+def _transpose(s: Step) -> Term:
+    perm = s.integers("perm") or list(range(s.rank))[::-1]
+    return s.tape.transposed(s.dy, [int(place) for place in np.argsort(perm)])
+
+
+def _expand(s: Step) -> Term:
+    return s.tape.summed_to(s.dy, s.a, s.tape.shape(s.y.name))
+
+
+def _tile(s: Step) -> Term:
+    """Return the sum of the copies: each axis is split in copies and size."""
+    t, rank = s.tape, s.rank
+    if not rank:
+        return s.dy
+    pairs = t.concat(*(t.op("Unsqueeze", x, t.integers([1])) for x in (s.b, t.dims(s.a))), axis=1)
+    split = t.op("Reshape", s.dy, t.flat(pairs))
+    return t.sum(split, range(0, 2 * rank, 2))
+
+
+def _concat(s: Step) -> Term:
+    """Return the part of the output that this input is."""
+    t, axis = s.tape, s.axis(0)
+    sizes = [t.dim(s.input(slot), axis) for slot in range(s.slot + 1)]
+    known = [t.shape(s.input(slot).name) for slot in range(s.slot + 1)]
+    numbers = [shape[axis] for shape in known if shape is not None and isinstance(shape[axis], int)]
+    if len(numbers) == len(known):
+        whole = [int(number) for number in numbers if number is not None]
+        start, end = t.integers([sum(whole[:-1])]), t.integers([sum(whole)])
+    else:
+        start = t.total(sizes[:-1]) if s.slot else t.integers([0])
+        end = start + sizes[-1]
+    return t.op("Slice", s.dy, start, end, t.integers([axis]))
+
+
+def _split(s: Step) -> Term:
+    """Return the gradients of the parts in a row; a part that nothing depends on has zeros."""
+    t = s.tape
+    parts = [
+        t.zeros(t.dims(s.output(slot)), s.a.dtype) if term is None else term
+        for slot, term in enumerate(s.gradients)
+    ]
+    return t.concat(*parts, axis=s.axis(0))
+
+
+def _slice(s: Step) -> Term:
+    """Return the gradient with zeros around it, where the slice has no steps and its place is known."""
+    pads = _around(s)
+    return moved(s) if pads is None else s.tape.op("Pad", s.dy, s.tape.integers(pads))
+
+
+def _around(s: Step) -> list[int] | None:
+    """Return how many elements a slice leaves out before and behind, by axis."""
+    shape = s.tape.shape(s.a.name)
+    starts, ends, axes, steps = (s.listed("", slot) for slot in range(1, 5))
+    if shape is None or not isinstance(starts, list) or not isinstance(ends, list):
+        return None
+    if isinstance(axes, Term) or isinstance(steps, Term) or any(n != 1 for n in steps or ()):
+        return None
+    before, behind = [0] * len(shape), [0] * len(shape)
+    for axis, first, last in zip(axes or range(len(starts)), starts, ends, strict=True):
+        size = shape[axis]
+        if not isinstance(size, int):
+            return None
+        start, end, _ = slice(first, last).indices(size)
+        before[axis], behind[axis] = start, size - max(start, end)
+    return [*before, *behind]
+
+
+def _pad(s: Step) -> Term:
+    if s.text("mode", "constant") != "constant":
+        return moved(s)
+    pads, axes = s.listed("", 1), s.listed("", 3)
+    if isinstance(pads, list) and not isinstance(axes, Term) and min(pads, default=0) >= 0:
+        return _inner(s, pads, axes or list(range(len(pads) // 2)))
+    rest = s.rest(3)
+    return s.tape.op("Pad", s.dy, -s.b, *([None, *rest] if rest else []))
+
+
+def _inner(s: Step, pads: list[int], axes: list[int]) -> Term:
+    """Return the gradient without that of a padding."""
+    count = len(axes)
+    ends = [-pad or np.iinfo(np.int64).max for pad in pads[count:]]
+    return s.tape.op("Slice", s.dy, *map(s.tape.integers, (pads[:count], ends, axes)))
+
+
+def _pad_value(s: Step) -> Term:
+    """Return the sum of all that is not the input."""
+    inner = s.tape.op("ReduceSum", _pad(s), keepdims=0)
+    return s.tape.reshaped(s.tape.op("ReduceSum", s.dy, keepdims=0) - inner, s.x)
+
+
+def _depth_to_space(s: Step) -> Term:
+    t, size = s.tape, s.integer("blocksize")
+    if s.text("mode", "DCR") == "DCR":
+        return t.op("SpaceToDepth", s.dy, blocksize=size)
+    block = t.integers([size])
+    parts = t.dim(s.y, 0), t.dim(s.y, 1), t.dim(s.a, 2), block, t.dim(s.a, 3), block
+    return t.reshaped(
+        t.transposed(t.op("Reshape", s.dy, t.concat(*parts)), [0, 1, 3, 5, 2, 4]), s.a
+    )
+
+
+def _space_to_depth(s: Step) -> Term:
+    mode = s.text("mode") or None
+    return s.tape.op("DepthToSpace", s.dy, blocksize=s.integer("blocksize"), mode=mode)
+
+
+def _triangle(s: Step) -> Term:
+    return s.again(1, s.dy, *s.rest())[0]
+
+
+RULES: dict[str, Rule] = {
+    "Reshape": (_back,),
+    "Flatten": (_back,),
+    "Squeeze": (_back,),
+    "Unsqueeze": (_back,),
+    "Transpose": (_transpose,),
+    "Expand": (_expand,),
+    "Tile": (_tile,),
+    "Concat": _concat,
+    "Split": (_split,),
+    "Slice": (_slice,),
+    "Pad": (_pad, lambda s: None, _pad_value),
+    "CenterCropPad": (_filled,),
+    "DepthToSpace": (_depth_to_space,),
+    "SpaceToDepth": (_space_to_depth,),
+    "Trilu": (_triangle,),
+    "ReverseSequence": (moved,),
+    "Compress": (moved,),
+}

@@ -1,0 +1,203 @@
+"""One node whose gradient is being written: what a rule reads.
+
+Differences between opsets that a rule would meet when it reads a node stand here, once.
+"""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from onnx import AttributeProto, NodeProto, TensorProto, defs
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+
+@dataclass
+class Step:
+    """A node and the gradients of its outputs.
+
+    Attributes:
+        gradients: per output, the gradient; None where nothing depends on it.
+        slot: the input whose gradient is asked for.
+    """
+
+    tape: Tape
+    node: NodeProto
+    gradients: Sequence[Term | None]
+    slot: int = 0
+    _cache: dict[int, Term] = field(default_factory=dict)
+
+    @cached_property
+    def attributes(self) -> Mapping[str, AttributeProto]:
+        """The node's attributes by name."""
+        return {attribute.name: attribute for attribute in self.node.attribute}
+
+    def has(self, slot: int) -> bool:
+        """Return whether the node has this input."""
+        return slot < len(self.node.input) and bool(self.node.input[slot])
+
+    def input(self, slot: int) -> Term:
+        """Return an input."""
+        if slot not in self._cache:
+            self._cache[slot] = self.tape.value(self.node.input[slot])
+        return self._cache[slot]
+
+    @property
+    def x(self) -> Term:
+        """The input whose gradient is asked for."""
+        return self.input(self.slot)
+
+    @property
+    def a(self) -> Term:
+        """The first input."""
+        return self.input(0)
+
+    @property
+    def b(self) -> Term:
+        """The second input."""
+        return self.input(1)
+
+    @property
+    def y(self) -> Term:
+        """The first output."""
+        return self.output(0)
+
+    def output(self, slot: int) -> Term:
+        """Return an output; one that the node omits is computed again."""
+        if slot < len(self.node.output) and self.node.output[slot]:
+            return self.tape.value(self.node.output[slot])
+        raise EditError(f"{self.node.op_type} {self.node.name!r} omits its output {slot}")
+
+    @property
+    def dy(self) -> Term:
+        """The gradient of the first output."""
+        first = self.gradients[0]
+        if first is None:
+            raise self.refused("only its other outputs are used")
+        return first
+
+    def refused(self, why: str) -> EditError:
+        """Return the error for a node whose rule does not hold for it."""
+        name = f" {self.node.name!r}" if self.node.name else ""
+        return EditError(
+            f"{self.node.op_type}{name} has no gradient rule where {why}",
+            "leave it out of the path: choose another --to or --of",
+        )
+
+    def again(
+        self,
+        outputs: int,
+        *inputs: Term | None,
+        dtype: int | None = None,
+        attributes: Container[str] | None = None,
+    ) -> list[Term]:
+        """Return the outputs of the same node with other inputs, and with all or some of its attributes."""
+        kept = [a for a in self.node.attribute if attributes is None or a.name in attributes]
+        node = NodeProto(op_type=self.node.op_type, attribute=kept)
+        node.input.extend("" if term is None else term.name for term in inputs)
+        first = next(term for term in inputs if term is not None)
+        made = self.tape.add(node, outputs)
+        return [Term(self.tape, name, first.dtype if dtype is None else dtype) for name in made]
+
+    def rest(self, start: int = 1) -> list[Term | None]:
+        """Return the inputs from a slot on."""
+        return [
+            self.input(slot) if self.has(slot) else None
+            for slot in range(start, len(self.node.input))
+        ]
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an attribute."""
+        return int(self.attributes[name].i) if name in self.attributes else default
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        """Return an attribute; by default what the operator's schema says, otherwise `default`."""
+        if name in self.attributes:
+            return float(self.attributes[name].f)
+        schema = defs.get_schema(self.node.op_type, self.tape.opset)
+        given = schema.attributes[name].default_value
+        return float(given.f) if given.name else default
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return an attribute."""
+        return self.attributes[name].s.decode() if name in self.attributes else default
+
+    def integers(self, name: str) -> list[int] | None:
+        """Return an attribute, None if it is not given."""
+        return list(self.attributes[name].ints) if name in self.attributes else None
+
+    def numbers(self, slot: int) -> Array | None:
+        """Return the numbers of an input that never changes."""
+        return self.tape.array_of(self.node.input[slot]) if self.has(slot) else None
+
+    @cached_property
+    def rank(self) -> int:
+        """The rank of the first input."""
+        return self.tape.rank(self.a)
+
+    def axis(self, default: int = -1) -> int:
+        """Return the attribute `axis`, not negative."""
+        return self.integer("axis", default) % self.rank
+
+    def listed(self, name: str, slot: int = 1) -> list[int] | Term | None:
+        """Return what older opsets have as an attribute, newer ones as an input; None if it is not given."""
+        if name in self.attributes:
+            return list(self.attributes[name].ints)
+        if not self.has(slot):
+            return None
+        known = self.numbers(slot)
+        return self.input(slot) if known is None else [int(n) for n in np.ravel(known)]
+
+    def axes(self, slot: int = 1) -> list[int] | Term:
+        """Return the reduced axes, not negative where they are known: all of them if none is given."""
+        axes = self.listed("axes", slot)
+        if isinstance(axes, Term):
+            return axes
+        if not axes:
+            return [] if self.integer("noop_with_empty_axes") else list(range(self.rank))
+        return sorted(axis % self.rank for axis in axes)
+
+    def fixed_axes(self) -> list[int]:
+        """Return the reduced axes.
+
+        Raises:
+            EditError: they are computed when the model runs.
+        """
+        axes = self.axes()
+        if isinstance(axes, Term):
+            raise self.refused("the axes are computed when the model runs")
+        return axes
+
+    def spread(self, term: Term) -> Term:
+        """Return a term of the shape of the output of a reduction such that it broadcasts to the input."""
+        if self.integer("keepdims", 1):
+            return term
+        axes = self.axes()
+        if not isinstance(axes, Term) and not axes:
+            return term
+        return self.tape.op(
+            "Unsqueeze", term, axes if isinstance(axes, Term) else self.tape.integers(axes)
+        )
+
+    def expanded(self, term: Term) -> Term:
+        """Return a term of the shape of the output of a reduction, in the shape of the input."""
+        return self.tape.op("Expand", self.spread(term), self.tape.dims(self.a))
+
+
+def is_float(dtype: int) -> bool:
+    """Return whether a value of this dtype can have a gradient."""
+    return dtype in (
+        TensorProto.FLOAT,
+        TensorProto.DOUBLE,
+        TensorProto.FLOAT16,
+        TensorProto.BFLOAT16,
+    )
+
+
+Slot = Callable[[Step], Term | None]
+"""The gradient of one input; None where it is zero."""
+Rule = tuple[Slot, ...] | Slot
+"""The gradient of each input by its place; one function where all inputs are alike."""

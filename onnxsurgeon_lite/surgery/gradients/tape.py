@@ -1,0 +1,420 @@
+"""Write the nodes of a gradient: terms that compute with each other, in the operators of one opset.
+
+Differences between opsets that a rule would meet when it writes nodes stand here, once.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import NodeProto, TensorProto, TypeProto, helper
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.surgery.resizing.inference import Inference
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+OLDEST = 16
+"""The opset from which on all nodes can be written: ScatterElements and ScatterND add since then."""
+_AXES_AS_INPUT = 18  # of ReduceMax, ReduceMin
+
+Dim = int | str | None
+Number = int | float
+Attribute = int | float | str | Sequence[int] | TensorProto | None
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value that gradients are computed from."""
+
+    tape: "Tape" = field(repr=False, compare=False)
+    name: str
+    dtype: int
+
+    def typed(self, dtype: int) -> "Term":
+        """Return the term, known to have this dtype."""
+        return Term(self.tape, self.name, dtype)
+
+    def __add__(self, other: "Term | Number") -> "Term":
+        return self.tape.op("Add", self, other)
+
+    def __radd__(self, other: Number) -> "Term":
+        return self + other
+
+    def __sub__(self, other: "Term | Number") -> "Term":
+        return self.tape.op("Sub", self, other)
+
+    def __rsub__(self, other: Number) -> "Term":
+        return self.tape.op("Sub", self.of(other), self)
+
+    def __mul__(self, other: "Term | Number") -> "Term":
+        return self if other == 1 else self.tape.op("Mul", self, other)
+
+    def __rmul__(self, other: Number) -> "Term":
+        return self * other
+
+    def __truediv__(self, other: "Term | Number") -> "Term":
+        return self if other == 1 else self.tape.op("Div", self, other)
+
+    def __rtruediv__(self, other: Number) -> "Term":
+        return self.tape.op("Div", self.of(other), self)
+
+    def __pow__(self, other: "Term | Number") -> "Term":
+        return self.tape.op("Pow", self, other)
+
+    def __neg__(self) -> "Term":
+        return self.tape.op("Neg", self)
+
+    def __matmul__(self, other: "Term") -> "Term":
+        return self.tape.op("MatMul", self, other)
+
+    def __gt__(self, other: "Term | Number") -> "Term":
+        return self.tape.op("Greater", self, other).typed(TensorProto.BOOL)
+
+    def __lt__(self, other: "Term | Number") -> "Term":
+        return self.tape.op("Less", self, other).typed(TensorProto.BOOL)
+
+    def equals(self, other: "Term | Number") -> "Term":
+        """Return where two terms have the same numbers."""
+        return self.tape.op("Equal", self, other).typed(TensorProto.BOOL)
+
+    def of(self, number: Number) -> "Term":
+        """Return a constant of this term's dtype."""
+        return self.tape.number(number, self.dtype)
+
+    def cast(self, dtype: int) -> "Term":
+        """Return the term in another dtype."""
+        return self if dtype == self.dtype else self.tape.op("Cast", self, to=dtype).typed(dtype)
+
+    def where(self, then: "Term | Number", other: "Term | Number") -> "Term":
+        """Return `then` where this condition holds, `other` elsewhere; one of them is a term."""
+        like = then if isinstance(then, Term) else other
+        assert isinstance(like, Term)
+        chosen = [like.of(v) if not isinstance(v, Term) else v for v in (then, other)]
+        return self.tape.op("Where", self, *chosen).typed(like.dtype)
+
+    def function(self, op_type: str) -> "Term":
+        """Return an operator of one input, applied."""
+        return self.tape.op(op_type, self)
+
+
+@dataclass
+class Names:
+    """What all scopes of a model share: the names that are taken, and the constants.
+
+    Attributes:
+        type_of, array_of: what the model knows of its own values: type, and numbers that never change.
+    """
+
+    taken: set[str]
+    opset: int
+    type_of: Callable[[str], TypeProto | None]
+    array_of: Callable[[str], Array | None]
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    inference: Inference | None = None
+    constants: dict[bytes, TensorProto] = field(default_factory=dict)
+    numbers: dict[tuple[Number, int], str] = field(default_factory=dict)
+    count: int = 0
+
+    def fresh(self) -> str:
+        """Return a name that is new to the model."""
+        while True:
+            self.count += 1
+            name = f"gradient/{self.count}"
+            if name not in self.taken:
+                return name
+
+
+@dataclass
+class Tape:
+    """The nodes of one scope under construction; equal nodes are written once.
+
+    Attributes:
+        stage: the node whose gradient is being written; new nodes are named after it.
+    """
+
+    names: Names
+    outer: "Tape | None" = None
+    nodes: list[NodeProto] = field(default_factory=list)
+    stage: str = ""
+    _known: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def opset(self) -> int:
+        """The model's opset version of the ONNX domain."""
+        return self.names.opset
+
+    def type_of(self, name: str) -> TypeProto | None:
+        """Return the known type of a value."""
+        return self.names.types.get(name) or self.names.type_of(name)
+
+    def array_of(self, name: str) -> Array | None:
+        """Return the numbers of a value that never changes, None for others."""
+        known = self.names.arrays.get(name)
+        return self.names.array_of(name) if known is None else known
+
+    def value(self, name: str) -> Term:
+        """Return a value of the model as a term.
+
+        Raises:
+            EditError: its dtype is not known.
+        """
+        kind = self.type_of(name)
+        if kind is None or not kind.tensor_type.elem_type:
+            raise EditError(
+                f"the dtype of {name!r} is not known, and its gradient needs it",
+                "declare it: onnxdbg edit set-shape MODEL",
+            )
+        return Term(self, name, kind.tensor_type.elem_type)
+
+    def shape(self, name: str) -> list[Dim] | None:
+        """Return the known dimensions of a value: numbers, names, None; None if the rank is unknown."""
+        kind = self.type_of(name)
+        if kind is None or not kind.tensor_type.HasField("shape"):
+            return None
+        return [
+            d.dim_value if d.HasField("dim_value") else d.dim_param or None
+            for d in kind.tensor_type.shape.dim
+        ]
+
+    def rank(self, term: Term) -> int:
+        """Return the rank of a value of the model.
+
+        Raises:
+            EditError: it is not known.
+        """
+        shape = self.shape(term.name)
+        if shape is None:
+            raise EditError(
+                f"the rank of {term.name!r} is not known, and its gradient needs it",
+                "declare the shapes of the inputs: onnxdbg edit set-shape MODEL",
+            )
+        return len(shape)
+
+    def static(self, term: Term) -> list[int] | None:
+        """Return the shape of a value of the model if it is known completely."""
+        shape = self.shape(term.name)
+        if shape is None or not all(isinstance(dim, int) for dim in shape):
+            return None
+        return [dim for dim in shape if isinstance(dim, int)]
+
+    def dims(self, term: Term) -> Term:
+        """Return the shape as a term: a constant where it is known."""
+        static = self.static(term)
+        return self.integers(static) if static is not None else self.shape_of(term)
+
+    def shape_of(self, term: Term, start: int = 0, end: int | None = None) -> Term:
+        """Return the dimensions from `start` to `end`."""
+        shape = self.shape(term.name)
+        part = shape[start:end] if shape is not None else None
+        if part is not None and all(isinstance(dim, int) for dim in part):
+            return self.integers([dim for dim in part if isinstance(dim, int)])
+        return self.op("Shape", term, start=start or None, end=end).typed(TensorProto.INT64)
+
+    def dim(self, term: Term, axis: int) -> Term:
+        """Return one dimension, as a tensor of one element."""
+        place = axis % self.rank(term)
+        return self.shape_of(term, place, place + 1)
+
+    def array(self, array: Array) -> Term:
+        """Return a constant."""
+        tensor = dtypes.from_array(array)
+        key = tensor.SerializeToString()
+        if key not in self.names.constants:
+            tensor.name = self.names.fresh()
+            self.names.constants[key] = tensor
+        return Term(self, self.names.constants[key].name, tensor.data_type)
+
+    def integers(self, numbers: Iterable[int]) -> Term:
+        """Return a constant list of integers."""
+        return self.array(np.array(list(numbers), np.int64))
+
+    def number(self, number: Number, dtype: int) -> Term:
+        """Return a scalar constant."""
+        known = self.names.numbers
+        if (number, dtype) not in known:
+            known[number, dtype] = self.array(np.array(number, dtypes.numpy_dtype(dtype))).name
+        return Term(self, known[number, dtype], dtype)
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: "Term | Number | None",
+        **attributes: Attribute,
+    ) -> Term:
+        """Add a node with one output of the first input's dtype, in which numbers become constants."""
+        return self.ops(op_type, 1, *inputs, **attributes)[0]
+
+    def ops(
+        self,
+        op_type: str,
+        outputs: int,
+        *inputs: "Term | Number | None",
+        **attributes: Attribute,
+    ) -> list[Term]:
+        """Add a node with several outputs; an equal one that exists is used instead."""
+        first = next(term for term in inputs if isinstance(term, Term))
+        names = [
+            "" if given is None else given.name if isinstance(given, Term) else first.of(given).name
+            for given in inputs
+        ]
+        node = NodeProto(op_type=op_type, input=names)
+        node.attribute.extend(
+            helper.make_attribute(name, value)
+            for name, value in attributes.items()
+            if value is not None
+        )
+        return [Term(self, name, first.dtype) for name in self.add(node, outputs)]
+
+    def add(self, node: NodeProto, outputs: int) -> tuple[str, ...]:
+        """Add a node without outputs, and return their names; an equal one that exists is used instead."""
+        key = node.SerializeToString(deterministic=True), outputs
+        known = self._find(key)
+        if known is not None:
+            return known
+        made = tuple(self.names.fresh() for _ in range(outputs))
+        node.output.extend(made)
+        node.name = f"{self.stage}/{node.op_type}_{made[0].rpartition('/')[2]}"
+        self.nodes.append(node)
+        self._known[key] = made
+        return made
+
+    def _find(self, key: Hashable) -> tuple[str, ...] | None:
+        tape: Tape | None = self
+        while tape is not None:
+            if key in tape._known:
+                return tape._known[key]
+            tape = tape.outer
+        return None
+
+    def body(self) -> "Tape":
+        """Return a tape for a subgraph; it can read all that is written here."""
+        return Tape(self.names, self, stage=self.stage)
+
+    def total(self, terms: Sequence[Term]) -> Term:
+        """Return the sum of terms of one shape."""
+        if len(terms) < 3:
+            return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+        return self.op("Sum", *terms)
+
+    def sum(self, term: Term, axes: Sequence[int] | Term, keepdims: bool = False) -> Term:
+        """Return the sum over axes."""
+        if not isinstance(axes, Term) and not axes:
+            return term
+        over = axes if isinstance(axes, Term) else self.integers(axes)
+        return self.op("ReduceSum", term, over, keepdims=int(keepdims), noop_with_empty_axes=1)
+
+    def mean(self, term: Term, like: Term, axes: Sequence[int]) -> Term:
+        """Return the mean over axes of a term that has the shape of the value `like`; the axes stay."""
+        return self.sum(term, axes, True) / self.count(like, axes)
+
+    def count(self, value: Term, axes: Sequence[int]) -> Term:
+        """Return how many elements of a value stand along axes, in its dtype."""
+        shape = self.shape(value.name) or []
+        sizes = [shape[axis] if -len(shape) <= axis < len(shape) else None for axis in axes]
+        if all(isinstance(size, int) for size in sizes):
+            return value.of(math.prod(size for size in sizes if isinstance(size, int)))
+        chosen = self.op("Gather", self.dims(value), self.integers(axes))
+        return self.op("ReduceProd", chosen, keepdims=0).cast(value.dtype)
+
+    def extreme(self, op_type: str, term: Term, axes: Sequence[int]) -> Term:
+        """Return the ReduceMax or ReduceMin over axes, which stay."""
+        if self.opset < _AXES_AS_INPUT:
+            return self.op(op_type, term, axes=axes or None, keepdims=1)
+        return self.op(op_type, term, self.integers(axes), keepdims=1)
+
+    def reshaped(self, term: Term, like: Term) -> Term:
+        """Return the numbers in the shape of a value."""
+        return self.op("Reshape", term, self.dims(like), allowzero=_zeros(self.static(like)))
+
+    def flat(self, term: Term) -> Term:
+        """Return the numbers as a list."""
+        return self.op("Reshape", term, self.integers([-1]))
+
+    def transposed(self, term: Term, perm: Sequence[int]) -> Term:
+        """Return the axes in another order."""
+        unchanged = list(perm) == list(range(len(perm)))
+        return term if unchanged else self.op("Transpose", term, perm=perm)
+
+    def swapped(self, term: Term, rank: int) -> Term:
+        """Return the last two axes exchanged."""
+        return self.transposed(term, [*range(rank - 2), rank - 1, rank - 2])
+
+    def concat(self, *parts: Term, axis: int = 0) -> Term:
+        """Return parts in a row."""
+        return parts[0] if len(parts) == 1 else self.op("Concat", *parts, axis=axis)
+
+    def zeros(self, shape: Term, dtype: int) -> Term:
+        """Return zeros."""
+        zero = dtypes.from_array(np.zeros(1, dtypes.numpy_dtype(dtype)))
+        return self.op("ConstantOfShape", shape, value=zero).typed(dtype)
+
+    def ones_like(self, value: Term) -> Term:
+        """Return ones in the shape of a value."""
+        one = dtypes.from_array(np.ones(1, dtypes.numpy_dtype(value.dtype)))
+        return self.op("ConstantOfShape", self.dims(value), value=one).typed(value.dtype)
+
+    def size(self, value: Term) -> Term:
+        """Return how many elements a value has, as a tensor of one element."""
+        static = self.static(value)
+        if static is not None:
+            return self.integers([math.prod(static)])
+        return self.op("ReduceProd", self.dims(value), keepdims=1)
+
+    def places(self, value: Term) -> Term:
+        """Return the number of each element of a value, in its shape."""
+        static = self.static(value)
+        if static is not None and math.prod(static) <= 4096:
+            return self.array(np.arange(math.prod(static), dtype=np.int64).reshape(static))
+        size = self.op("Squeeze", self.size(value))
+        return self.reshaped(self.op("Range", size.of(0), size, size.of(1)), value)
+
+    def scattered(self, places: Term, numbers: Term, like: Term) -> Term:
+        """Return zeros in the shape of a value, with numbers added at the elements of these numbers."""
+        empty = self.zeros(self.size(like), numbers.dtype)
+        flat = self.op(
+            "ScatterElements", empty, self.flat(places), self.flat(numbers), reduction="add", axis=0
+        )
+        return self.reshaped(flat, like)
+
+    def summed_to(self, term: Term, value: Term, given: list[Dim] | None) -> Term:
+        """Return a term summed over the axes along which a value was broadcast.
+
+        Args:
+            given: what is known of the term's shape.
+        """
+        wanted = self.shape(value.name)
+        if given is None or wanted is None:
+            return self._summed_at_run(term, value)
+        missing = len(given) - len(wanted)
+        pairs = list(zip(given[missing:], wanted, strict=True))
+        if any(w != 1 and not _equal(g, w) for g, w in pairs):
+            return self._summed_at_run(term, value)
+        kept = [missing + i for i, (g, w) in enumerate(pairs) if w == 1 and g != 1]
+        summed = self.sum(term, kept, True)
+        return self.sum(summed, range(missing))
+
+    def _summed_at_run(self, term: Term, value: Term) -> Term:
+        """Sum over the axes that differ when the model runs."""
+        wanted, given = self.dims(value), self.shape_of(term)
+        lengths = [self.shape_of(shape) for shape in (given, wanted)]
+        one = dtypes.from_array(np.ones(1, np.int64))
+        front = self.op("ConstantOfShape", lengths[0] - lengths[1], value=one)
+        same = self.concat(front, wanted).equals(given)
+        other = self.op("Not", same)
+        axes = self.flat(self.op("NonZero", other).typed(TensorProto.INT64))
+        return self.op("Reshape", self.sum(term, axes, True), wanted)
+
+
+def _equal(one: Dim, other: Dim) -> bool:
+    """Return whether two dimensions are the same, or must be: a number above 1 is not broadcast to another."""
+    if one is None or other is None:
+        return isinstance(other, int)
+    return one == other or isinstance(other, int)
+
+
+def _zeros(shape: list[int] | None) -> int | None:
+    """Return the `allowzero` with which a constant shape means itself."""
+    return 1 if shape is not None and 0 in shape else None

@@ -1,0 +1,205 @@
+"""From the culprit to the cause, and to the repair."""
+
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from conftest import COMMAND, FIXTURES
+from onnx import parser
+
+import onnxsurgeon_lite as osl
+
+REFERENCES = FIXTURES / "references" / "whole_model.npz"
+
+
+def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
+    """A model of a text, with weights as its initializers."""
+    header = '<ir_version: 10, opset_import: ["" : 21]> '
+    proto = parser.parse_model(header + text)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
+    return proto
+
+
+def references(right: onnx.ModelProto, **feeds: np.ndarray) -> dict[str, np.ndarray]:
+    """Every value of the right model, and what it was fed with."""
+    names = [name for node in right.graph.node for name in node.output]
+    return {**feeds, **osl.run(right, feeds=feeds, fetch=names)}
+
+
+def found(wrong: onnx.ModelProto, right: onnx.ModelProto, **feeds: np.ndarray) -> osl.BisectResult:
+    return osl.bisect(wrong, references(right, **feeds), feeds=feeds)
+
+
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+NORM = "g (float[4,16] x) => (float[4,16] y) {{ y = LayerNormalization <epsilon = {}> (x, w, b) }}"
+PRODUCT = "g (float[64,16] x) => (float[64,16] y) { y = MatMul(x, w) }"
+
+
+def test_the_cause_is_named_with_the_edit_that_repairs_it():
+    weights = {"w": numbers(16), "b": numbers(16, seed=1)}
+    right, wrong = model(NORM.format(1e-5), **weights), model(NORM.format(1e-3), **weights)
+
+    result = found(wrong, right, x=numbers(4, 16) * 0.1)
+
+    cause = result.culprits[0].causes[0]
+    assert cause.sentence.startswith(
+        "epsilon of LayerNormalization (@0) is 0.001; with 1e-05 the node agrees"
+    )
+    assert cause.repair == ["onnxdbg", "edit", "set-attr", "model.onnx", "@0", "epsilon=1e-05"]
+    assert not cause.before.match
+    assert cause.after.match
+
+
+def test_a_model_is_repaired_and_searched_again(tmp_path):
+    fixed = tmp_path / "fixed.onnx"
+    words = ["bisect", FIXTURES / "faulty_attribute.onnx", "--reference", REFERENCES]
+
+    done = subprocess.run(
+        [*COMMAND, *words, "-o", tmp_path / "wrong", "--repair", fixed],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "repaired: agrees" in done.stdout
+    assert osl.bisect(fixed, REFERENCES, cause=False).verdict == "agrees"
+    again = osl.apply(fixed.with_suffix(".toml"), FIXTURES / "faulty_attribute.onnx")
+    assert osl.bisect(again.model, REFERENCES, cause=False).verdict == "agrees"
+
+
+def test_a_row_that_is_zero_is_solved_for_and_described():
+    right = numbers(16, 16)
+    wrong = right.copy()
+    wrong[7] = 0
+
+    result = found(model(PRODUCT, w=wrong), model(PRODUCT, w=right), x=numbers(64, 16, seed=1))
+
+    assert "is zero at [7] of axis 0; solved for" in result.culprits[0].causes[0].sentence
+
+
+def test_as_many_unknowns_as_equations_prove_nothing():
+    text = PRODUCT.replace("64", "8")
+
+    result = found(
+        model(text, w=numbers(16, 16)),
+        model(text, w=numbers(16, 16, seed=1)),
+        x=numbers(8, 16, seed=2),
+    )
+
+    culprit = result.culprits[0]
+    assert not culprit.causes
+    assert "no known mistake explains it" in culprit.unexplained
+
+
+def test_a_repair_is_never_in_place(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes((FIXTURES / "faulty_attribute.onnx").read_bytes())
+
+    with pytest.raises(osl.SurgeonError, match="is the model itself"):
+        osl.bisect(path, REFERENCES, repair=path, force=True)
+
+
+def test_a_quick_search_has_no_causes():
+    result = osl.bisect(FIXTURES / "faulty_attribute.onnx", REFERENCES, quick=True)
+
+    assert not result.culprits[0].causes
+
+
+CHAIN = (
+    "g (float[4,16] x, float[4,16] z) => (float[4,16] y) { h = Relu(x) s = Sub(h, z) y = Tanh(s) }"
+)
+PLANTED = {
+    "operands that are exchanged": (
+        "s = Sub(h, z)",
+        "s = Sub(z, h)",
+        "in the wrong order; exchanged",
+    ),
+    "another operator": ("h = Relu(x)", "h = Abs(x)", "is Abs; with Relu"),
+    "a missing activation": ("y = Tanh(s)", "y = Identity(s)", "with Tanh"),
+    "a doubled activation": ("y = Tanh(s)", "t = Tanh(s) y = Tanh(t)", "one too many"),
+    "an input of another value": ("s = Sub(h, z)", "s = Sub(h, x)", "reads 'x'; with 'z'"),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_mistake_in_the_graph_is_named_and_its_repair_agrees(mistake):
+    right_text, wrong_text, said = PLANTED[mistake]
+    right, wrong = model(CHAIN), model(CHAIN.replace(right_text, wrong_text))
+    feeds = {"x": numbers(4, 16), "z": numbers(4, 16, seed=1)}
+    refs = references(right, **feeds)
+
+    result = osl.bisect(wrong, refs, feeds=feeds)
+
+    assert said in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, {"y": refs["y"]}, feeds=feeds, cause=False).verdict == "agrees"
+
+
+WEIGHTS = {
+    "is transposed; transposed back": lambda w: w.T,
+    "is scaled, by 1.1": lambda w: w * np.float32(1.1),
+    "has its 4 parts along axis 1 in another order": lambda w: w[
+        :, [*range(4, 8), *range(4), *range(8, 16)]
+    ],
+}
+
+
+@pytest.mark.parametrize("said", WEIGHTS)
+def test_a_wrong_weight_is_described(said):
+    right = numbers(16, 16)
+
+    result = found(
+        model(PRODUCT, w=np.ascontiguousarray(WEIGHTS[said](right))),
+        model(PRODUCT, w=right),
+        x=numbers(64, 16, seed=1),
+    )
+
+    assert said in result.culprits[0].causes[0].sentence
+
+
+def test_what_two_nodes_share_is_said_once_and_repaired_in_one_edit():
+    text = (
+        "g (float[4,16] x) => (float[4,16] y) {{ h = LayerNormalization <epsilon = {0}> (x, w, b)"
+        " y = LayerNormalization <epsilon = {0}> (h, w, b) }}"
+    )
+    weights = {"w": numbers(16) * 0.1, "b": numbers(16, seed=1) * 0.1}
+
+    result = found(
+        model(text.format(1e-2), **weights),
+        model(text.format(1e-5), **weights),
+        x=numbers(4, 16) * 0.1,
+    )
+
+    cause = result.culprits[0].causes[0]
+    assert "epsilon of all 2 LayerNormalization nodes is 0.01; with 1e-05" in cause.sentence
+    assert cause.repair[4:] == ["@0,@1", "epsilon=1e-05"]
+
+
+def test_healthy_models_have_no_cause():
+    feeds = {"x": numbers(4, 16), "z": numbers(4, 16, seed=1)}
+
+    result = found(model(CHAIN), model(CHAIN), **feeds)
+
+    assert result.verdict == "agrees"
+    assert not result.culprits
+
+
+def test_the_prompt_says_why_and_repairs():
+    words = ["repl", FIXTURES / "faulty_attribute.onnx", "--reference", REFERENCES]
+
+    done = subprocess.run(
+        [*COMMAND, *words],
+        input="why\nrepair\nwhy\nquit\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "cause: dilations of Conv 'Conv_6' is [2, 2]" in done.stdout
+    assert "attribute dilations = [2, 2] -> [1, 1]" in done.stdout
+    assert "agrees at '31'" in done.stdout

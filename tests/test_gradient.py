@@ -1,0 +1,128 @@
+"""Gradients as nodes: the rule of every operator, what is refused and said, functions and files."""
+
+import shutil
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+from gradient_checks import HEAD, PAGE, cases, measured, status
+from test_cut import run
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import Gradient
+from onnxsurgeon_lite.errors import EditError
+
+CASES = 2  # of an operator; the page has the figures of all
+
+
+def row_of(line: str) -> tuple[str, str, str]:
+    operator, said, figure, _ = (cell.strip() for cell in line.strip("|\n").split("|"))
+    return operator, said, figure
+
+
+def test_every_rule_agrees_with_central_differences_and_the_page_says_so():
+    by_operator: dict[str, list[str]] = {}
+    for name, (model, _) in cases().items():
+        by_operator.setdefault(model.graph.node[0].op_type, []).append(name)
+    found = measured(name for names in by_operator.values() for name in names[:CASES])
+    rows = [row_of(line) for line in PAGE.read_text().partition(HEAD)[2].splitlines()]
+    listed = {operator: (said, figure) for operator, said, figure in rows}
+
+    assert sum(said == "exact" for said, _ in listed.values()) >= 110
+    for operator, (said, figure) in listed.items():
+        checked = found.get(operator)
+        if said != "exact":
+            assert status(operator, checked) == said, operator
+        elif checked is not None and checked.cases:
+            assert checked.worst <= max(2 * float(figure), 1e-6), operator
+
+
+def gradient_of(model, of: str, to: str, runtime, **feeds) -> np.ndarray:
+    edited = Gradient(of, (to,)).apply(model).model
+    return run(runtime, edited, feeds)[f"d({of})/d({to})"]
+
+
+def test_values_on_several_paths_have_the_sum_of_their_gradients(model_of, runtime):
+    model = model_of(
+        "m (float[2] x) => (float[2] y) { a = Mul(x, x) b = Sin(x) c = Mul(a, b) y = Add(c, x) }"
+    )
+    x = np.array([0.5, -2], np.float32)
+
+    found = gradient_of(model, "y", "x", runtime, x=x)
+
+    np.testing.assert_allclose(found, 2 * x * np.sin(x) + x * x * np.cos(x) + 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["M,3", "M,K", "?,?", "1,3"])
+def test_what_is_broadcast_at_sizes_that_are_not_known_is_summed(shape, model_of, runtime):
+    text = f"m (float[{shape}] x, float[N,3] z) => (float[N,3] y) {{ y = Mul(x, z) }}"
+    z = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    for rows, columns in ((1, 3),) if shape == "1,3" else ((1, 3), (2, 3)):
+        x = np.ones((rows, columns), np.float32)
+        found = gradient_of(model_of(text), "y", "x", runtime, x=x, z=z)
+
+        expected = z.sum(axis=tuple(a for a, n in enumerate(x.shape) if n == 1), keepdims=True)
+        np.testing.assert_allclose(found, np.broadcast_to(expected, x.shape))
+
+
+def test_functions_on_the_way_are_inlined_and_old_opsets_converted(model_of, runtime):
+    text = """<ir_version: 8, opset_import: ["" : 13, "local" : 1]>
+    m (float[2] x) => (float[2] y) { h = local.cube(x) y = local.cube(h) }
+    <domain: "local", opset_import: ["" : 13]> cube (a) => (b) { s = Mul(a, a) b = Mul(s, a) }"""
+    model = model_of(text)
+    result = Gradient("y", ("x",)).apply(model)
+
+    found = run(runtime, result.model, {"x": np.array([1, 2], np.float32)})
+
+    assert found["d(y)/d(x)"].tolist() == [9, 9 * 2**8]
+    assert [note.split(":")[0] for note in result.notes] == [
+        "inlined 1 functions", "opset 13 -> 16, which gradients need"]  # fmt: skip
+
+
+def refused(model, of: str, *to: str) -> str:
+    with pytest.raises(EditError) as caught:
+        Gradient(of, to).apply(model)
+    return f"{caught.value.message}; {caught.value.hint}"
+
+
+def test_what_has_no_gradient_is_named(model_of):
+    text = """m (float[2,2] x, float[2,2] z, int64[2] i) => (float y, float[2,2] w, int64[2] k) {
+        a = Tanh(x) d = Det(a) y = Neg(d) w = Floor(z) k = Neg(i) }"""
+
+    model = model_of(text)
+
+    assert refused(model, "y", "x").startswith(
+        "Det has no gradient rule; the path needs it: Tanh @0 -> Det @1 -> Neg @2"
+    )
+    assert refused(model, "y", "z") == "'y' does not depend on z; it depends on 'x'"
+    assert refused(model, "w", "z").startswith("'w' depends on z only through Floor @3")
+    assert refused(model, "k", "i").startswith("'k' is int64: only floats have a gradient")
+
+
+def test_paths_that_do_not_change_smoothly_end_and_that_is_said(model_of, runtime):
+    model = model_of("m (float[2] x) => (float[2] y) { a = Round(x) y = Mul(a, x) }")
+
+    result = Gradient("y", ("x",)).apply(model)
+    found = run(runtime, result.model, {"x": np.array([1.2, -2.6], np.float32)})
+
+    assert found["d(y)/d(x)"].tolist() == [1, -3]
+    assert result.notes == ("no gradient passes Round @0: what they make does not change smoothly",)
+
+
+def test_weights_stay_where_they_are_and_have_gradients_of_their_own(tmp_path, runtime):
+    for name in ("external.onnx", "external.data"):
+        shutil.copy(FIXTURES / name, tmp_path)
+    model = osl.load(tmp_path / "external.onnx")
+    result = Gradient(model.proto.graph.output[0].name, (), wrt_weights=True).apply(model)
+
+    result.save(tmp_path / "gradient.onnx")
+
+    assert [file.name for file in tmp_path.glob("*.data")] == ["external.data"]
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.proto.graph.input
+    }
+    feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    found = run(runtime, osl.load(tmp_path / "gradient.onnx"), feeds)
+    assert len(found) == 1 + len(result.changes)
+    assert all(np.isfinite(value).all() for value in found.values())
