@@ -80,6 +80,11 @@ def listed(names: Iterable[str]) -> str:
     return ",".join(name.replace("\\", "\\\\").replace(",", "\\,") for name in names)
 
 
+def few(names: Sequence[str]) -> str:
+    """Quote the first names of many, for a message."""
+    return ", ".join(map(repr, names[:6])) + (", ..." if len(names) > 6 else "")
+
+
 def split(arguments: Iterable[str], known: Container[str] = ()) -> list[str]:
     r"""Split list arguments at commas; an argument that is in `known` stays one name.
 

@@ -56,6 +56,7 @@ SYNONYMS = {
     "node": "nodes",
     "pairs": "names",
     "attr": "attributes",
+    "constant": "constants",
     "op": "op_type",
     "by": "model",
     "other": "second",

@@ -557,7 +557,7 @@ def test_a_dry_run_says_what_it_would_make_and_writes_nothing(words, told, folde
 
 
 WITHOUT_A_DRY_RUN = {
-    "inspect", "print", "check", "weights", "diff", "data ls",  # they show
+    "inspect", "print", "check", "diff", "data ls",  # they show
     "run", "record", "compare", "rank", "match", "bisect", "demo",  # they write what was found
     "repl",  # what is written is said there
 }  # fmt: skip

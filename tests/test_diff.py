@@ -530,6 +530,54 @@ def test_a_run_feeds_renamed_inputs_by_what_they_are():
     assert found.outputs["31"].max_abs == 0
 
 
+INTERFACE = "g (float[2] a, float[2] b) => (float[2] y, float[2] z) { y = Sub(a, b) z = Exp(b) }"
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (INTERFACE.replace("g (float", "h (float"), ["metadata graph 'g'"]),
+        (INTERFACE.replace("float[2] a, float[2] b", "float[2] b, float[2] a"), ["input inputs"]),
+        (INTERFACE.replace("float[2] y, float[2] z", "float[2] z, float[2] y"), ["output outputs"]),
+        (
+            INTERFACE.replace("Sub(a, b)", "Sub(b, a)"),
+            ["node Sub @0"],
+        ),  # 'a' is 'a', whatever reads it
+    ],
+)
+def test_names_and_order_of_the_interface_are_compared(other, expected, model_of):
+    found = diff(model_of(INTERFACE), model_of(other, "other.onnx"))
+
+    assert [f"{d.kind} {d.subject}" for d in found.differences] == expected
+
+
+def test_documentation_and_metadata_are_compared(model_of):
+    model = model_of(INTERFACE)
+    other = model.copy()
+    graph = other.proto.graph
+    for message in (other.proto, graph, graph.input[0], graph.output[0], graph.node[0]):
+        message.doc_string = "another"
+        message.metadata_props.add(key="k", value="v")
+
+    found = diff(model, other).differences
+
+    assert sorted(d.kind for d in found) == [
+        "input",
+        "metadata",
+        "metadata",
+        "metadata",
+        "node",
+        "output",
+    ]
+
+
+def test_a_model_equals_itself_where_an_input_is_undefined():
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>{INTERFACE}')
+    proto.graph.node[0].input[1] = "nowhere"
+
+    assert diff(Model(proto), Model(proto)).same
+
+
 def scaled_twice(nodes: str) -> str:
     """Two products whose other factors only their numbers tell apart, and their sum."""
     w, v = (", ".join(str(i * step % 11 - 5.3) for i in range(64)) for step in (37, 29))

@@ -169,6 +169,8 @@ def spoil_external_data(kind: str) -> None:
     ],
 )
 def test_external_data_that_is_not_there_is_told(kind, message, verb, folder):
+    if kind == "missing" and verb != "run":
+        pytest.skip("the structure is there")
     spoil_external_data(kind)
 
     wrong, _ = refused(*("model.onnx" if w == "MODEL" else w for w in VERBS[verb]), folder=folder)
@@ -195,7 +197,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(
     "verb",
-    ["check", "extract", "expose", "run", "record", "compare", "bisect", "diff", "split"],
+    ["extract", "expose", "run", "record", "compare", "bisect", "diff", "split"],
 )
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_graph_is_told(kind, verb, folder):
@@ -209,6 +211,17 @@ def test_a_broken_graph_is_told(kind, verb, folder):
     assert done.exit_code == 2, (done.output, done.exception)
     assert f"error: {message}" in done.stderr
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_check_reports_a_broken_graph(kind, folder):
+    text, message = BROKEN[kind]
+    write_model("bad.onnx", text)
+
+    done = CliRunner().invoke(app, ["check", "bad.onnx"])
+
+    assert done.exit_code == 1
+    assert f"invalid: {message}" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,39 @@ def shuffled() -> Model:
     return model
 
 
+def redundant() -> Model:
+    """A rich model with nodes that can go."""
+    model = rich()
+    graph = model.proto.graph
+    more = onnx.parser.parse_graph("""more (float[N,4] b) => (float[N,4] r) {
+        [const] k = Add(same, same)
+        [times] t = Mul(b, k)
+        [idle] i = Identity(t)
+        [one] j = Neg(i)
+        [other] l = Neg(i)
+        [sum] r = Add(j, l)
+    }""")
+    graph.node.extend(more.node)
+    graph.output.extend(more.output)
+    return model
+
+
+def opened() -> Model:
+    """A rich model with an input that has a default."""
+    model = rich()
+    kind = onnx.helper.make_tensor_type_proto(TensorProto.FLOAT, [4])
+    model.proto.graph.input.add(name="same", type=kind)
+    return model
+
+
+def model_for(verb: str) -> Model:
+    if verb in ("fold", "cse", "skip-noops", "infer", "simplify"):
+        return redundant()
+    if verb == "remove-input":
+        return opened()
+    return shuffled() if verb in ("sort", "fix") else rich()
+
+
 def rich() -> Model:
     """A model with everything that tools lose."""
     proto = onnx.parser.parse_model(TEXT)
@@ -83,7 +116,7 @@ def change(one: Change) -> str:
     ("step", "expected", "added"), LOSSLESS, ids=lambda value: getattr(value, "name", "")
 )
 def test_the_difference_is_exactly_the_edit(step, expected, added, monkeypatch):
-    model = shuffled() if step.name in ("sort", "fix") else rich()
+    model = model_for(step.name)
 
     result = step.apply(model)
     onnx.checker.check_model(result.model.proto)
@@ -97,7 +130,7 @@ def test_the_difference_is_exactly_the_edit(step, expected, added, monkeypatch):
 
 @pytest.mark.parametrize("step", [step for step, *_ in LOSSLESS], ids=lambda step: step.name)
 def test_the_difference_of_a_large_model_is_found_around_the_edit(step, monkeypatch):
-    model = shuffled() if step.name in ("sort", "fix") else rich()
+    model = model_for(step.name)
     del model.proto.training_info[:]
     result = step.apply(model).model
     whole = diff(model, result)

@@ -8,7 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    qdq_loss_debug,
+    quantize_static,
+)
 from test_verdicts import altered, parsed, random
 
 import onnxsurgeon_lite as osl
@@ -38,20 +43,20 @@ def attention() -> ModelProto:
     constants |= {"up": random(16, 32, seed=5) / 4, "down": random(32, 16, seed=6) / 4}
     constants |= {"gamma": 1 + random(16, seed=7) / 10, "beta": random(16, seed=8) / 10}
     text = """net (float[6,16] x) => (float[6,16] y) {
-        n = LayerNormalization (x, gamma, beta)
-        q = MatMul (n, wq)
-        k = MatMul (n, wk)
-        v = MatMul (n, wv)
-        t = Transpose <perm = [1, 0]> (k)
-        scores = MatMul (q, t)
-        p = Softmax (scores)
-        a = MatMul (p, v)
-        o = MatMul (a, wo)
-        h = Add (o, x)
-        u = MatMul (h, up)
-        g = Gelu (u)
-        d = MatMul (g, down)
-        y = Add (d, h)
+        [n] n = LayerNormalization (x, gamma, beta)
+        [q] q = MatMul (n, wq)
+        [k] k = MatMul (n, wk)
+        [v] v = MatMul (n, wv)
+        [t] t = Transpose <perm = [1, 0]> (k)
+        [scores] scores = MatMul (q, t)
+        [p] p = Softmax (scores)
+        [a] a = MatMul (p, v)
+        [o] o = MatMul (a, wo)
+        [h] h = Add (o, x)
+        [u] u = MatMul (h, up)
+        [g] g = Gelu (u)
+        [d] d = MatMul (g, down)
+        [y] y = Add (d, h)
     }"""
     return parsed(text, **constants)
 
@@ -114,6 +119,7 @@ def made(tmp_path_factory) -> Callable[[str], Quantized]:
 HOW = {
     "u8": {},
     "channels": {"per_channel": True},
+    "operators": {"quant_format": QuantFormat.QOperator},
 }
 
 
@@ -137,7 +143,8 @@ def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], 
 
 
 @pytest.mark.parametrize(
-    ("name", "how"), [("relu", "u8"), ("plain", "channels"), ("attention", "u8")]
+    ("name", "how"),
+    [("relu", "u8"), ("plain", "channels"), ("attention", "u8"), ("relu", "operators")],
 )
 def test_a_healthy_quantized_model_has_no_culprit(name, how, made):
     case = made(name)
@@ -196,6 +203,15 @@ FAULTS = {
         "r3_DequantizeLinear",
         "wrong scale",
     ),
+    "a scale of a quantized operator": (
+        lambda case: changed(
+            case.quantize("operators", quant_format=QuantFormat.QOperator),
+            "w3_scale",
+            lambda scale: scale * 1.3,
+        ),
+        "conv3_quant",
+        "wrong scale",
+    ),
     "every element shifted by one quantum": (
         lambda case: own(
             onnx.load(case.quantize("u8")), "r3_DequantizeLinear", 2, lambda zero: zero + 1
@@ -248,3 +264,49 @@ def test_settings_that_differ_by_one_quantum_are_rounding(made):
     result = osl.bisect(case.quantize("u8"), a="opt=none", b="opt=all", feeds=case.feeds)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+@pytest.mark.parametrize("name", ["relu", "attention"])
+def test_rank_agrees_with_the_loss_debugger_of_onnxruntime(name, made, tmp_path):
+    case = made(name)
+    found = []
+    for path in (case.float, case.quantize("u8")):
+        watched = tmp_path / "watched.onnx"
+        qdq_loss_debug.modify_model_output_intermediate_tensors(str(path), str(watched))
+        found.append(qdq_loss_debug.collect_activations(str(watched), Samples([case.feeds])))
+    pairs = qdq_loss_debug.create_activation_matching(found[1], found[0])
+    theirs = qdq_loss_debug.compute_activation_error(pairs)
+
+    ranking = osl.rank(case.quantize("u8"), reference=case.folder / "refs")
+
+    ours = {node.value: node.total_db for node in ranking.nodes}
+    compared = theirs.keys() & ours.keys()
+    assert len(compared) >= len(theirs) - 1  # they have the input, too
+    for value in compared:
+        assert abs(ours[value] - theirs[value]["xmodel_err"]) < 0.2, value
+    assert ranking.exclude == []
+
+
+def test_the_exclude_list_reaches_the_wanted_sqnr_when_the_model_is_quantized_so(made):
+    case = made("attention")
+
+    def output_db(model: Path) -> float:
+        outputs = [osl.run(path, feeds=case.feeds, opt="none")["y"] for path in (model, case.float)]
+        return osl.compare(*outputs).sqnr_db
+
+    before = output_db(case.quantize("u8"))
+    found = osl.rank(
+        case.quantize("u8"),
+        against=case.float,
+        leave_one_out=True,
+        reach=before + 4,
+        feeds=case.feeds,
+    )
+
+    assert abs(found.output_db - before) < 0.2
+    assert 0 < len(found.exclude) < len(found.nodes)
+    first = found.nodes[0]
+    alone = case.quantize("alone", nodes_to_exclude=[first.name])
+    assert abs(output_db(alone) - first.output_db) < 0.2
+    together = case.quantize("together", nodes_to_exclude=found.exclude)
+    assert output_db(together) >= before + 4

@@ -187,6 +187,13 @@ def test_nothing_below_what_cannot_be_healed_is_called_an_origin():
     assert [origin.bad for origin in graph.found(range(9))] == [3]
 
 
+def test_behind_a_good_value_below_what_cannot_be_healed_origins_are_found():
+    graph = Faults([[i - 1] if i else [] for i in range(12)], {3, 8}, {5})
+    graph.heal = lambda items: items
+
+    assert [origin.bad for origin in graph.found(range(12), width=4)] == [3, 8]
+
+
 @given(st.sets(st.integers(0, 30), min_size=1), st.integers(0, 4))
 def test_the_smallest_subset_holds_and_nothing_in_it_can_be_left_out(items, needed):
     wanted = set(sorted(items)[:needed])

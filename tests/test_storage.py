@@ -16,9 +16,16 @@ from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, save
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import OutputExistsError, SharedDataError, UsageError, WriteError
+from onnxsurgeon_lite.errors import (
+    ExternalDataError,
+    OutputExistsError,
+    SharedDataError,
+    UsageError,
+    WriteError,
+)
 from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.model.storage import collect, embed, list_data, move, strip, unstrip
 from onnxsurgeon_lite.runtime.session import run_model
@@ -358,10 +365,118 @@ def test_weights_come_back_from_the_original_alone(path, tmp_path):
     "name", ["external.onnx", "low_precision.onnx", "transformer_block.onnx", "whole_model.onnx"]
 )
 def test_stripping_loses_nothing_but_weights(name, tmp_path):
-    strip(load(FIXTURES / name), tmp_path / "s.onnx")
+    strip(load(FIXTURES / name), tmp_path / "s.onnx", keep_sources=True)
     unstrip(load(tmp_path / "s.onnx"), load(FIXTURES / name), tmp_path / "full.onnx")
 
     assert diff(load(FIXTURES / name), load(tmp_path / "full.onnx")).same
+
+
+@pytest.fixture
+def without_data(tmp_path) -> Path:
+    """A model whose data file was not copied along."""
+    shutil.copy(FIXTURES / "external.onnx", tmp_path / "alone.onnx")
+    return tmp_path / "alone.onnx"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "inspect MODEL",
+        "inspect MODEL --node @0",
+        "print MODEL",
+        "check MODEL",
+        "diff MODEL MODEL",
+        f"diff MODEL {FIXTURES / 'external.onnx'}",
+        "data ls MODEL",
+        "extract MODEL --outputs activation -o part.onnx",
+        "edit rename MODEL y=out -o edited.onnx",
+        "edit rename MODEL y=out --in-place",
+        "edit clean MODEL -o edited.onnx",
+        "edit set-op MODEL op:Relu Abs -o edited.onnx",
+    ],
+)
+def test_structure_needs_no_data(words, without_data, monkeypatch):
+    monkeypatch.chdir(without_data.parent)
+    done = CliRunner().invoke(app, words.replace("MODEL", "alone.onnx").split())
+
+    assert done.exit_code == 0, done.output
+    for name in ("part.onnx", "edited.onnx"):
+        if Path(name).exists():
+            assert load(name).missing() == ["external.data"]
+            shutil.copy(FIXTURES / "external.data", ".")
+            assert not load(name).missing()
+
+
+def test_what_needs_the_data_says_that_it_is_missing(without_data):
+    model = load(without_data)
+    part = osl.extract(model, inputs="layer1_out", outputs="activation").model
+
+    assert run_model(part, {"layer1_out": np.ones((2, 64), np.float32)})["activation"].all()
+    with pytest.raises(ExternalDataError, match="the external data is missing"):
+        run_model(model, {"x": np.ones((1, 32), np.float32)})
+    with pytest.raises(ExternalDataError, match="the external data is missing"):
+        strip(model, without_data.with_name("s.onnx"))
+    notes = diff(model, load(FIXTURES / "external.onnx")).notes
+    assert notes[0].startswith("not compared, the data of 4 tensors is missing: 'layer1.bias'")
+
+
+SECRET = "/home/author/secret.py"
+NUMBERS = [float(number) for number in np.float32(np.arange(20) * 0.3 + 0.1)]
+
+
+def author_model() -> onnx.ModelProto:
+    """Weights in every place that can hold them, and the author's paths in every place that can hold text."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "local" : 1], metadata_props: ["source" : "/home/author/secret.py"]>
+        g (float[20] x) => (float[20] y) { a = Add(x, c) b = local.f(a) y = Add(b, s) }
+        <domain: "local", opset_import: ["" : 21]> f (p) => (q) { k = Constant<value_float = 1.0>() q = Mul(p, k) }
+    """)
+    graph = proto.graph
+    listed = helper.make_node("Constant", [], ["c"], name="listed", value_floats=NUMBERS)
+    graph.node.insert(0, listed)
+    values = helper.make_tensor("s", 1, [20], NUMBERS)
+    indices = helper.make_tensor("at", TensorProto.INT64, [20], range(20))
+    graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [20]))
+    inner = helper.make_tensor("", 1, [20], NUMBERS)
+    proto.functions[0].node[0].CopyFrom(helper.make_node("Constant", [], ["k"], value=inner))
+    training = proto.training_info.add()
+    training.algorithm.name = SECRET
+    sparse = graph.sparse_initializer[0].values
+    for message in (proto, graph, *graph.node, graph.input[0], sparse, *proto.functions):
+        message.doc_string = SECRET
+    for message in (graph, *graph.node, graph.input[0], *proto.functions):
+        message.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=SECRET)
+    graph.node[0].attribute[0].doc_string = SECRET
+    proto.MergeFromString(b"\xfa\x3f" + bytes([len(SECRET)]) + SECRET.encode())
+    return proto
+
+
+def test_nothing_of_the_weights_and_nothing_of_the_author_remains(tmp_path):
+    onnx.save(author_model(), tmp_path / "m.onnx")
+    x = {"x": np.ones(20, np.float32)}
+
+    found = strip(load(tmp_path / "m.onnx"), tmp_path / "s.onnx")
+    kept = strip(load(tmp_path / "m.onnx"), tmp_path / "kept.onnx", keep_sources=True)
+
+    written = (tmp_path / "s.onnx").read_bytes()
+    assert SECRET.encode() not in written
+    assert SECRET.encode() in (tmp_path / "kept.onnx").read_bytes()
+    assert np.float32(NUMBERS).tobytes() not in written
+    assert np.float32(NUMBERS[3:5]).tobytes() not in (tmp_path / "kept.onnx").read_bytes()
+    assert found.changed == kept.changed == 3
+    assert not kept.removed
+    assert "removed training info: 1" in found.removed
+    assert any(line.startswith("removed doc strings: ") for line in found.removed)
+    assert "removed metadata 'pkg.torch.onnx.stack_trace': 7" in found.removed
+    assert run_model(load(tmp_path / "s.onnx"), x)["y"].shape == (20,)
+
+    unstrip(load(tmp_path / "s.onnx"), load(tmp_path / "m.onnx"), tmp_path / "full.onnx")
+    whole = [run_model(load(tmp_path / name), x)["y"] for name in ("m.onnx", "full.onnx")]
+    assert whole[0].tobytes() == whole[1].tobytes()
+    unstrip(
+        load(tmp_path / "kept.onnx"), load(tmp_path / "m.onnx"), tmp_path / "full.onnx", force=True
+    )
+    assert diff(load(tmp_path / "m.onnx"), load(tmp_path / "full.onnx")).same
 
 
 # scale, and the command

@@ -1,5 +1,7 @@
 """What differs in structure: forks, missing and extra operations, faults without a reference of their own."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -7,6 +9,10 @@ from onnx import ModelProto, helper
 from test_verdicts import Case, altered, parsed, random, verdicts
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import load, open_references, save_tensors
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.dtypes import type_of
 
 FORK = """net (float[4,16] x) => (float[4,16] y) {
     h = MatMul (x, w0)
@@ -205,3 +211,227 @@ def test_the_operator_the_attribute_and_the_input_that_give_the_reference_are_sa
     assert "axis=-1 gives the reference" in because(axis, "e", "y")
     assert "Sub gives the reference, Mul does not" in because(operator, "e", "y")
     assert "reading 't' in place of 'p'" in because(wiring, "e", "p", "t", "y")
+
+
+CONSTANT = """net (float[4,4] x) => (float[4,4] y) {{
+    e = Exp (x)
+    c = Constant <value = float[4] {{{numbers}}}> ()
+    r = Neg (c)
+    m = Mul (e, {read})
+    y = Tanh (m)
+}}"""
+
+
+@pytest.mark.parametrize("read", ["c", "r"])
+def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
+    read, tmp_path, runtime
+):
+    right, wrong = (
+        parsed(CONSTANT.format(numbers=n, read=read)) for n in ("1, 2, 3, 4", "1.1, 2.2, 3.3, 4.4")
+    )
+    case = Case(tmp_path, right, runtime)
+
+    (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
+
+    assert (culprit.value, culprit.region) == ("m", ["@3"])
+    assert culprit.findings[0].verdict == "wrong constant"
+    assert culprit.findings[0].because == f"{read!r} is wrong: its effect is x1.1"
+    assert culprit.values[-1].introduced is not None
+
+
+def test_a_constant_that_differs_from_its_reference_is_a_wrong_constant(tmp_path, runtime):
+    right, wrong = (
+        parsed(CONSTANT.format(numbers=n, read="c")) for n in ("1, 2, 3, 4", "1, 2, 3, 5")
+    )
+
+    first = Case(tmp_path, right, runtime).bisect(wrong).culprits[0]
+
+    assert (first.value, first.findings[0].verdict) == ("c", "wrong constant")
+    said = "the constant differs in 1 of 4 elements, at [3]: 5 where the reference is 4, x1.25"
+    assert first.findings[0].because == said
+
+
+@pytest.mark.parametrize("bias", [", b", ""])
+def test_a_lost_bias_is_called_so(bias, tmp_path, runtime):
+    text = "net (float[16,8] x) => (float[16,8] y) { h = Gemm (x, wBIAS) y = Tanh (h) }"
+    constants = {"w": random(8, 8), "b": random(8, seed=1)}
+    case = Case(tmp_path, parsed(text.replace("BIAS", ", b"), **constants), runtime)
+
+    wrong = parsed(text.replace("BIAS", bias), **constants | {"b": np.zeros(8, np.float32)})
+    (culprit,) = case.bisect(wrong).culprits
+
+    assert culprit.findings[0].verdict == "wrong constant"
+    which = "the bias 'b' is lost: it is zero" if bias else "the bias is lost"
+    assert culprit.findings[0].because.startswith(f"{which}, the reference has -")
+
+
+def test_a_cancellation_that_loses_three_percent_is_an_amplification(tmp_path, runtime):
+    right = parsed(
+        "net (float[1000] x) => (float[1000] y) { c = Add (x, o) d = Sub (c, o) y = Tanh (d) }",
+        o=np.float32([1e6]),
+    )
+    case = Case(tmp_path, right, runtime, {"x": random(1000)})
+    exact = {"d": case.feeds["x"], "y": np.tanh(case.feeds["x"])}
+
+    result = case.bisect(right, references=case.references(**exact))
+
+    assert [(c.value, verdicts(c)[0]) for c in result.culprits] == [("d", "amplification")]
+    assert "its operands cancel" in result.culprits[0].findings[0].because
+
+
+def test_the_one_optimizer_that_makes_the_difference_is_named(tmp_path):
+    right = parsed(
+        """net (float[1,4,6,6] x) => (float[1,4,4,4] y) {
+            c = Conv (x, w)
+            y = BatchNormalization (c, g, b, m, v)
+        }""",
+        w=random(4, 4, 3, 3) * np.float32(1e30),
+        g=np.float32([1e10] * 4),
+        b=random(4, seed=1),
+        m=random(4, seed=3),
+        v=np.ones(4, np.float32),
+    )
+    onnx.save(right, tmp_path / "m.onnx")
+
+    feeds = {"x": random(1, 4, 6, 6) * np.float32(1e-30)}
+    result = osl.bisect(tmp_path / "m.onnx", a="opt=none", b="opt=all", feeds=feeds)
+
+    assert "without ConvBNFusion it agrees" in str(result)
+    assert not {"random", "observer effect"} & {finding.verdict for finding in result.findings}
+
+
+def test_every_output_of_a_random_node_is_replayed(tmp_path, runtime):
+    right = parsed(
+        """net (float[64] x) => (float[64] y) {
+            d, mask = Dropout (x, ratio, training)
+            y = Tanh (d)
+        }""",
+        ratio=np.float32(0.5),
+        training=np.array(True),
+    )
+    case = Case(tmp_path, right, runtime)
+
+    for _ in range(3):
+        result = case.bisect(right)
+
+        assert result.verdict == "agrees"
+        assert "'mask' is random: its recorded value is replayed" in result.notes
+
+
+NEAR = np.float32(np.tile([0.5, 0.1], (4, 16))) + np.float32(1e-6) * random(4, 32)
+BOXES = np.abs(random(1, 16, 4)) @ np.float32(
+    [[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0], [0, 0, 0, 1]]
+)
+SELECTING = {
+    "TopK": """(float[4,32] x) => (float[4,8] y) {
+        s = Neg (x)
+        v, i = TopK (s, k)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+    "ArgMax": """(float[4,32] x) => (float[4] y) {
+        s = Neg (x)
+        i = ArgMax <axis = 1, keepdims = 0> (s)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+    "Unique": "(float[4,32] x) => (float[n] y) { s = Neg (x) u, a, b, c = Unique (s) y = Tanh (u) }",
+    "NonMaxSuppression": """(float[1,16,4] boxes, float[1,1,16] q) => (float[n,3] y) {
+        s = Sqrt (q)
+        i = NonMaxSuppression (boxes, s, k, iou, low)
+        f = Cast <to = 1> (i)
+        y = Sqrt (f)
+    }""",
+}
+GIVEN = {"NonMaxSuppression": {"boxes": BOXES, "q": np.full((1, 1, 16), 0.5, np.float32)}}
+
+
+@pytest.mark.parametrize("references", ["all", "outputs"])
+@pytest.mark.parametrize("op_type", SELECTING)
+def test_near_values_that_change_places_are_a_tie_and_a_real_change_is_found(
+    op_type, references, tmp_path, runtime
+):
+    constants = {"k": np.int64([8]), "iou": np.float32([0.5]), "low": np.float32([0.1])}
+    text = f"net {SELECTING[op_type]}"
+    right = parsed(text, **{n: v for n, v in constants.items() if n in text})
+    case = Case(tmp_path, right, runtime, GIVEN.get(op_type, {"x": NEAR}))
+    index = GraphIndex.of(load(tmp_path / "right.onnx"))
+    elsewhere = Observer(index, runtime)
+    elsewhere.feed(case.feeds)
+    moved = case.values["s"] + np.float32(2e-6) * random(*case.values["s"].shape, seed=3)
+    elsewhere.put("s", moved, type_of(moved))
+    values = {**case.feeds, "s": moved, **elsewhere.fetch([n for n in index.producer if n != "s"])}
+    kept = values if references == "all" else {n: values[n] for n in (*case.feeds, "y")}
+    save_tensors(tmp_path / "other", kept)
+    wrong = replaced(right, "s", "Abs" if op_type != "NonMaxSuppression" else "Neg")
+
+    tied = case.bisect(right, references=open_references(tmp_path / "other"))
+    changed = case.bisect(wrong, references=open_references(tmp_path / "other"))
+
+    assert tied.verdict == "agrees", tied
+    assert [finding.verdict for finding in tied.findings] == ["tie"]
+    assert changed.verdict == "mismatch"
+    assert "@0" in changed.culprits[0].region
+
+
+def test_many_culprits_of_one_operator_are_one_group(tmp_path, runtime):
+    lines = [
+        f"n{i} = LayerNormalization <epsilon = 1e-5> ({f't{i - 1}' if i else 'x'}, g{i}, b) t{i} = Tanh (n{i})"
+        for i in range(6)
+    ]
+    scales = {f"g{i}": random(16, seed=i) for i in range(6)}
+    text = f"net (float[4,16] x) => (float[4,16] t5) {{ {' '.join(lines)} }}"
+    right = parsed(text, **scales, b=random(16, seed=9))
+    wrong = parsed(text.replace("1e-5", "0.3"), **scales, b=random(16, seed=9))
+
+    result = Case(tmp_path, right, runtime).bisect(wrong)
+
+    headline = str(result).splitlines()[1]
+    assert len(result.culprits) == 6
+    assert headline.startswith("  wrong node: all 6 LayerNormalization make 'n0', 'n1', 'n2'")
+    assert "epsilon=1e-05 gives the reference" in headline
+    assert str(result).count("LayerNormalization") == 2
+
+
+ATTENTION = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        p = torch.softmax((q @ k.transpose(1, 2)) * SCALE, -1)
+        return self.out(torch.tanh(p @ v))
+
+def factory():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Attention(), Attention()).eval(), (torch.randn(2, 8, 16),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_factory_narrows_a_region_of_many_nodes(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(ATTENTION.replace("SCALE", "0.25"))
+    space: dict = {}
+    exec(ATTENTION.replace("SCALE", "1.0"), space)  # the export has lost 1 / sqrt(d)
+    module, args = space["factory"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, args, tmp_path / "m.onnx", dynamo=True, verbose=False, external_data=False
+        )
+    target = f"{tmp_path / 'net.py'}:factory"
+    osl.record(target, tmp_path / "refs")
+
+    wide = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+    narrow = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", factory=target)
+
+    assert len(wide.culprits[0].region) > 3
+    assert "to narrow it, give --factory" in str(wide)
+    assert len(narrow.culprits[0].region) <= 3
+    node = onnx.load(tmp_path / "m.onnx").graph.node[int(narrow.culprits[0].id[1:])]
+    assert node.op_type in ("MatMul", "Softmax", "Mul"), narrow

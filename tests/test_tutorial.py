@@ -262,6 +262,10 @@ tutorial (float[1,3,8,8] x, float[1,18,8,8] offset) => (float[1,3,8,8] y, int64[
     ["/where"] at = NonZero (y)
     ["/rows"] rows = Transpose <perm = [1, 0]> (at)
     ["/dead"] dead = Neg (h)
+    ["/again"] again = Neg (h)
+    ["/idle"] idle = Identity (again)
+    ["/one"] one = Add (half, twin)
+    ["/deader"] deader = Sub (one, idle)
 }
 <domain: "my_ops", opset_import: ["" : 17]>
 my_add (a, b) => (c) { a2 = Add (a, a) c = Add (a2, b) }
@@ -291,6 +295,9 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
         nodes = list(custom.graph.node)
         del custom.graph.node[:]
         custom.graph.node.extend(reversed(nodes))
+        onnx.save(custom, "custom.onnx")
+    if verb == "remove-input":
+        custom.graph.input.add(name="unused").type.tensor_type.elem_type = 1
         onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')

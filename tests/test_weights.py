@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, open_references, save_tensors
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ReferenceSetError
@@ -255,6 +256,62 @@ def stored(state: dict[str, torch.Tensor], how: str, folder: Path) -> Path:
         case _:
             torch.save(state, path, _use_new_zipfile_serialization=how == "pt")
     return path
+
+
+def test_a_later_checkpoint_is_written_as_the_first_one_was_exported(tmp_path):
+    """Renamed, transposed, cast, folded with and without a bias of its own; what is no parameter stays."""
+    old = {
+        "a.weight": noise(4, 4), "a.bias": noise(4), "c.weight": noise(3, 2, 3, 3), "c.bias": noise(3),
+        "bn.weight": noise(3), "bn.bias": noise(3), "bn.running_mean": noise(3), "bn.running_var": abs(noise(3)) + 1,
+    }  # fmt: skip
+    new = {name: array + 1 for name, array in old.items()}
+
+    def exported(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        factor = state["bn.weight"] / np.sqrt(state["bn.running_var"] + 1e-3)
+        return {
+            "onnx::MatMul_1": state["a.weight"].T.copy(),
+            "bias": state["a.bias"].astype(np.float16),
+            "onnx::Conv_2": state["c.weight"] * factor.reshape(3, 1, 1, 1),
+            "onnx::Conv_3": (state["c.bias"] - state["bn.running_mean"]) * factor
+            + state["bn.bias"],
+            "scale": np.ones(2, np.float32),
+        }
+
+    nodes = [
+        linear("a", "onnx::MatMul_1", "x", "h"),
+        helper.make_node("Add", ["h", "bias"], ["i"], name="/a/Add"),
+        helper.make_node("Mul", ["i", "scale"], ["j"]),
+        helper.make_node("Conv", ["j", "onnx::Conv_2", "onnx::Conv_3"], ["y"], name="/c/Conv"),
+    ]
+    path = model_with(tmp_path, nodes, exported(old))
+
+    result = osl.weights(path, old, update=new)
+
+    weights = {t.name: result.model.array(t) for t in result.model.proto.graph.initializer}
+    assert result.updated == ["onnx::MatMul_1", "bias", "onnx::Conv_2", "onnx::Conv_3"]
+    for name, array in exported(new).items():
+        assert weights[name].dtype == array.dtype
+        assert np.allclose(weights[name], array, rtol=1e-4)
+    again = osl.weights(result.model, new)
+    assert again.match
+    assert len(again.weights) == 4
+    with pytest.raises(ReferenceSetError, match="several orders of its axes"):
+        osl.weights(path, update={**new, "a.weight": noise(4, 4)})
+    with pytest.raises(ReferenceSetError, match=r"has no parameter 'a\.weight'"):
+        osl.weights(path, old, update={n: a for n, a in new.items() if n != "a.weight"})
+
+
+def test_the_command_writes_the_updated_model(small, tmp_path):
+    path, state = small
+    new, old = tmp_path / "new.npz", stored(state, "st", tmp_path)
+    save_tensors(new, {name: tensor.numpy() * 2 for name, tensor in state.items()})
+    words = ["weights", str(path), "--against", str(old), "--update", str(new)]
+
+    done = CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out.onnx")])
+
+    assert done.exit_code == 0, done.output
+    assert "2 weights got other numbers" in done.stdout
+    assert osl.weights(tmp_path / "out.onnx", new).match
 
 
 @pytest.mark.parametrize("how", ["pt", "legacy", "wrapped", "st", "npz"])

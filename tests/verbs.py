@@ -1,15 +1,20 @@
 """What every verb is tested with, a line in each of three tables; test_contract.py says where one is missing."""
 
 from onnxsurgeon_lite import (
+    AddConstant,
+    Append,
     Attribution,
     BatchOutputs,
     Clean,
+    Cse,
     Dedupe,
     Expose,
     Extract,
     Fix,
+    Fold,
     Freeze,
     Gradient,
+    Infer,
     Inline,
     Insert,
     NameOutputs,
@@ -17,18 +22,27 @@ from onnxsurgeon_lite import (
     Outline,
     PadOutputs,
     Pass,
+    Prepend,
     Promote,
     Rebatch,
     Remove,
+    RemoveInput,
+    RemoveOutput,
     Rename,
+    Reorder,
     Replace,
     Rewire,
     Rewrite,
     Script,
+    Set,
     SetAttr,
     SetConstant,
+    SetLayout,
     SetOp,
     SetShape,
+    SetType,
+    Simplify,
+    SkipNoops,
     Sort,
 )  # fmt: skip
 
@@ -47,6 +61,19 @@ RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
     h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
 }"""
 
+OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
+    h = Relu(x) same = Identity(h) g = Neg(same) two = Add(one, one)
+    twice = Concat<axis = 0>(g, h) again = Neg(h) c = Concat<axis = 0>(twice, again)
+    w = Mul(c, two) y = Abs(w)
+}"""
+
+DEFAULT = """three (float[4] x, float[4] w) => (float[4] y, float[4] g) <float[4] w = {1,1,1,1}> {
+    h = Relu(x) g = Neg(h) y = Add(h, w)
+}"""
+SQUARE = """three (float[4] x) => (float[1,4,4] y) <int64[2] rows = {0,2}, int64[2] columns = {0,1}> {
+    h = Relu(x) r = Unsqueeze(h, columns) c = Unsqueeze(h, rows) y = Mul(r, c)
+}"""
+
 
 def without_negation(graph):
     """An edit as graphsurgeon's users write it."""
@@ -56,6 +83,8 @@ def without_negation(graph):
 
 
 CONTRACT: dict[str, tuple[Pass, str]] = {
+    "append": (Append("y = Identity(y)"), THREE),
+    "prepend": (Prepend("x = Identity(x)"), THREE),
     "expose": (Expose(("h",)), THREE),
     "extract": (Extract(("h",), ("y",)), THREE),
     "rename": (Rename((("g", "k"),)), THREE),
@@ -68,10 +97,22 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "set-constant": (SetConstant("v", 3), CONSTANTS),
     "promote": (Promote(("w",), default=True), CONSTANTS),
     "freeze": (Freeze((("w", None),)), CONSTANTS.replace("x)", "x, float[4] w)", 1)),
+    "set-type": (SetType({"y": "double"}), THREE),
+    "set-layout": (SetLayout({"y": "NLC"}), SQUARE),
+    "remove-input": (RemoveInput(("w",)), DEFAULT),
+    "remove-output": (RemoveOutput(("g",)), DEFAULT),
+    "reorder": (Reorder(("w",), ("g",)), DEFAULT),
+    "add-constant": (AddConstant((("half", 0.5),)), THREE),
+    "set": (Set((("metadata.author", "Ada"), ("producer_name", "me"))), THREE),
     "sort": (Sort(), UNSORTED),
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "fold": (Fold(), OPEN),
+    "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
+    "skip-noops": (SkipNoops(), OPEN),
+    "infer": (Infer(), OPEN),
+    "simplify": (Simplify(), OPEN),
     "inline": (Inline(), CALLS),
     "opset": (Opset(22), THREE),
     "script": (Script(without_negation), THREE),
@@ -88,6 +129,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
     "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
+    "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
 }  # fmt: skip
 
 
@@ -105,11 +147,15 @@ CALLS = [
 FUNCTIONS = ["removed function 'local::twice::one': ", "removed function 'local::twice::two': "]
 DEAD = "removed node Add 'dead' (@4): reads 'x', 'twin'; makes 'nothing'"
 TWIN = "removed initializer 'twin' (float [4]): "
+IDLE = "removed node Identity 'idle' (@10): reads 't'; makes 'i'"
+SECOND = "removed node Neg 'other' (@12): reads 'i'; makes 'l'"
 SPARSE = "removed node Add '/part/sparse' (@5): reads 'e', 's'; makes 'd'"
 LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
 
 LOSSLESS = [
+    (Append("w2 = Neg(z)"), [f"removed output 'z' ({N}): ", f"added output 'w2' ({N}): "], 1),
+    (Prepend("x = Neg(x)"), [], 1),
     (Expose(("a",)), [f"added output 'a' ({N}): "], 0),
     (Extract((), ("z",)), [
         *CALLS, DEAD, SPARSE, LAST, f"removed output 'y' ({N}): ", "removed initializer 's' (sparse [4]): ", TWIN,
@@ -134,7 +180,25 @@ LOSSLESS = [
         f"removed output 'y' ({N}): ", f"removed output 'z' ({N}): ",
         "added output 'both' (float [2, 5, 4]): ", "added output 'num_detections' (int64 [2]): "], 34),
     (NameOutputs(("first", "second")), [], 0),
+    (SetType({"x": "double"}), ["changed input 'x': type float [N, 4] -> double [N, 4]"], 1),
+    (SetLayout({"x": "NC->CN"}), ["changed input 'x': type float [N, 4] -> float [4, N]"], 1),
+    (RemoveInput(("same",)), [
+        "removed input 'same' (float [4]): ",
+        "changed initializer 'same' (float [4]): kind input with a default -> initializer"], 0),
+    (RemoveOutput(("z",)), [f"removed output 'z' ({N}): "], 0),
+    (Reorder((), ("z",)), ["changed output outputs: order 'y', 'z' -> 'z', 'y'"], 0),
+    (AddConstant((("half", 0.5),)), ["added initializer 'half' (float []): "], 0),
+    (Set((("doc_string", ""), ("model_version", 8))), [
+        "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
     (Dedupe(), [TWIN], 0),
+    (Fold(), [
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
+    (Cse(), [SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'"], 0),
+    (SkipNoops(), [IDLE], 0),
+    (Infer(), [], 0),
+    (Simplify(), [
+        DEAD, TWIN, IDLE, SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'",
+        "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Inline(), [*CALLS, "removed opset local: version 1 -> ", *FUNCTIONS], 3),
     (Opset(19), ["changed opset ai.onnx: version 18 -> 19"], 0),
     (Script(by_script), ["changed node Relu '/part/last' (@6): operator Relu -> Abs"], 0),
@@ -155,6 +219,8 @@ LOSSLESS = [
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
 CUSTOM_WORDS = {
+    "append": ["more = Relu(u)"],
+    "prepend": ["x = Relu(x)"],
     "expose": ["t"],
     "extract": ["--inputs", "h,offset", "--outputs", "s"],
     "rename": ["h=hidden", "t=sum"],
@@ -173,10 +239,22 @@ CUSTOM_WORDS = {
     "pad-outputs": ["--max", "5", "--outputs", "rows"],
     "batch-outputs": ["--max", "5", "all=rows"],
     "name-outputs": ["out,places"],
+    "set-type": ["y=double"],
+    "set-layout": ["x=NHWC"],
+    "remove-input": ["unused"],
+    "remove-output": ["rows"],
+    "reorder": ["--outputs", "rows"],
+    "add-constant": ["three=3"],
+    "set": ["producer_name=me"],
     "sort": [],
     "clean": [],
     "fix": [],
     "dedupe": [],
+    "fold": [],
+    "cse": [],
+    "skip-noops": [],
+    "infer": [],
+    "simplify": ["--unproved"],
     "inline": [],
     "outline": ["act"],
     "gradient": ["--of", "h", "--to", "x"],

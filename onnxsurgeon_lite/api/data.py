@@ -140,13 +140,15 @@ def strip(
     model: "ModelLike",
     output: str | PathLike[str],
     seed: int = 0,
+    keep_sources: bool = False,
     force: bool = False,
     dry_run: bool = False,
 ) -> "Stripped":
-    """Write a model whose weights are noise of the same mean, deviation and range.
+    """Write a model whose weights are noise of the same mean, deviation and range, without what tells of its author.
 
     Args:
         seed: Seed of the noise.
+        keep_sources: Keep documentation, metadata and training info, which may tell of the author's machine.
 
     Example:
         >>> osl.data.strip("whole_model.onnx", "noise.onnx").changed
@@ -154,7 +156,8 @@ def strip(
     """
     from onnxsurgeon_lite.model import loaded, storage
 
-    return storage.strip(loaded(model), Path(output), seed, force=force, dry_run=dry_run)
+    made = loaded(model), Path(output), seed, keep_sources
+    return storage.strip(*made, force=force, dry_run=dry_run)
 
 
 @spelled

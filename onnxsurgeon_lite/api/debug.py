@@ -18,6 +18,7 @@ from onnxsurgeon_lite.api.call import (
     byte_size,
     quiet,
 )
+from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
@@ -25,7 +26,9 @@ from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
-    from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
+    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
@@ -59,6 +62,7 @@ def bisect(
     force: bool = False,
     cause: bool = True,
     repair: str | PathLike[str] | None = None,
+    factory: str | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -83,6 +87,7 @@ def bisect(
         force: Write into a folder that is not empty.
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
+        factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -142,6 +147,17 @@ def bisect(
             result = bisection.bisect_samples(
                 index.model, samples, runtime, optimized, search, tell
             )
+            if factory is not None:
+                result = narrowed(
+                    result,
+                    factory,
+                    index,
+                    samples,
+                    lambda more, given: aligned(more, index, given, runtime, mapping, tell),
+                    lambda more, given: bisection.bisect(
+                        index.model, more, given, runtime, optimized, search, tell
+                    ),
+                )
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:
@@ -373,8 +389,10 @@ def rank(
     fp16_risk: bool = False,
     below: float = 20.0,
     feeds: "Tensors | None" = None,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     **how: Unpack[RunOnFeeds],
-) -> "Ranking | Float16Risks":
+) -> "Ranking | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
     Give one of `reference`, `against`, `fp16_risk`.
@@ -385,6 +403,9 @@ def rank(
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
         below: Decibels under which a node is excluded.
+        leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
+            `against`.
+        reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -403,16 +424,28 @@ def rank(
             "say what to rank by",
             "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
         )
+    if (leave_one_out or reach is not None) and (against is None or not leave_one_out):
+        raise UsageError(
+            "--leave-one-out and --reach need the float model's weights",
+            "give it: rank MODEL --against FLOAT_MODEL --leave-one-out --reach 30",
+        )
     with Call(**how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
         runtime = call.runtime(child, "none")
+        if leave_one_out and against is not None:
+            from onnxsurgeon_lite.debug import leave_one_out as leaving
+
+            other, given = call.index(against), call.feeds(index, feeds)
+            found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
+            return call.done(found)
         if fp16_risk:
-            risks = ranking.float16_risk(index, call.feeds(index, feeds), runtime, call.progress)
-            keep = [risk.name or risk.id for risk in risks if risk.keep]
-            return call.done(ranking.Float16Risks(risks, list(dict.fromkeys(keep))))
+            from onnxsurgeon_lite.debug.float16 import float16_risk
+
+            given = call.feeds(index, feeds)
+            return call.done(float16_risk(index, given, runtime, call.progress))
         if reference is not None:
             stored, given = _samples(index, reference, feeds, call.notes)[0]
         else:
@@ -475,35 +508,49 @@ def match(
 @spelled
 def weights(
     model: "ModelLike",
-    against: "Tensors",
+    against: "Tensors | None" = None,
     progress: Progress = quiet,
+    update: "Tensors | None" = None,
     **how: Unpack[Tolerating],
 ) -> "WeightsResult":
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     Args:
         against: A `.safetensors`, `.pt`, `.pth` or `.npz` file, or name -> array (a state dict).
+        update: A later checkpoint: `model` of the result has its numbers, each in the layout, fold and dtype of the
+            weight whose parameter `against` says it is. Without `against`, this checkpoint says it itself.
 
     Returns:
         A `Comparison` for each weight that was found, and what only one side has.
 
     Raises:
-        ReferenceSetError: The checkpoint cannot be read, or has nothing of the model.
+        ReferenceSetError: A checkpoint cannot be read, has nothing of the model, or does not fit it.
         UsageError: It is a PyTorch file and torch is not installed.
 
     Example:
         >>> osl.weights("whole_model.onnx", "whole_model.safetensors").match
         True
     """
-    from onnxsurgeon_lite.matching.weights import compare_weights
-    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
-    from onnxsurgeon_lite.tensors.references import open_references
+    from onnxsurgeon_lite.matching.weights import compare_weights, update_weights
 
     call = Call(**how)
     index = call.index(model)
-    is_path = isinstance(against, str | PathLike)
-    stored = open_checkpoint(Path(cast(str, against))) if is_path else open_references(against)
-    return compare_weights(index, stored, call.tolerance(), progress)
+    exported = against if against is not None else update
+    if exported is None:
+        raise UsageError("no checkpoint is given", "name one with --against or --update")
+    result = compare_weights(index, _checkpoint(exported), call.tolerance(), progress)
+    if update is not None:
+        progress("writing weights")
+        result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
+    return result
+
+
+def _checkpoint(given: "Tensors") -> "ReferenceSet":
+    from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    is_path = isinstance(given, str | PathLike)
+    return open_checkpoint(Path(cast(str, given))) if is_path else open_references(given)
 
 
 @spelled

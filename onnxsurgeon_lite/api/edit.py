@@ -88,6 +88,8 @@ def applied(
         result = EditResult(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
+        if done.changed and step.name == "simplify" and not unproved:
+            result = _simplified(result, original, step, feeds, call.runtime(child, "none"), call)
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
@@ -95,6 +97,34 @@ def applied(
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
         return _verified(result, original, feeds, call.runtime(child, "none"), call)
+
+
+def _simplified(
+    result: "EditResult",
+    original: "Model",
+    step: "Pass",
+    feeds: "Tensors | None",
+    runtime: "Runtime",
+    call: Call,
+) -> "EditResult":
+    """Keep those steps of `simplify` whose result agrees with the original."""
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.prove_steps import StepProof
+
+    assert isinstance(step, passes.Simplify)  # by its name
+    call.progress("proving by running")
+    index = GraphIndex.of(original)
+    trials = call.trials(index, feeds, runtime, {})
+    done, line = StepProof(index, trials, runtime).proved(step, result)
+    return replace(
+        result,
+        model=done.model,
+        changed=done.changed,
+        changes=done.changes,
+        notes=done.notes,
+        ran=tuple(call.notes),
+        proof=(line,),
+    )
 
 
 _UNPROVED = "the new sizes were not proved: neither model was run"
@@ -156,6 +186,7 @@ def merge(
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     share: Sequence[str] = (),
     prefix: str | Sequence[str] = (),
+    by_name: bool = False,
     **how: Unpack[Limiting],
 ) -> "EditResult":
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
@@ -165,6 +196,7 @@ def merge(
         map: A value so far -> the input of the next model that it feeds.
         share: Inputs that all have and that become one.
         prefix: Put before every name of the next model; one, or one for each model but the first.
+        by_name: Feed each input that has the name of an output so far, share each that has the name of an input.
 
     Returns:
         The merged model, and what was linked and added.
@@ -185,6 +217,7 @@ def merge(
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import loaded
     from onnxsurgeon_lite.passes.merge import merge as merge_two
+    from onnxsurgeon_lite.passes.merge import same_names
 
     if len(models) < 2:
         raise UsageError("one model alone cannot be merged", "name two or more")
@@ -199,7 +232,9 @@ def merge(
         here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
         pairs = [pair for pair in pairs if pair not in here]
         with Call(**how):
-            result = merge_two(merged, guest, here, tuple(share), before)
+            named, shared = same_names(merged, guest) if by_name else ([], [])
+            here += [pair for pair in named if pair[1] not in dict(pair[::-1] for pair in here)]
+            result = merge_two(merged, guest, here, (*share, *shared), before)
         notes += result.notes
         changes += result.changes
         merged = result.model

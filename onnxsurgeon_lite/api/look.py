@@ -64,6 +64,7 @@ def inspect(
         if value is not None:
             index = GraphIndex.of(known)
             selected = select_values(index, [value], inner=True)
+            index.learn_types(name for name in selected.names if name in index)  # all at once
             found = (inspecting.summarize_value(index, name) for name in selected.names)
             return inspecting.ValueSummaries(found).with_told(selected.notes)
         if tree:
@@ -103,7 +104,6 @@ def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "C
         Whether it is valid, the checker's message, and findings that the checker does not mind.
 
     Raises:
-        GraphError: A cycle, two producers of one value, or a function that calls itself.
         RuntimeCrash: The checker died of the model.
         RuntimeTimeout: The checker took too long.
 

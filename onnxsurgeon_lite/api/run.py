@@ -54,6 +54,7 @@ def run(
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.select import select_values
         from onnxsurgeon_lite.runtime import run as running
+        from onnxsurgeon_lite.runtime.wider import computed_wider
 
         index = call.index(model)
         wanted = [fetch] if isinstance(fetch, str) else fetch
@@ -70,6 +71,7 @@ def run(
             for name, value in values.items()
             if value is None and BodyName.of(name)
         )
+        call.notes += computed_wider(index, given, runtime, values)
         return call.done(running.RunResult(values, call.made))
 
 

@@ -6,7 +6,7 @@ import onnx_graphsurgeon as gs
 
 from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
-from onnxsurgeon_lite.model import ModelLike
+from onnxsurgeon_lite.model import Model, ModelLike
 from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
@@ -25,6 +25,18 @@ class _Edit(_Filled, total=False):
 _Names = str | Sequence[str]
 _Attributes = Mapping[str, AttributeValue]
 
+def append(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    prefix: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
+def add_constant(
+    model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
+) -> EditResult: ...
 def attribution(
     model: ModelLike,
     /,
@@ -47,6 +59,7 @@ def batch_outputs(
     **how: Unpack[_Filled],
 ) -> EditResult: ...
 def clean(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def cse(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def dedupe(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def expose(
     model: ModelLike,
@@ -61,9 +74,11 @@ def extract(
     inputs: _Names = (),
     outputs: _Names = (),
     auto_inputs: bool = False,
+    part: _Names = (),
     **how: Unpack[Limiting],
 ) -> EditResult: ...
-def fix(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
+def fix(model: ModelLike, /, join: bool = False, **how: Unpack[_Edit]) -> EditResult: ...
+def fold(model: ModelLike, /, limit: int = ..., **how: Unpack[_Edit]) -> EditResult: ...
 def freeze(
     model: ModelLike,
     /,
@@ -81,6 +96,7 @@ def gradient(
     vector: str | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def infer(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def inline(model: ModelLike, /, functions: _Names = (), **how: Unpack[_Edit]) -> EditResult: ...
 def insert(
     model: ModelLike,
@@ -111,6 +127,14 @@ def pad_outputs(
     count: str = ...,
     **how: Unpack[_Filled],
 ) -> EditResult: ...
+def prepend(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def promote(
     model: ModelLike, /, values: _Names, default: bool = False, **how: Unpack[_Edit]
 ) -> EditResult: ...
@@ -126,8 +150,13 @@ def rebatch(
 def remove(
     model: ModelLike, /, nodes: _Names, bridge: str | None = None, **how: Unpack[_Edit]
 ) -> EditResult: ...
+def remove_input(model: ModelLike, /, inputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
+def remove_output(model: ModelLike, /, outputs: _Names, **how: Unpack[_Edit]) -> EditResult: ...
 def rename(
     model: ModelLike, /, names: Mapping[str, str], nodes: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def reorder(
+    model: ModelLike, /, inputs: _Names = (), outputs: _Names = (), **how: Unpack[_Edit]
 ) -> EditResult: ...
 def replace(
     source: ModelLike,
@@ -159,6 +188,13 @@ def script(
     edit: Callable[[gs.Graph], gs.Graph | None] | str | PathLike[str],
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def set(
+    model: ModelLike,
+    /,
+    fields: Mapping[str, str | int],
+    target: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def set_attr(
     model: ModelLike,
     /,
@@ -169,6 +205,9 @@ def set_attr(
 ) -> EditResult: ...
 def set_constant(
     model: ModelLike, /, value: str, numbers: Numbers, to: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def set_layout(
+    model: ModelLike, /, layouts: Mapping[str, str], **how: Unpack[_Edit]
 ) -> EditResult: ...
 def set_op(
     model: ModelLike,
@@ -185,4 +224,11 @@ def set_shape(
     second: ModelLike | None = None,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
+def set_type(
+    model: ModelLike, /, types: Mapping[str, str], inward: bool = False, **how: Unpack[_Edit]
+) -> EditResult: ...
+def simplify(
+    model: ModelLike, /, limit: int = ..., without: _Names = (), **how: Unpack[_Edit]
+) -> EditResult: ...
+def skip_noops(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...
 def sort(model: ModelLike, /, **how: Unpack[_Edit]) -> EditResult: ...

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.cli.options import Nodes, Typed, Values
 from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report import plain
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @options.command
 def extract(
     model: Path,
+    part: Nodes = (),
     *,
     inputs: Values = (),
     outputs: Values = (),
@@ -27,12 +28,13 @@ def extract(
     memory_limit: str = "0",
     **how: Unpack[Writing],
 ) -> None:
-    """Cut out the part of a model between values: `--inputs 22 --outputs 28`.
+    """Cut out the part of a model between values: `--inputs 22 --outputs 28`; or a module: `scope:layer.0`.
 
     $ onnxdbg extract model.onnx --inputs 22 --outputs 28
-    $ onnxdbg extract model.onnx --inputs 24 --outputs 28 --auto-inputs -o part.onnx
+    $ onnxdbg extract dynamo.onnx scope:convs2 -o part.onnx
 
     Args:
+        part: Nodes to cut out: scope:layer.0, class:Attention, names.
         inputs: Values to cut at, comma-separated; the model's own by default.
         outputs: Values to keep, comma-separated; the model's own by default.
         auto_inputs: Add the inputs that close the cut.
@@ -58,11 +60,11 @@ def expose(
     """Declare intermediate values as graph outputs.
 
     $ onnxdbg expose model.onnx 23 op:Add
-    $ onnxdbg expose model.onnx --all -o all.onnx
+    $ onnxdbg expose dynamo.onnx scope:convs2 -o module.onnx
 
     Args:
-        values: Values to expose: names, ids, globs, op:Conv.
-        every: Expose every value.
+        values: Values to expose; a module (scope:layer.0) stands for its inputs and outputs.
+        every: Expose every value, or every one of the modules named.
     """
     if not values and not every:
         raise UsageError("no value is named", "name some, or expose every one with --all")

@@ -100,7 +100,11 @@ def gc(model: Path, *, dry_run: bool = False) -> None:
 @data.command()
 @options.command
 def strip(
-    model: Path, *, seed: Annotated[int, options.Typed(least=0)] = 0, **how: Unpack[Writing]
+    model: Path,
+    *,
+    seed: Annotated[int, options.Typed(least=0)] = 0,
+    keep_sources: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Write a model whose weights are noise of the same mean, deviation and range.
 
@@ -109,8 +113,9 @@ def strip(
 
     Args:
         seed: Seed of the noise.
+        keep_sources: Keep documentation, metadata and training info, which may tell of the author's machine.
     """
-    _write(osl.data.strip, model, how, seed=seed)
+    _write(osl.data.strip, model, how, seed=seed, keep_sources=keep_sources)
 
 
 @data.command()

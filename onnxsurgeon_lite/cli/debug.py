@@ -41,6 +41,7 @@ def bisect(
     force: bool = False,
     cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
     repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
+    factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
@@ -66,6 +67,7 @@ def bisect(
         strip: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
+        factory: PyTorch module whose operators are recorded where a region is wide.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -89,6 +91,7 @@ def bisect(
             target.replaceable(),
             cause,
             repair,
+            factory,
             opt=opt,
             **how,
         )
@@ -130,6 +133,8 @@ def rank(
     against: Path | None = None,
     risk: Annotated[bool, Typed(("--fp16-risk",))] = False,
     below: float = 20.0,
+    leave_one_out: bool = False,
+    reach: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -142,9 +147,13 @@ def rank(
     Args:
         risk: What float16 would lose, from one float32 run.
         below: Decibels under which a node is on the exclude list.
+        leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
+        reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
     """
     with progress("ranking") as how["progress"]:
-        result = osl.rank(model, reference, against, risk, below, feeds, **how)
+        result = osl.rank(
+            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+        )
     options.show(result, json)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onnxsurgeon_lite import passes
-from onnxsurgeon_lite.cli import completion, gradient, options, shape
+from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
 from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
@@ -230,6 +230,46 @@ def freeze(
     return passes.Freeze(frozen, fold, byte_size(limit))
 
 
+def prepend(
+    what: str,
+    *,
+    links: Annotated[Sequence[str], Typed(("--map",), metavar="RESULT=INPUT")] = (),
+    share: Sequence[str] = (),
+) -> "passes.Pass":
+    """Compute the inputs of a model from others: normalize, resize, transpose.
+
+    $ onnxdbg edit prepend model.onnx 'x = (image - 0.5) / 0.25' --map x=input.1
+    $ onnxdbg edit prepend model.onnx 'x = Cast(image, to=FLOAT)' --map x=input.1 --dry-run
+
+    Args:
+        what: Assignments, a graph in ONNX text, or a file with one of them; a model.
+        links: A result, and the input that it feeds; equal names by default.
+        share: An input of both that becomes one.
+    """
+    return passes.Prepend(what, tuple(options.pairs("--map", links)), tuple(share))
+
+
+def append(
+    what: str,
+    *,
+    links: Annotated[Sequence[str], Typed(("--map",), metavar="VALUE=INPUT")] = (),
+    share: Sequence[str] = (),
+    prefix: str = "",
+) -> "passes.Pass":
+    """Compute further values from those of a model: Softmax, TopK, NonMaxSuppression.
+
+    $ onnxdbg edit append model.onnx 'best = ArgMax(scores, axis=1)' --map 31=scores
+    $ onnxdbg edit append model.onnx 'top, at = TopK(scores, [5], axis=1)' --map 31=scores --dry-run
+
+    Args:
+        what: Assignments, a graph in ONNX text, or a file with one of them; a model.
+        links: A value of the model, and the name by which the text reads it.
+        share: An input of both that becomes one.
+        prefix: Before every name that is added.
+    """
+    return passes.Append(what, tuple(options.pairs("--map", links)), tuple(share), prefix)
+
+
 def sort() -> "passes.Pass":
     """Put nodes in topological order, moving as few as possible.
 
@@ -248,13 +288,16 @@ def clean() -> "passes.Pass":
     return passes.Clean()
 
 
-def fix() -> "passes.Pass":
-    """Put right what other tools leave: values with two producers, unsorted nodes, stale types.
+def fix(*, join: bool = False) -> "passes.Pass":
+    """Put right what other tools leave: names with two owners, unsorted nodes, stale types, missing imports.
 
     $ onnxdbg edit fix model.onnx
     $ onnxdbg edit fix model.onnx --dry-run
+
+    Args:
+        join: Read the value with the closest spelling where one is missing, if that is only one.
     """
-    return passes.Fix()
+    return passes.Fix(join)
 
 
 def dedupe() -> "passes.Pass":
@@ -283,13 +326,13 @@ def inline(
 def outline(
     scope: Annotated[str, Typed(completes=completion.scopes)], *, domain: str = "local"
 ) -> "passes.Pass":
-    """Make the nodes of a module a function.
+    """Make the nodes of a module a function; or of all equal modules of a class one function.
 
     $ onnxdbg edit outline dynamo.onnx convs1 -o outlined.onnx
-    $ onnxdbg edit outline dynamo.onnx convs2 --domain parts --dry-run
+    $ onnxdbg edit outline dynamo.onnx class:Conv2d --dry-run
 
     Args:
-        scope: A module path: encoder.layer.4.
+        scope: A module path (encoder.layer.4), or class:BertLayer.
         domain: The function's domain.
     """
     return passes.Outline(scope, domain)
@@ -336,10 +379,11 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    sort, clean, fix, dedupe, outline, inline, opset,
+    *interface.VERBS, prepend, append, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
     gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip
+_PROVED = (*shape.PROVED, *simplify.PROVED)
 
 
 def verbs(keep: Keep | None = None) -> typer.Typer:
@@ -351,7 +395,7 @@ def verbs(keep: Keep | None = None) -> typer.Typer:
         made = command(
             verb,
             of_a_file=verb in (apply, script),
-            proved=verb in shape.PROVED,
+            proved=verb in _PROVED,
             listed=verb in (apply, opset),
             keep=keep,
         )

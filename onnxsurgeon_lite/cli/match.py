@@ -6,6 +6,7 @@ from typing import Unpack
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import RunOnFeeds
 from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.cli.outputs import Target, Writing
 from onnxsurgeon_lite.report.progress import progress
 
 
@@ -39,20 +40,28 @@ def match(
 def weights(
     model: Path,
     *,
-    against: Path,
+    against: Path | None = None,
+    update: Path | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     json: bool = False,
+    **how: Unpack[Writing],
 ) -> None:
     """Compare a model's weights with the checkpoint it was exported from: renamed, transposed or folded.
 
     $ onnxdbg weights model.onnx --against weights.safetensors
-    $ onnxdbg weights faulty.onnx --against weights.safetensors --rtol 1e-3
+    $ onnxdbg weights faulty.onnx --against weights.safetensors --update weights.safetensors -o mended.onnx
 
     Args:
         against: Checkpoint: .safetensors, .pt, .pth or .npz.
+        update: Write a model with the numbers of this one, each where and as the compared one is.
     """
+    from onnxsurgeon_lite.model import movable
+
     with progress("comparing weights") as tell:
-        result = osl.weights(model, against, tell, rtol=rtol, atol=atol)
+        result = osl.weights(model, against, tell, update, rtol=rtol, atol=atol)
     options.show(result, json)
-    options.require(result.match)
+    if result.model is None:
+        options.require(result.match)
+    else:
+        options.save(result.model, Target(model, "weights", **how), movable(result.model))

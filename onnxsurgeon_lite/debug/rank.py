@@ -1,26 +1,24 @@
-"""Rank nodes by lost accuracy against references, and predict the losses of float16."""
+"""Rank nodes by the accuracy that they lose against references."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import TensorProto
 
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
 from onnxsurgeon_lite.errors import ReferenceSetError, RuntimeFailure
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-_LARGEST = 65504.0  # of float16
-_VANISHING = 2.0**-25  # rounds to even: to zero
-_CLAMP = 1e-7  # converters raise smaller constants to this
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+_PART = 64  # values that are computed at once
 
 Progress = Callable[[str], None]
 
@@ -65,98 +63,47 @@ def rank(
     runtime: Runtime,
     progress: Progress = lambda _: None,
 ) -> list[RankedNode]:
-    """Rank the nodes with a reference, largest loss first; quantizers count as part of the node that they feed.
+    """Rank the nodes with a reference, largest loss first, each measured behind the quantizers of its result.
 
     Raises:
         ReferenceSetError: no value that the model computes has a reference.
     """
-    origins = quantized_origins(index)
-    known = {
-        name: origin
-        for name in index.producer
-        if (origin := name if name in references else origins.get(name, "")) in references
-    }
-    measured = [
-        name for name in known if index.nodes[index.producer[name]].op_type not in _QUANTIZERS
-    ]
-    if not measured:
+    quantizers = Quantizers.of(index)
+    values = FloatValues(index, quantizers, references, feeds).behind_quantizers()
+    sources = {name: quantizers.sources.get(name, name) for name in values.known}
+    places = {n: index.producer[s] for n, s in sources.items() if s in index.producer}
+    if not places:
         raise ReferenceSetError(
             f"{references.place!r} has no value that the model computes",
             "record the values of the float model: onnxdbg record FLOAT_MODEL -o references",
         )
     observer = Observer(index, runtime)
     observer.feed(feeds)
-    expected = Expected(index, references, known, feeds)
-    total = {}
-    for name, actual in observer.sweep(measured, progress):
-        total[name] = _sqnr(actual, expected.read(name))
-        if isinstance(actual, np.ndarray):
-            expected.dtypes[name] = actual.dtype
+    total = {n: _sqnr(v, values.read(n)) for n, v in observer.sweep(places, progress)}
+    own = {n: _sqnr(v, values.read(n)) for n, v in _alone(values, observer, list(total), progress)}
     found = []
-    for number, name in enumerate(measured):
-        progress(f"{number} of {len(measured)} nodes run alone")
-        position = index.producer[name]
+    for name, position in places.items():
         node = index.nodes[position]
-        own = _sqnr(expected.alone(observer, name), expected.read(name))
-        where = f"@{position}", node.name, node.op_type, name
-        found.append(RankedNode(*where, own, total[name], str(index.origins[position])))
+        where = f"@{position}", node.name, node.op_type, values.known[name]
+        found.append(RankedNode(*where, own[name], total[name], str(index.origins[position])))
     return sorted(found, key=lambda node: (node.own_db, node.total_db))
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The references under the model's names of their values."""
-
-    index: GraphIndex
-    references: ReferenceSet
-    known: Mapping[str, str]
-    feeds: Feeds
-    dtypes: dict[str, np.dtype[np.generic]] = field(default_factory=dict)
-
-    def read(self, name: str) -> Stored:
-        """Return the reference of a value."""
-        return self.references.read(self.known[name])
-
-    def alone(self, observer: Observer, name: str) -> RunValue:
-        """Compute a value from reference inputs, through the quantizers before its node."""
-        index = self.index
-        borders = self.feeds.keys() | {
-            other
-            for other in self.known
-            if other != name and index.nodes[index.producer[other]].op_type not in _QUANTIZERS
-        }
-        positions = sorted(index.ancestors([name], stop=borders))
-        reads = {read for position in positions for read in index.reads[position]}
-        inputs: dict[str, RunValue] = {n: self.feeds[n] for n in reads & self.feeds.keys()}
-        inputs |= {n: self._as_computed(n) for n in reads & borders if n not in self.feeds}
+def _alone(
+    values: FloatValues, observer: Observer, names: Sequence[str], progress: Progress
+) -> Iterator[tuple[str, RunValue]]:
+    """Yield values that are computed from references alone; None where the references have another dtype."""
+    for start in range(0, len(names), _PART):
+        progress(f"{start} of {len(names)} nodes run alone")
+        together = names[start : start + _PART]
+        part = Isolated(values, observer, together)
+        values.hold([*part.inputs, *together])
         try:
-            return observer.alone(positions, inputs, [name])[name]
+            yield from next(part.run(part.part())).items()
         except RuntimeFailure:
-            return None  # the references have another dtype
-
-    def _as_computed(self, name: str) -> RunValue:
-        """Return the reference in the dtype that the model computes."""
-        stored = self.read(name)
-        if not isinstance(stored, np.ndarray) or name not in self.dtypes:
-            return stored
-        with np.errstate(all="ignore"):
-            return stored.astype(self.dtypes[name], copy=False)
-
-
-def quantized_origins(index: GraphIndex) -> dict[str, str]:
-    """Map the output of each QuantizeLinear-DequantizeLinear pair to its input, and the input to the output.
-
-    Quantization tools rename the float model's value on one side of the pair.
-    """
-    origins = {}
-    for node in index.nodes:
-        if node.op_type != "DequantizeLinear" or node.input[0] not in index.producer:
-            continue
-        quantizer = index.nodes[index.producer[node.input[0]]]
-        if quantizer.op_type == "QuantizeLinear":
-            origins[node.output[0]] = quantizer.input[0]
-            origins.setdefault(quantizer.input[0], node.output[0])
-    return origins
+            for name in together if len(together) > 1 else ():
+                yield from _alone(values, observer, [name], lambda _: None)
+            yield from ((name, None) for name in together if len(together) == 1)
 
 
 def _sqnr(actual: RunValue, expected: Stored) -> float:
@@ -167,84 +114,3 @@ def _sqnr(actual: RunValue, expected: Stored) -> float:
     if comparison.reason in ("shape", "dtype", "non-finite"):
         return float("-inf")
     return comparison.sqnr_db
-
-
-@dataclass(frozen=True)
-class Float16Risk:
-    """The losses of one node in float16.
-
-    Attributes:
-        largest: the largest finite magnitude. overflowing: the number of elements above 65504.
-        vanishing: the number of nonzero elements that would become zero.
-        elements: the number of all elements.
-        clamped: names of the node's constants that a converter would clamp.
-        keep: True when the node should stay in float32.
-        place: the module, class and source line of the node.
-    """
-
-    id: str
-    name: str
-    op_type: str
-    value: str
-    largest: float
-    overflowing: int
-    vanishing: int
-    elements: int
-    clamped: tuple[str, ...]
-    keep: bool
-    place: str = ""
-
-
-@dataclass(frozen=True, repr=False)
-class Float16Risks(Shown):
-    """The nodes that float16 endangers.
-
-    Attributes:
-        exclude: the names of those to keep in float32.
-    """
-
-    nodes: list[Float16Risk]
-    exclude: list[str]
-
-
-def float16_risk(
-    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = lambda _: None
-) -> list[Float16Risk]:
-    """List the nodes at risk in float16, from one float32 run.
-
-    A node should stay in float32 when a value overflows, a constant is clamped, or more than half of its nonzero
-    elements vanish.
-    """
-    observer = Observer(index, runtime)
-    observer.feed(feeds)
-    found = []
-    for name, value in observer.sweep(index.producer, progress):
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
-            risk = _risk(index, name, value)
-            if risk.overflowing or risk.vanishing or risk.clamped:
-                found.append(risk)
-    return sorted(found, key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
-
-
-def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
-    position = index.producer[name]
-    node = index.nodes[position]
-    magnitudes = np.abs(value.astype(np.float64))
-    over = int((magnitudes > _LARGEST).sum())
-    present = magnitudes > 0
-    vanishing = int((present & (magnitudes <= _VANISHING)).sum())
-    clamped = tuple(read for read in index.reads[position] if _is_clamped(index, read))
-    keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
-    finite = magnitudes[np.isfinite(magnitudes)]
-    largest = float(finite.max(initial=0.0))
-    where = (f"@{position}", node.name, node.op_type, name)
-    counts = largest, over, vanishing, value.size
-    return Float16Risk(*where, *counts, clamped, keep, str(index.origins[position]))
-
-
-def _is_clamped(index: GraphIndex, name: str) -> bool:
-    constant = index.initializers.get(name)
-    if not isinstance(constant, TensorProto) or constant.data_type != TensorProto.FLOAT:
-        return False
-    magnitudes = np.abs(index.model.array(constant).astype(np.float64))
-    return bool(((magnitudes > _LARGEST) | ((magnitudes > 0) & (magnitudes < _CLAMP))).any())

@@ -1,11 +1,12 @@
 """Close a cut (inputs, outputs) by value name: which nodes lie between, and which inputs are missing."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.errors import CutError, GraphError, OpenCutError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.names import command, listed
 
 _Vertex = tuple[str, bool]  # (value, True for its exit and False for its entry)
@@ -34,13 +35,13 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
 
     Raises:
         UnknownNameError: a name is not a value of the main graph.
-        CutError: an output is also an input, or lies upstream of the inputs.
+        CutError: an output is also an input, as it is not in the graph itself, or lies upstream of the inputs.
         OpenCutError: the inputs do not determine the outputs.
     """
     for name in (*inputs, *outputs):
         index.require(name)
     for name in outputs:
-        if name in inputs:
+        if name in inputs and not (name in index.inputs and name in index.outputs):
             raise CutError(
                 f"value {name!r} is both an input and an output of the cut",
                 "remove it from one of the two",
@@ -55,6 +56,33 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
                 raise CutError(f"output {name!r} is an input of the graph: no node computes it")
         raise _open_cut(index, inputs, outputs, needed_by)
     return Cut(tuple(inputs), tuple(outputs), tuple(sorted(nodes)), unused)
+
+
+def boundary(index: GraphIndex, nodes: Collection[int]) -> tuple[list[str], list[str]]:
+    """Return what some nodes read that depends on the graph's inputs, and what they make that others read.
+
+    Raises:
+        CutError: nothing outside reads what they make.
+    """
+    inside = set(nodes)
+    made = dict.fromkeys(n for p in sorted(inside) for n in index.nodes[p].output if n)
+    read = dict.fromkeys(n for p in sorted(inside) for n in index.reads[p] if n not in made)
+    moving = _moving(index)
+    users = index.readers(made)
+    outputs = [n for n in made if n in index.outputs or not inside.issuperset(users[n])]
+    if not outputs:
+        raise CutError("nothing reads what these nodes make", "name values with --outputs")
+    return [name for name in read if name in moving], outputs
+
+
+def _moving(index: GraphIndex) -> set[str]:
+    """Return the values that are not the same in each run: those that depend on inputs or random numbers."""
+    moving = {name for name in index.inputs if name not in index.initializers}
+    for position in index.order:
+        node = index.nodes[position]
+        if node.op_type in RANDOM or not moving.isdisjoint(index.needs[position]):
+            moving.update(filter(None, node.output))
+    return moving
 
 
 def missing_inputs(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> list[str]:

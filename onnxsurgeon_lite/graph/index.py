@@ -11,6 +11,7 @@ from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import overload
 
 from onnx import (
@@ -38,6 +39,8 @@ FunctionKey = tuple[str, str, str]
 
 MAIN = ""
 FUNCTION_PATH = "fn:"
+
+_MOST_INLINED = 2_000_000  # nodes
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class GraphIndex:
         first = self.describe(self.producer[name])
         return GraphError(
             f"value {name!r} has two producers: {first} and {self.describe(position)}",
-            "one of them must be renamed before the graph can be cut or searched",
+            "repair it: onnxdbg edit fix MODEL",
         )
 
     @property
@@ -233,14 +236,23 @@ class GraphIndex:
             GraphError: a function calls itself.
             RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
-        unknown = {name for name in names if name not in self.types} - self._without_type
+        unknown = {
+            name
+            for name in names
+            if name not in self.types
+            or (name in self.producer and not is_complete(self.types[name]))
+        } - self._without_type
         if not unknown:
             return
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
             inferred = self._inferred(positions, data_prop, states)
-            found = {info.name: info.type for info in inferred if info.name in unknown}
+            found = {
+                info.name: info.type
+                for info in inferred
+                if info.name in unknown and not _says_less(info.type, self.types.get(info.name))
+            }
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
@@ -311,7 +323,7 @@ class GraphIndex:
         declared = self.declarations.get(name)
         if declared is not None:
             info.CopyFrom(declared)
-        type_proto = None if info.HasField("type") else self.type_of(name)
+        type_proto = None if is_complete(info.type) else self.type_of(name)
         if type_proto is not None:
             info.type.CopyFrom(type_proto)
         return info
@@ -548,19 +560,26 @@ def reached_functions(model: ModelProto, nodes: Iterable[NodeProto]) -> list[Fun
 
 
 def check_functions(model: ModelProto) -> None:
-    """Raise `GraphError` if a function calls itself, directly or indirectly."""
+    """Raise `GraphError` if a function calls itself, directly or indirectly, or if inlined calls had no end."""
     functions = {function_key(function): function for function in model.functions}
     calls = {
-        key: {k for k in map(call_key, walk.with_inner(function.node)) if k in functions}
+        key: [k for k in map(call_key, walk.with_inner(function.node)) if k in functions]
         for key, function in functions.items()
     }
-    while calls:
-        leaves = {key for key, called in calls.items() if not called & calls.keys()}
-        if not leaves:
-            names = ", ".join(repr("::".join(filter(None, key))) for key in calls)
-            raise GraphError(f"functions call themselves, directly or indirectly: {names}")
-        for key in leaves:
-            del calls[key]
+    sizes: dict[FunctionKey, int] = {}
+    order = TopologicalSorter(calls)
+    try:
+        for key in order.static_order():
+            sizes[key] = len(functions[key].node) + sum(map(sizes.__getitem__, calls[key]))
+    except CycleError as error:
+        names = ", ".join(repr("::".join(filter(None, key))) for key in error.args[1][1:])
+        raise GraphError(f"functions call themselves, directly or indirectly: {names}") from error
+    largest = max(sizes, key=sizes.__getitem__, default=None)
+    if largest is not None and sizes[largest] > _MOST_INLINED:
+        raise GraphError(
+            f"function {'::'.join(filter(None, largest))!r} stands for more than {_MOST_INLINED} nodes: "
+            "its calls multiply"
+        )
 
 
 def _defined(body: Body) -> set[str]:
@@ -570,6 +589,23 @@ def _defined(body: Body) -> set[str]:
 def has_shape(kind: TypeProto) -> bool:
     """Return whether a type is complete enough for a declaration: a tensor needs its rank."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
+
+
+def is_complete(kind: TypeProto) -> bool:
+    """Return whether a declared type says all that inference can add but sizes: a tensor's dtype and rank."""
+    if kind.HasField("tensor_type"):
+        return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+    return kind.WhichOneof("value") is not None
+
+
+def _says_less(kind: TypeProto, known: TypeProto | None) -> bool:
+    """Return whether a type lacks the dtype or shape that another has."""
+    if known is None or not known.HasField("tensor_type"):
+        return False
+    one, other = kind.tensor_type, known.tensor_type
+    return bool(other.elem_type and not one.elem_type) or other.HasField("shape") > one.HasField(
+        "shape"
+    )
 
 
 def plain_domain(domain: str) -> str:

@@ -1,11 +1,12 @@
-"""What ONNX's own code may take of a machine."""
+"""What ONNX's own code, and processes beside the runtime's, may take of a machine."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 
 _SECONDS, _BYTES_A_SECOND = 60.0, 1 << 20
-_MEMORY, _COPIES = 4 << 30, 16
+_MEMORY, _COPIES = 1 << 30, 16
 
 _GIVEN: ContextVar[tuple[float | None, int]] = ContextVar("_GIVEN", default=(None, 0))
 
@@ -18,6 +19,11 @@ def limited(seconds: float | None, memory: int) -> Iterator[None]:
         yield
     finally:
         _GIVEN.reset(token)
+
+
+def memory_of_children() -> int:
+    """Return the bytes that a process beside the runtime's may allocate: those given, or all that the machine has."""
+    return _GIVEN.get()[1] or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def allowed(size: int) -> tuple[float, int]:

@@ -14,7 +14,8 @@ class LintFinding:
     """A suspicious part of a model.
 
     Attributes:
-        kind: `unreachable`, `duplicate name`, `unknown type`, `frozen output` or `training mode`.
+        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output` or
+            `training mode`.
         places: ids of nodes, or names of values.
     """
 
@@ -31,6 +32,7 @@ def find(index: GraphIndex) -> list[LintFinding]:
     """
     return [
         *_unreachable(index),
+        *_unused(index),
         *_duplicate_names(index),
         *_unknown_types(index),
         *_frozen_outputs(index),
@@ -44,6 +46,20 @@ def _unreachable(index: GraphIndex) -> Iterator[LintFinding]:
         if position not in reached:
             node = index.describe(position)
             yield LintFinding("unreachable", f"no output depends on {node}", (f"@{position}",))
+
+
+def _unused(index: GraphIndex) -> Iterator[LintFinding]:
+    """Find inputs and initializers that no node reads."""
+    given = dict.fromkeys(index.inputs, "input") | dict.fromkeys(
+        index.initializers.keys() - index.inputs.keys(), "initializer"
+    )
+    parameters = {
+        entry.value
+        for annotation in index.graph.quantization_annotation
+        for entry in annotation.quant_parameter_tensor_names
+    }
+    for name in sorted(index.unread(given) - index.outputs.keys() - parameters):
+        yield LintFinding("unused", f"no node reads {given[name]} {name!r}", (name,))
 
 
 def _duplicate_names(index: GraphIndex) -> Iterator[LintFinding]:

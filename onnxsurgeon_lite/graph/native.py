@@ -35,14 +35,18 @@ class RejectedError(Exception):
 
 
 def infer(model: ModelProto, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
-    """Infer types; return a graph with the declarations of values and outputs, no more.
+    """Infer types; return a graph with the declarations of values, inputs and outputs, no more.
 
     Raises:
         RejectedError: inference fails.
         RuntimeCrash, RuntimeTimeout, RuntimeFailure: it crashes, or reaches a limit.
     """
-    found = _apart("type inference", _infer, model.SerializeToString(), strict, data_prop)
-    return _graph(found)
+    return infer_encoded(model.SerializeToString(), strict=strict, data_prop=data_prop)
+
+
+def infer_encoded(model: bytes, *, strict: bool = False, data_prop: bool = False) -> GraphProto:
+    """Infer types of a serialized model; see `infer`."""
+    return _graph(_apart("type inference", _infer, model, strict, data_prop))
 
 
 def infer_node(model: ModelProto, operator: str, version: int, domain: str) -> GraphProto:
@@ -94,7 +98,9 @@ def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
     typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
-    return _encoded(GraphProto(value_info=typed.value_info, output=typed.output))
+    for known in ("node", "initializer", "sparse_initializer"):
+        typed.ClearField(known)
+    return _encoded(typed)
 
 
 def _infer_node(model: bytes, schema: tuple[str, int, str]) -> bytes:
@@ -147,7 +153,10 @@ def _evaluate(model: bytes, most: int) -> bytes:
 
     from onnxsurgeon_lite.tensors import dtypes
 
-    results = ReferenceEvaluator(_model(model)).run(None, {})
+    try:
+        results = ReferenceEvaluator(_model(model)).run(None, {})
+    except MemoryError:
+        return b""
     arrays = [np.asarray(result) for result in results]
     if any(array.size > most or array.dtype.kind not in "iufb" for array in arrays):
         return b""

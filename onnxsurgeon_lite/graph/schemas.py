@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import SupportsInt, cast
 
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph import native
@@ -53,7 +53,16 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         if not known:
             return None
         place = f"opset {version} of {domain or 'ai.onnx'}"
-        raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
+        unknown = UnknownNameError(node.op_type, place, sorted(known), kind="operator")
+        since = [
+            schema.since_version
+            for schema in defs.get_all_schemas_with_history()
+            if (schema.name, schema.domain) == (node.op_type, domain)
+        ]
+        if since:
+            step = "convert the model first: onnxdbg edit opset MODEL"
+            unknown.hint = f"{node.op_type}: opset {min(since)}; {step} {min(since)}"
+        raise unknown from error
 
 
 @cache
@@ -61,6 +70,35 @@ def first_version(operator: str) -> int:
     """Return the first opset version that has an operator of ONNX's own domain; 0 if none has it."""
     history = defs.get_all_schemas_with_history()
     return min((s.since_version for s in history if s.name == operator and not s.domain), default=0)
+
+
+def fitting_version(nodes: Iterable[NodeProto], domain: str, ir_version: int) -> int | None:
+    """Return the version of a domain in which all nodes are valid: the latest of the IR version's time, or the next.
+
+    An unknown domain has version 1; None if no version fits.
+    """
+    known = [schema for schema in defs.get_all_schemas_with_history() if schema.domain == domain]
+    if not known:
+        return 1
+    newest = int(max(schema.since_version for schema in known))
+    rows = [row for row in helper.VERSION_TABLE if row[1] <= ir_version]
+    usual = newest if domain else max((int(row[2]) for row in rows), default=newest)
+    kinds = {(n.op_type, len(n.input), tuple(sorted(a.name for a in n.attribute))) for n in nodes}
+    versions = (*range(usual, 0, -1), *range(usual + 1, newest + 1))
+    return next((v for v in versions if all(_takes(domain, v, *kind) for kind in kinds)), None)
+
+
+def _takes(
+    domain: str, version: int, op_type: str, inputs: int, attributes: tuple[str, ...]
+) -> bool:
+    """Return whether a version of a domain has the operator with so many inputs and these attributes."""
+    try:
+        schema = defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return False
+    required = {name for name, attribute in schema.attributes.items() if attribute.required}
+    fits = schema.min_input <= inputs <= schema.max_input and not schema.deprecated
+    return fits and required <= {*attributes} <= schema.attributes.keys()
 
 
 def check_node(

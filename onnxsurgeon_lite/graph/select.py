@@ -17,7 +17,7 @@ from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageE
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
-from onnxsurgeon_lite.graph.scopes import Provenance
+from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
 from onnxsurgeon_lite.names import is_count
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
@@ -219,6 +219,26 @@ def pattern_matches(index: GraphIndex, argument: str) -> list[tuple[Rule, Match]
         error.hint = near or None
         raise error
     return chosen
+
+
+def select_parts(index: GraphIndex, argument: str) -> list[list[int]]:
+    """Return the parts of the graph that a place means: each module of a class, each match of a pattern, or one."""
+    if _PATTERN.fullmatch(argument):
+        return [sorted(match.nodes.values()) for _, match in pattern_matches(index, argument)]
+    found = select_nodes(index, argument)
+    if not argument.startswith("class:"):
+        return [found]
+    return [*modules_of_class(index, argument.removeprefix("class:"), found).values()]
+
+
+def modules_of_class(index: GraphIndex, pattern: str, nodes: Iterable[int]) -> dict[str, list[int]]:
+    """Return module path -> its nodes, for the outermost modules of a class."""
+    modules: dict[str, list[int]] = {}
+    for position in nodes:
+        within = index.origins[position].modules
+        path = next((path for path, name in within if fits_class(pattern, name)), "")
+        modules.setdefault(path, []).append(position)
+    return modules
 
 
 def _by_place(index: GraphIndex, argument: str) -> list[int]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
 from onnx import TensorProto
 
 from onnxsurgeon_lite import names
@@ -12,6 +13,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.model import Model, walk
@@ -20,6 +22,7 @@ from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
 _ELIDED_ABOVE = 16  # elements
+_SHOWN = 64  # elements of a constant that is shown whole
 
 
 @dataclass
@@ -27,7 +30,7 @@ class ValueSummary:
     """A value with its type, and the nodes around it if requested.
 
     `kind` is `input`, `initializer`, `constant input` (an input with a default) or `produced`; `producer` and
-    `consumers` are texts like `Conv 'name' (@3)`.
+    `consumers` are texts like `Conv 'name' (@3)`; `numbers` is the text of a small constant.
     """
 
     name: str
@@ -36,6 +39,7 @@ class ValueSummary:
     producer: str | None = None
     consumers: list[str] = field(default_factory=list)
     is_output: bool = False
+    numbers: str = ""
     scope: str = ""
     class_name: str = ""
     source: str = ""
@@ -187,9 +191,24 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         producer=None if position is None else index.describe(position, path),
         consumers=[index.describe(user, path) for user in index.consumers.get(name, ())],
         is_output=name in index.outputs,
+        numbers=_numbers(index, name),
         scope=origin.scope,
         class_name=origin.class_name,
         source=origin.source,
+    )
+
+
+def _numbers(index: GraphIndex, name: str) -> str:
+    """Return the numbers of a small constant; '' for a large one, and for one that cannot be read."""
+    tensor = constant(index, name)
+    if tensor is None or _elements(tensor) > _SHOWN:
+        return ""
+    try:
+        array = index.model.array(tensor)
+    except (SurgeonError, OSError):
+        return ""
+    return " ".join(
+        np.array2string(array, separator=", ", threshold=_SHOWN + 1, floatmode="unique").split()
     )
 
 

@@ -4,15 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
+    from onnxsurgeon_lite.passes.append import Append as Append
     from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
+    from onnxsurgeon_lite.passes.cse import Cse as Cse
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
     from onnxsurgeon_lite.passes.expose import Expose as Expose
     from onnxsurgeon_lite.passes.extract import Extract as Extract
     from onnxsurgeon_lite.passes.fix import Fix as Fix
+    from onnxsurgeon_lite.passes.fold import Fold as Fold
     from onnxsurgeon_lite.passes.freeze import Freeze as Freeze
     from onnxsurgeon_lite.passes.gradient import Gradient as Gradient
+    from onnxsurgeon_lite.passes.infer import Infer as Infer
     from onnxsurgeon_lite.passes.inline import Inline as Inline
     from onnxsurgeon_lite.passes.insert import Insert as Insert
     from onnxsurgeon_lite.passes.name_outputs import NameOutputs as NameOutputs
@@ -20,52 +25,75 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.outline import Outline as Outline
     from onnxsurgeon_lite.passes.pad_outputs import PadOutputs as PadOutputs
     from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+    from onnxsurgeon_lite.passes.prepend import Prepend as Prepend
     from onnxsurgeon_lite.passes.promote import Promote as Promote
     from onnxsurgeon_lite.passes.protocol import Pass as Pass
     from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
     from onnxsurgeon_lite.passes.rebatch import Rebatch as Rebatch
     from onnxsurgeon_lite.passes.remove import Remove as Remove
+    from onnxsurgeon_lite.passes.remove_input import RemoveInput as RemoveInput
+    from onnxsurgeon_lite.passes.remove_output import RemoveOutput as RemoveOutput
     from onnxsurgeon_lite.passes.rename import Rename as Rename
+    from onnxsurgeon_lite.passes.reorder import Reorder as Reorder
     from onnxsurgeon_lite.passes.replace import Replace as Replace
     from onnxsurgeon_lite.passes.rewire import Rewire as Rewire
     from onnxsurgeon_lite.passes.rewrite import Rewrite as Rewrite
     from onnxsurgeon_lite.passes.script import Script as Script
+    from onnxsurgeon_lite.passes.set import Set as Set
     from onnxsurgeon_lite.passes.set_attr import SetAttr as SetAttr
     from onnxsurgeon_lite.passes.set_constant import SetConstant as SetConstant
+    from onnxsurgeon_lite.passes.set_layout import SetLayout as SetLayout
     from onnxsurgeon_lite.passes.set_op import SetOp as SetOp
     from onnxsurgeon_lite.passes.set_shape import SetShape as SetShape
+    from onnxsurgeon_lite.passes.set_type import SetType as SetType
+    from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
+    from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
 
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "append": "Append",
+    "add-constant": "AddConstant",
     "attribution": "Attribution",
     "batch-outputs": "BatchOutputs",
     "clean": "Clean",
+    "cse": "Cse",
     "dedupe": "Dedupe",
     "expose": "Expose",
     "extract": "Extract",
     "fix": "Fix",
+    "fold": "Fold",
     "freeze": "Freeze",
     "gradient": "Gradient",
+    "infer": "Infer",
     "inline": "Inline",
     "insert": "Insert",
     "name-outputs": "NameOutputs",
     "opset": "Opset",
     "outline": "Outline",
     "pad-outputs": "PadOutputs",
+    "prepend": "Prepend",
     "promote": "Promote",
     "rebatch": "Rebatch",
     "remove": "Remove",
+    "remove-input": "RemoveInput",
+    "remove-output": "RemoveOutput",
     "rename": "Rename",
+    "reorder": "Reorder",
     "replace": "Replace",
     "rewire": "Rewire",
     "rewrite": "Rewrite",
     "script": "Script",
+    "set": "Set",
     "set-attr": "SetAttr",
     "set-constant": "SetConstant",
+    "set-layout": "SetLayout",
     "set-op": "SetOp",
     "set-shape": "SetShape",
+    "set-type": "SetType",
+    "simplify": "Simplify",
+    "skip-noops": "SkipNoops",
     "sort": "Sort",
 }
 """Verb -> its pass, which is in the file of the verb's name; `PASSES` has the classes themselves."""

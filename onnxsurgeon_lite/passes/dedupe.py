@@ -16,6 +16,7 @@ from onnxsurgeon_lite.surgery.edits import (
     drop_declarations,
     rename_parameters,
     rename_uses,
+    trained,
 )
 
 Key = tuple[object, ...]
@@ -43,14 +44,9 @@ class Dedupe:
         """
         result = model.copy()
         alike = Counter(map(_kind, walk.initializers(result.proto)))
-        bound = {
-            binding.key
-            for training in result.proto.training_info
-            for binding in (*training.initialization_binding, *training.update_binding)
-        }
         dropped: list[str] = []
         pending: list[tuple[GraphProto, dict[Key, str], set[str]]] = [
-            (result.proto.graph, {}, bound)
+            (result.proto.graph, {}, trained(result.proto))
         ]
         while pending:
             graph, visible, kept = pending.pop()
@@ -91,7 +87,12 @@ def _merge(
     inputs = {value.name for value in graph.input} | kept
     outputs = {value.name for value in graph.output}
     names: dict[str, str] = {}
-    tensors = [t for t in graph.initializer if t.name not in inputs and alike[_kind(t)] > 1]
+    named = Counter(tensor.name for tensor in graph.initializer)  # a repeated name is for `Fix`
+    tensors = [
+        t
+        for t in graph.initializer
+        if t.name not in inputs and alike[_kind(t)] > 1 and named[t.name] == 1
+    ]
     for tensor in sorted(tensors, key=lambda t: t.name not in outputs):  # outputs are kept first
         key = _content(model, tensor)
         if key not in visible:

@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from onnxsurgeon_lite.graph.cut import boundary
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.select import select_parts, select_values, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.exposing import expose_inner
+
+_PARTS = ("scope:", "class:", "pattern:")
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class Expose:
     (`@12/body`) with the iteration of each tensor.
 
     Attributes:
-        values: names, ids, globs, `op:Conv`.
-        all_values: expose every value.
+        values: names, ids, globs, `op:Conv`; a module (`scope:layer.0`), all modules of a class, or the matches of a
+            pattern stand for what goes in and comes out.
+        all_values: expose every value, or every one of these modules.
 
     Example:
         >>> exposed = osl.expose("whole_model.onnx", ["23", "op:Add"])
@@ -42,8 +47,12 @@ class Expose:
         """
         index = GraphIndex.of(model)
         index.require_sound()
-        selection = select_values(index, self.values, inner=True)
-        wanted = [*selection.names, *(index.producer if self.all_values else ())]
+        places = () if self.all_values else split_names(index, self.values)
+        around = {place: _around(index, place) for place in places if place.startswith(_PARTS)}
+        named = [listed([place]) for place in places if place not in around]
+        selection = select_values(index, self.values if self.all_values else named, inner=True)
+        wanted = [*selection.names, *(name for names in around.values() for name in names)]
+        wanted += index.producer if self.all_values and not self.values else ()
         hidden = [value for value in dict.fromkeys(wanted) if value not in index.outputs]
         if not hidden:
             return PassResult(model, changed=False, notes=tuple(selection.notes))
@@ -60,3 +69,12 @@ class Expose:
         untyped = [v.name for v in declarations if not (v.HasField("type") and has_shape(v.type))]
         notes = [*selection.notes, *(f"the type of {name!r} is unknown" for name in untyped)]
         return PassResult(result, changed=True, notes=tuple(notes))
+
+
+def _around(index: GraphIndex, place: str) -> list[str]:
+    """Return the values that go into the parts of a place and come out of them, the graph's inputs excluded."""
+    found: dict[str, None] = {}
+    for nodes in select_parts(index, place):
+        inputs, outputs = boundary(index, nodes)
+        found |= dict.fromkeys((*inputs, *outputs))
+    return [name for name in found if name not in index.inputs]

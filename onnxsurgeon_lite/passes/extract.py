@@ -1,15 +1,15 @@
 """Extract the submodel between two sets of values."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import OpenCutError
-from onnxsurgeon_lite.graph.cut import Cut, close, missing_inputs
+from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.select import select_values
+from onnxsurgeon_lite.graph.select import select_nodes, select_values, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -27,6 +27,8 @@ class Extract:
         inputs: the values to cut at: names, ids, globs.
         outputs: the values to keep.
         auto_inputs: add the inputs that close the cut.
+        part: nodes to cut out instead, such as a module (`scope:layer.0`): what they read and make is the cut, where
+            `inputs` and `outputs` do not say otherwise.
 
     Example:
         >>> part = osl.extract("whole_model.onnx", inputs="22", outputs="28")
@@ -39,6 +41,7 @@ class Extract:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     auto_inputs: bool = False
+    part: tuple[str, ...] = ()
     name: ClassVar[str] = "extract"
 
     def apply(self, model: Model) -> PassResult:
@@ -55,8 +58,12 @@ class Extract:
         inputs = select_values(index, self.inputs)
         outputs = select_values(index, self.outputs)
         notes = inputs.notes + outputs.notes
-        wanted_inputs = tuple(inputs.names) if self.inputs else own_inputs
-        wanted_outputs = tuple(outputs.names) if self.outputs else tuple(index.outputs)
+        around: tuple[Sequence[str], Sequence[str]] = own_inputs, tuple(index.outputs)
+        if self.part:
+            nodes = {p for s in split_names(index, self.part) for p in select_nodes(index, s)}
+            around = boundary(index, nodes)
+        wanted_inputs = tuple(inputs.names if self.inputs else around[0])
+        wanted_outputs = tuple(outputs.names if self.outputs else around[1])
         try:
             cut = close(index, wanted_inputs, wanted_outputs)
         except OpenCutError:

@@ -5,8 +5,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import GraphProto
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
+from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.graph.check import require_valid
+from onnxsurgeon_lite.graph.dangling import dangling
+from onnxsurgeon_lite.graph.index import (
+    check_functions,
+    function_key,
+    opset_versions,
+    plain_domain,
+    tensor_type,
+)
+from onnxsurgeon_lite.graph.schemas import fitting_version
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -24,34 +35,134 @@ from onnxsurgeon_lite.surgery.types import contradicts, infer
 
 @dataclass(frozen=True)
 class Fix:
-    """Repair duplicate names of values and nodes, wrong node order, and stale or repeated value_info.
+    """Repair what other tools leave: names with two owners, wrong node order, stale types, missing imports, old IR.
 
-    When two nodes produce one value, a reader gets the last one before it in the file, and a graph output the last
-    of all. Value_info is stale when an inferred type contradicts it.
+    Of several initializers or Constants of one name the last stays, as in runtimes; when other nodes produce one value,
+    a reader gets the last one before it in the file, and a graph output the last of all. The type of an input with a
+    default follows the default. A missing opset import gets the version that fits the nodes. Value_info is stale when
+    an inferred type contradicts it.
+
+    Attributes:
+        join: let a node that reads a missing value read the one with the closest spelling, if that is only one.
 
     Example:
         >>> osl.fix("whole_model.onnx").changed
         False
     """
 
+    join: bool = False
     name: ClassVar[str] = "fix"
 
     def apply(self, model: Model) -> PassResult:
         """Repair.
 
         Raises:
-            GraphError: the graph has a cycle.
+            GraphError: something is left that cannot be repaired: a cycle, a missing value, ...
         """
         result = model.copy()
         changes: list[str] = []
-        for graph in walk.graphs(result.proto):
-            found = [*_single_producers(graph), *_unique_nodes(graph)]
-            known = set(defined(graph))
-            found += (*_declared_once(graph, known), *_unshadowed(graph, known))
-            changes += (f"{text} in graph {graph.name!r}" for text in found)
-        changes += sort_nodes(result)
-        changes += _stale(result)
+        try:
+            changes += _header(result.proto)
+            for graph in walk.graphs(result.proto):
+                changes += (f"{text} in graph {graph.name!r}" for text in _repaired(graph))
+            changes += _joined(result.proto) if self.join else ()
+            _require_produced(result.proto)
+            changes += sort_nodes(result)
+            check_functions(result.proto)
+            changes += _stale(result)
+            require_valid(result)
+        except GraphError as error:
+            error.told = (*changes, *error.told)
+            raise
         return PassResult.of(model, result, changes)
+
+
+def _repaired(graph: GraphProto) -> list[str]:
+    found = [*_single_constants(graph), *_single_producers(graph), *_unique_nodes(graph)]
+    known = set(defined(graph))
+    return [*found, *_defaults(graph), *_declared_once(graph, known), *_unshadowed(graph, known)]
+
+
+def _header(proto: ModelProto) -> Iterable[str]:
+    """Import what the nodes need, and raise the IR version to what the model needs."""
+    local = {function_key(function)[0] for function in proto.functions}
+    inner = [node for graph in walk.graphs(proto) for node in graph.node]
+    holders = [(proto, inner), *((f, list(walk.with_inner(f.node))) for f in proto.functions)]
+    for holder, nodes in holders:
+        for domain in sorted({plain_domain(node.domain) for node in nodes} | {""}):
+            if domain in opset_versions(holder.opset_import):
+                continue
+            own = [node for node in nodes if plain_domain(node.domain) == domain]
+            fits = opset_versions(proto.opset_import).get(domain) or (
+                1 if domain in local else fitting_version(own, domain, proto.ir_version)
+            )
+            if fits is not None and (own or holder is proto):
+                holder.opset_import.add(domain=domain, version=fits)
+                yield f"imported version {fits} of domain {domain or 'ai.onnx'!r}"
+    needed = helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
+    inputs = {value.name for value in proto.graph.input}
+    if any(tensor.name not in inputs for tensor in proto.graph.initializer):
+        needed = max(needed, 4)
+    needed = max(needed, 8 if proto.functions else 0)
+    if proto.ir_version < needed:
+        yield f"IR version {proto.ir_version} -> {needed}, which the model needs"
+        proto.ir_version = needed
+
+
+def _joined(proto: ModelProto) -> Iterable[str]:
+    for missing in list(dangling(proto)):
+        if missing.node is not None and missing.meant is not None:
+            slots = [missing.meant if n == missing.name else n for n in missing.node.input]
+            missing.node.input[:] = slots
+            yield f"{missing.reader} {missing.meant!r} instead of {missing.name!r}"
+
+
+def _require_produced(proto: ModelProto) -> None:
+    left = list(dangling(proto))
+    if left:
+        more = f"; and {len(left) - 1} more" if left[1:] else ""
+        raise GraphError(
+            f"cannot be fixed: {left[0]}{more}",
+            "join those whose spelling is clear: onnxdbg edit fix MODEL --join"
+            if any(missing.node is not None and missing.meant for missing in left)
+            else "rewire their readers: onnxdbg edit rewire, or find them all: onnxdbg check",
+        )
+
+
+def _single_constants(graph: GraphProto) -> Iterable[str]:
+    """Keep the last of several initializers, or of several Constants, of one name."""
+    for kind, messages, named in (
+        ("initializer", graph.initializer, [tensor.name for tensor in graph.initializer]),
+        ("Constant", graph.node, [_constant_name(node) for node in graph.node]),
+    ):
+        last = {name: place for place, name in enumerate(named)}
+        others = Counter(name for node in graph.node for name in node.output)
+        stale = [
+            place
+            for place, name in enumerate(named)
+            if name
+            and last[name] != place
+            and (kind != "Constant" or others[name] == named.count(name))
+        ]
+        names = dict.fromkeys(named[place] for place in stale)
+        drop_at(messages, stale)
+        for name in names:
+            yield f"kept the last of several {kind}s {name!r}, which runtimes use,"
+
+
+def _constant_name(node: NodeProto) -> str:
+    constant = node.op_type == "Constant" and not plain_domain(node.domain)
+    return node.output[0] if constant and node.output else ""
+
+
+def _defaults(graph: GraphProto) -> Iterable[str]:
+    """Let the declared type of an input follow its default."""
+    defaults = {tensor.name: tensor for tensor in graph.initializer}
+    for info in graph.input:
+        tensor = defaults.get(info.name)
+        if tensor is not None and contradicts(info.type, tensor_type(tensor)):
+            info.type.CopyFrom(tensor_type(tensor))
+            yield f"the type of input {info.name!r} follows its default"
 
 
 def _single_producers(graph: GraphProto) -> Iterable[str]:

@@ -1,93 +1,252 @@
-"""Fold nodes that became constant, with onnxruntime."""
+"""Replace nodes whose results are constant by these results."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
-from onnx import TypeProto
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.index import GraphIndex, captured, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
-from onnxsurgeon_lite.surgery.edits import drop_declarations
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.decided import DECIDED, decide
+from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
+from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
+from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
 
-_RANDOM = RANDOM | {"Dropout"}
+_KEPT = RANDOM | {
+    "Dropout",
+    "Constant",
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "DynamicQuantizeLinear",
+}
+_SIZES = 64  # elements of a constant that can be a shape
 
 
-def fold(result: Model, values: Iterable[str], limit: int) -> tuple[list[str], list[str]]:
-    """Replace, in place, nodes that are constant given `values` by their results.
+@dataclass(frozen=True)
+class Fold:
+    """Replace nodes whose results are constant by these results; in bodies too.
 
-    A node stays when it is random, of a custom domain, has a body, does not produce a tensor, or produces a graph
-    output; and when an input or result is larger than `limit` bytes or of unknown size.
+    onnxruntime computes them; what follows from a declared shape needs no run. A node stays when it is random, of
+    another domain or a quantization, has a body, or makes a graph output. Only the constants that are folded are read.
+
+    Attributes:
+        limit: bytes; a node stays when an input or result is larger, or of unknown size.
+
+    Example:
+        >>> osl.fold("low_precision.onnx").changed
+        True
+    """
+
+    limit: int = 1 << 20
+    name: ClassVar[str] = "fold"
+
+    def apply(self, model: Model) -> PassResult:
+        """Fold.
+
+        Raises:
+            GraphError: the graph has a cycle, or a function calls itself.
+        """
+        result = model.copy()
+        changes, notes = fold(result, None, self.limit)
+        return PassResult.of(model, result, changes, notes)
+
+
+def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[str], list[str]]:
+    """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
 
     Returns:
         (changes, notes).
     """
-    index = GraphIndex.of(result)
-    positions, too_large = _foldable(index, set(values), limit)
-    kept = f"kept {len(too_large)} constant nodes: an input or result is over {limit} bytes or of unknown size"
-    notes = [kept] if too_large else []
-    if not positions:
-        return [], notes
-    count = fold_positions(index, positions)
-    return [f"folded {len(positions)} nodes into {count} constants"], notes
+    whole = _Count()
+    rounds = True
+    while rounds:
+        before = whole.folded, whole.decided
+        index = GraphIndex.of(result)
+        whole.large.clear()
+        whole.failed.clear()
+        _fold_graph(
+            index, result.proto.graph, None if values is None else set(values), limit, whole
+        )
+        rounds = bool(whole.large) and before != (whole.folded, whole.decided)
+    changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
+    if whole.folded:
+        changes.append(f"folded {whole.folded} nodes into {whole.constants} constants")
+    notes = []
+    if whole.large:
+        notes.append(
+            f"kept {len(whole.large)} constant nodes: an input or result is over {limit} bytes or of unknown size"
+        )
+    notes += (f"kept {what}: the runtime cannot compute it" for what in whole.failed)
+    return changes, notes
 
 
 def fold_positions(index: GraphIndex, positions: set[int]) -> int:
     """Replace, in place, nodes that are constant by their results; return how many results others read."""
-    needed = {
-        name
-        for position in positions
-        for name in index.nodes[position].output
-        if name and any(user not in positions for user in index.consumers.get(name, ()))
-    }
-    graph = index.graph
-    # empty when all are dead
-    computed = _computed(index, positions, sorted(needed)) if needed else {}
-    for name, array in computed.items():
-        graph.initializer.append(dtypes.from_array(array, name))
-    gone = {name for p in positions for name in index.nodes[p].output}
-    drop_at(graph.node, positions)
-    drop_declarations(graph, gone - needed)
-    return len(needed)
+    found = _Constants(index, set(), 0)
+    found.runs = positions
+    made = _computed(index, found, None)
+    _replace(index.graph, found, made)
+    return len(made)
 
 
-def _foldable(index: GraphIndex, known: set[str], limit: int) -> tuple[set[int], set[int]]:
-    """Return (nodes to fold, nodes kept for their size), walking forward from the new constants."""
-    fold: set[int] = set()
-    large: set[int] = set()
-    for position in index.order:
-        reads = index.reads[position]
-        if known.isdisjoint(reads):
-            continue
-        if not all(name in known or _is_small(index, name, limit) for name in reads):
-            if all(name in known or constant(index, name) is not None for name in reads):
-                large.add(position)
-            continue
-        node = index.nodes[position]
-        outputs = [name for name in node.output if name]
-        if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or walk.bodies(node):
-            continue
-        if any(name in index.outputs for name in outputs):
-            continue
-        sizes = [_size(index.type_of(name)) for name in outputs]
-        if any(size is None or size > limit for size in sizes):
-            large.add(position)
-            continue
-        fold.add(position)
-        known.update(outputs)
-    return fold, large
+@dataclass
+class _Count:
+    decided: int = 0
+    folded: int = 0
+    constants: int = 0
+    large: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
 
-def _is_small(index: GraphIndex, name: str, limit: int) -> bool:
-    tensor = constant(index, name)
-    if tensor is None:
+def _fold_graph(
+    index: GraphIndex, graph: GraphProto, values: set[str] | None, limit: int, count: _Count
+) -> None:
+    """Fold a graph that an index describes, then its bodies."""
+    found = _Constants(index, values, limit)
+    if values is None:
+        count.decided += found.decide(graph)
+    found.find()
+    count.large += map(index.describe, found.large)
+    if found.gone:
+        made = _computed(found.index, found, count)
+        for same in (graph, *([] if index.graph is graph else [index.graph])):
+            reads = {name for position in found.gone for name in same.node[position].input}
+            _replace(same, found, made)
+            _drop_idle(same, reads)
+        count.folded += len(found.gone)
+        count.constants += len(made)
+        index = GraphIndex.of(index.model)
+    for position, node in enumerate(graph.node) if values is None else ():
+        for name, body in walk.bodies(node) if node.attribute else ():
+            inner = InnerGraph.of(index, position, name).index
+            _fold_graph(inner, body, values, limit, count)
+
+
+class _Constants:
+    """The nodes of a graph that are constant, walking forward.
+
+    Attributes:
+        shapes: value -> the numbers that follow from declared shapes.
+        runs: the nodes that the runtime must compute.
+        large: nodes kept for their size.
+    """
+
+    def __init__(self, index: GraphIndex, values: set[str] | None, limit: int) -> None:
+        self.index = index
+        self.values = values
+        self.limit = limit
+        self.shapes: dict[str, Array] = {}
+        self.runs: set[int] = set()
+        self.large: set[int] = set()
+        self._elements: dict[str, Elements | None] = {}
+        self._bound = trained(index.model.proto)
+
+    @property
+    def gone(self) -> set[int]:
+        """The nodes to replace."""
+        return self.runs | {self.index.producer[name] for name in self.shapes}
+
+    def decide(self, graph: GraphProto) -> int:
+        """Replace operands that types decide; return how many nodes changed."""
+        decided = 0
+        if any(map(self._is_open, self.index.nodes)):
+            taken = value_names(self.index)
+            types, _ = infer_types(self.index)
+            for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
+                decided = decide(self.index, same, types, set(taken))
+        if decided:
+            self.index = GraphIndex.of(self.index.model)
+        return decided
+
+    def _is_open(self, node: NodeProto) -> bool:
+        """Return whether types may decide an operand that is computed now."""
+        operands = [name for name in node.input[1:2] if node.op_type in DECIDED]
+        return any(constant(self.index, name) is None for name in operands)
+
+    def find(self) -> None:
+        """Find what is constant."""
+        known = set(self.values or ())
+        for position in self.index.order:
+            node = self.index.nodes[position]
+            if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT or walk.bodies(node):
+                continue
+            outputs = [name for name in node.output if name]
+            if any(name in self.index.outputs for name in outputs):
+                continue
+            if self.values is None and self._follows(node):
+                known.update(outputs)
+            elif self._is_constant(position, known):
+                self.runs.add(position)
+                known.update(outputs)
+
+    def _follows(self, node: NodeProto) -> bool:
+        """Follow the numbers of a shape; return whether all are known."""
+        first = self.type_of(node.input[0]) if node.op_type == "Shape" else None
+        elements = shape_values(node, self._read, first)
+        self._elements[node.output[0]] = elements
+        if elements is None or not is_known(elements) or self._from_constants(node):
+            return False
+        self.shapes[node.output[0]] = elements.astype(np.int64)
+        return True
+
+    def _from_constants(self, node: NodeProto) -> bool:
+        """Return whether a node reads nothing but constants of the model: the runtime computes those."""
+        reads = [name for name in node.input if name]
+        return node.op_type != "Shape" and all(self._constant(name) is not None for name in reads)
+
+    def _read(self, name: str) -> Elements | None:
+        if name not in self._elements:
+            tensor = self._constant(name)
+            integers = tensor is not None and tensor.data_type == TensorProto.INT64
+            few = integers and tensor is not None and math.prod(tensor.dims) <= _SIZES
+            if not few or tensor is None or len(tensor.dims) > 1 or is_external(tensor):
+                self._elements[name] = None
+            else:
+                self._elements[name] = dtypes.to_array(tensor).astype(object)
+        return self._elements[name]
+
+    def _is_constant(self, position: int, known: Set[str]) -> bool:
+        reads = self.index.reads[position]
+        if not reads or (self.values is not None and known.isdisjoint(reads)):
+            return False
+        tensors = [self._constant(name) for name in reads if name not in known]
+        if any(tensor is None for tensor in tensors):
+            return False
+        sizes = [self._bytes(tensor) for tensor in tensors if tensor is not None]
+        sizes += (_size(self.type_of(name)) for name in self.index.nodes[position].output if name)
+        if all(size is not None and size <= max(self.limit, LARGE) for size in sizes):
+            return True
+        self.large.add(position)
         return False
-    return (index.model.span(tensor)[2] if is_external(tensor) else LARGE) <= max(limit, LARGE)
+
+    def _constant(self, name: str) -> TensorProto | None:
+        return None if name in self._bound else constant(self.index, name)
+
+    def _bytes(self, tensor: TensorProto) -> int | None:
+        if is_external(tensor):
+            return self.index.model.span(tensor)[2]
+        return _size(tensor_type(tensor))
+
+    @cached_property
+    def types(self) -> Mapping[str, TypeProto]:
+        """The inferred types."""
+        return onnx_types(self.index)
+
+    def type_of(self, name: str) -> TypeProto | None:
+        return self.types.get(name) or self.index.types.get(name)
 
 
 def _size(kind: TypeProto | None) -> int | None:
@@ -101,16 +260,80 @@ def _size(kind: TypeProto | None) -> int | None:
     return elements * dtypes.numpy_dtype(kind.tensor_type.elem_type).itemsize
 
 
-def _computed(index: GraphIndex, positions: set[int], wanted: list[str]) -> dict[str, dtypes.Array]:
+def _computed(index: GraphIndex, found: _Constants, count: _Count | None) -> dict[str, Array]:
+    """Return the constants that other nodes read.
+
+    Args:
+        count: takes the nodes that the runtime cannot compute, which leave `found`; with None they are an error.
+    """
+    made: dict[str, Array] = dict(found.shapes)
+    pending = [sorted(found.runs, key=index.places.__getitem__)] if found.runs else []
+    everything = False
+    while pending:
+        group = pending.pop()
+        outputs = {name for position in group for name in index.nodes[position].output if name}
+        try:
+            made.update(
+                _run(
+                    index, outputs if everything else _read_by_others(index, outputs, found), found
+                )
+            )
+        except RuntimeFailure:
+            if count is None:
+                raise
+            everything = True  # whichever node stays, what it reads is known
+            if len(group) == 1:
+                found.runs.discard(group[0])
+                count.failed.append(index.describe(group[0]))
+            else:
+                pending += [group[len(group) // 2 :], group[: len(group) // 2]]
+    read = _read_by_others(index, made, found)
+    return {name: array for name, array in made.items() if name in read}
+
+
+def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) -> set[str]:
+    """Return the values that a node reads which is not folded."""
+    gone = found.gone
+    return {name for name in names if not gone.issuperset(index.consumers.get(name, ()))}
+
+
+def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
     from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
 
-    nodes = set(positions)
-    for position in positions:
-        nodes.update(
-            index.producer[name] for name in index.reads[position] if name in index.producer
-        )
-    part = submodel(index, Cut((), tuple(wanted), tuple(sorted(nodes)), ()))
-    values = run_model(part, {}, options=RuntimeOptions(opt="none", threads=1))
+    if not wanted:
+        return {}
+    nodes = sorted(index.ancestors(wanted, found.shapes), key=index.places.__getitem__)
+    fed = {name for p in nodes for name in index.reads[p] if name in found.shapes}
+    index.types.update((name, kind) for name in fed | wanted if (kind := found.type_of(name)))
+    part = submodel(index, Cut(tuple(sorted(fed)), tuple(sorted(wanted)), tuple(nodes), ()))
+    feeds = {name: found.shapes[name] for name in fed}
+    values = run_model(part, feeds, options=RuntimeOptions(opt="none", threads=1))
     return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def _replace(graph: GraphProto, found: _Constants, made: Mapping[str, Array]) -> None:
+    gone = found.gone
+    outputs = {name for position in gone for name in graph.node[position].output if name}
+    drop_at(graph.node, gone)
+    graph.initializer.extend(dtypes.from_array(array, name) for name, array in made.items())
+    drop_declarations(graph, outputs - made.keys())
+
+
+def _drop_idle(graph: GraphProto, values: Iterable[str]) -> None:
+    """Remove those constants that nothing reads any more."""
+    idle = {*values} - _needed(graph)
+    drop(graph.initializer, lambda tensor: tensor.name in idle)
+    drop(graph.node, lambda node: node.op_type == "Constant" and idle.issuperset(node.output))
+    drop_declarations(graph, idle)
+
+
+def _needed(graph: GraphProto) -> set[str]:
+    """Return the values of a graph that something needs."""
+    needed = {value.name for values in (graph.input, graph.output) for value in values}
+    for node in graph.node:
+        needed.update(node.input[:], captured(node) if node.attribute else ())
+    for annotation in graph.quantization_annotation:
+        needed.update(entry.value for entry in annotation.quant_parameter_tensor_names)
+    return needed

@@ -30,8 +30,8 @@ class Gradient:
         vector: the name of an input to add, in the shape of `of`: the weight of each element.
 
     Example:
-        >>> osl.gradient("whole_model.onnx", "31", "input").changes
-        ("added output 'd(31)/d(input)'",)
+        >>> osl.gradient("whole_model.onnx", "31", "input.1").changes
+        ("added output 'd(31)/d(input.1)'",)
     """
 
     of: str

@@ -1,20 +1,20 @@
 """Insert a node on an edge."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
-from onnxsurgeon_lite.graph.schemas import check_node, schema_of
-from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
+from onnxsurgeon_lite.surgery.constants import Numbers
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
@@ -25,11 +25,13 @@ class Insert:
 
     Attributes:
         value: the value.
-        inputs: the node's inputs, when the value is not the only one; '' omits one.
+        inputs: the node's inputs, when the value is not the only one; '' omits one. Numbers (`2.0`, `[0.5, 1]`, a file)
+            become constants of the dtype that the operator needs; numbers alone stand behind the value.
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
-            one. Otherwise the node's output gets the new name and a graph output stays.
+            one; so it is for a graph output unless `to` or `output` is given. Otherwise the node's output gets the new
+            name and a graph output stays.
         output: the name of the new value.
         constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
             They have the dtype that the operator takes.
@@ -64,11 +66,15 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        at_end = value in index.outputs and value in index.producer
+        if at_end and not (self.before or self.to or self.output):
+            return replace(self, before=True).apply(model, unsettled)
         taken = value_names(index)
-        constants = {name: fresh(name, taken) for name, _ in self.constants}
-        wanted = [part for name in self.inputs for part in split_names(index, [name]) or [""]]
-        inputs = [constants.get(n) or (one_value(index, n, notes) if n else "") for n in wanted]
-        inputs = inputs or [value, *constants.values()]
+        base = f"{value}_{self.op_type.lower()}"
+        operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
+        if operands.names == [*operands.numbers]:  # numbers alone stand behind the value
+            operands.names.insert(0, value)
+        inputs = operands.names
         if value not in inputs:
             raise EditError(
                 f"the inputs of the new {self.op_type} do not contain {value!r}",
@@ -82,8 +88,9 @@ class Insert:
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
-        new = self.output or fresh(f"{value}_{self.op_type.lower()}", taken)
+        new = self.output or fresh(base, taken)
         node.input[:] = inputs
+        result.proto.graph.initializer.extend(operands.tensors(index, node))
         place = 1 + max((index.producer.get(name, -1) for name in inputs), default=-1)
         if self.before:
             self._before(result, index, value, new)
@@ -99,10 +106,6 @@ class Insert:
                 )
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
-        result.proto.graph.initializer.extend(
-            make_tensor(constants[name], numbers, _dtype(index, node, constants[name], value))
-            for name, numbers in self.constants
-        )
         notes += self._follow_types(index, settle(index, result), value, new, waiting)
         where = "before" if self.before else "after"
         change = f"inserted {described(node, f'@{place}')} {where} {value!r}, new value {new!r}"
@@ -131,23 +134,12 @@ class Insert:
         made = value if self.before else new
         node = after.nodes[after.producer[made]]
         read = {new: value} if self.before else {}
-        known = {name: index.type_of(read.get(name, name)) for name in node.input if name}
-        after.types.update((name, kind) for name, kind in known.items() if kind is not None)
+        for name in node.input:
+            kind = index.type_of(read.get(name, name)) if read.get(name, name) in index else None
+            if kind is not None:
+                after.types[name] = kind
         types = check_node(after, node, f"the new {self.op_type}", unsettled)
         after.types.update(types)
         for user in after.readers([made])[made]:
             check_node(after, after.nodes[user], after.describe(user), unsettled)
         return follow(index, after, types, {made: value}, unsettled)
-
-
-def _dtype(index: GraphIndex, node: NodeProto, constant: str, value: str) -> int:
-    """Return the dtype of a new constant: the value's where the operator takes them alike, else int64."""
-    schema = schema_of(index, node)
-    kind = index.type_of(value)
-    if schema is None or kind is None:
-        return int(TensorProto.FLOAT)
-    read = [schema.inputs[min(s, len(schema.inputs) - 1)].type_str for s in range(len(node.input))]
-    places = list(node.input)
-    made = next((s for s, name in enumerate(places) if name != constant), 0)
-    alike = read[places.index(constant)] == read[places.index(value) if value in places else made]
-    return int(kind.tensor_type.elem_type if alike else TensorProto.INT64)

@@ -1,17 +1,21 @@
 """Outline the nodes of a module as a function."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import FunctionProto, NodeProto
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.graph.select import modules_of_class, select_nodes
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, settle
+from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
 
+_CLASS = "class:"
 _MIN_IR = 8  # the first IR version with functions
 
 
@@ -19,10 +23,11 @@ _MIN_IR = 8  # the first IR version with functions
 class Outline:
     """Move the nodes of a module path (`encoder.layer.4` and below) into a model-local function and call it.
 
-    `Inline` is the inverse, except for names.
+    All modules of a class (`class:BertLayer`) that are equal but for their weights become one function, whose inputs
+    the weights are. `Inline` is the inverse, except for names.
 
     Attributes:
-        scope: the module path.
+        scope: the module path, or `class:NAME`.
 
     Example:
         >>> osl.outline("whole_model_dynamo.onnx", "convs1").changes
@@ -37,44 +42,59 @@ class Outline:
         """Outline.
 
         Raises:
-            UnknownNameError: no node has this scope.
+            UnknownNameError: no node has this scope or class.
             EditError: a path leaves the scope and enters it again.
         """
         index = GraphIndex.of(model)
+        parts = self._parts(index)
+        for path, inside in parts.items():
+            _require_convex(index, set(inside), path)
+        result = model.copy()
+        proto = result.proto
+        taken = {function.name for function in proto.functions}
+        alike: dict[bytes, FunctionProto] = {}
+        calls: dict[int, NodeProto] = {}
+        changes = []
+        for path, inside in parts.items():
+            own = self._function(index, inside)
+            key = _shape_of(own)
+            function = alike.get(key)
+            if function is None:
+                function = alike[key] = self._named(own, path, taken)
+                what = f"{len(inside)} nodes as function {self.domain}::{function.name}"
+                changes.append(f"outlined {what}")
+            elif len(parts) > 1:
+                changes.append(f"{path!r} calls {self.domain}::{function.name} too")
+            calls[inside[-1]] = NodeProto(
+                op_type=function.name,
+                domain=self.domain,
+                name=path,
+                input=own.input,
+                output=own.output,
+            )
+        notes = self._replace(index, proto, parts, calls)
+        if len(alike) < len(parts):
+            notes.append("a function's nodes have the names and metadata of its first module")
+        proto.functions.extend(alike.values())
+        self._declare(proto, notes)
+        settle(index, result)
+        return PassResult.of(model, result, changes, notes)
+
+    def _parts(self, index: GraphIndex) -> dict[str, list[int]]:
+        """Return module path -> its nodes."""
+        if self.scope.startswith(_CLASS):
+            nodes = select_nodes(index, self.scope)
+            return modules_of_class(index, self.scope.removeprefix(_CLASS), nodes)
         scopes = [origin.scope for origin in index.origins]
         known = dict.fromkeys(filter(None, scopes))
         below = {scope for scope in known if f"{scope}.".startswith(f"{self.scope}.")}
         inside = [position for position, scope in enumerate(scopes) if scope in below]
         if not inside:
             raise UnknownNameError(self.scope, f"graph {index.graph.name!r}", known, kind="scope")
-        _require_convex(index, set(inside), self.scope)
-        result = model.copy()
-        proto = result.proto
-        function = self._function(index, inside, {f.name for f in proto.functions})
-        call = NodeProto(op_type=function.name, domain=self.domain, name=self.scope)
-        call.input[:] = function.input
-        call.output[:] = function.output
-        drop_at(proto.graph.node, inside)
-        proto.graph.node.insert(inside[-1] - len(inside) + 1, call)
-        proto.functions.append(function)
-        inner = {name for p in inside for name in index.nodes[p].output} - {*function.output}
-        lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]
-        drop_declarations(proto.graph, inner)
-        notes = (
-            [f"functions cannot hold quantization annotations: dropped {len(lost)}"] if lost else []
-        )
-        if self.domain not in {opset.domain for opset in proto.opset_import}:
-            proto.opset_import.add(domain=self.domain, version=1)
-        if proto.ir_version < _MIN_IR:
-            notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, as functions require")
-            proto.ir_version = _MIN_IR
-        settle(index, result)
-        change = f"outlined {len(inside)} nodes as function {self.domain}::{function.name}"
-        return PassResult.of(model, result, [change], notes)
+        return {self.scope: inside}
 
-    def _function(self, index: GraphIndex, inside: list[int], taken: set[str]) -> FunctionProto:
-        name = fresh(self.scope.replace(".", "_"), set(taken))
-        function = FunctionProto(name=name, domain=self.domain)
+    def _function(self, index: GraphIndex, inside: list[int]) -> FunctionProto:
+        function = FunctionProto(domain=self.domain)
         function.node.extend(index.nodes[position] for position in inside)
         made = {n: None for p in inside for n in index.nodes[p].output if n}
         reads = dict.fromkeys(n for p in inside for n in index.reads[p] if n not in made)
@@ -86,6 +106,71 @@ class Outline:
         function.opset_import.extend(index.model.proto.opset_import)
         function.value_info.extend(v for v in index.graph.value_info if v.name in made)
         return function
+
+    def _named(self, own: FunctionProto, path: str, taken: set[str]) -> FunctionProto:
+        """Return a function with its name; one for a class has names without the path of the first module."""
+        function = copied(own)
+        is_class = self.scope.startswith(_CLASS)
+        base = self.scope.removeprefix(_CLASS) if is_class else path.replace(".", "_")
+        function.name = fresh(re.sub(r"\W+", "_", base), taken)
+        if is_class:
+            _rename(function, {n: n.removeprefix(f"{path}.") for n in function.input})
+        return function
+
+    def _replace(
+        self,
+        index: GraphIndex,
+        proto: ModelProto,
+        parts: Mapping[str, list[int]],
+        calls: Mapping[int, NodeProto],
+    ) -> list[str]:
+        """Put the calls in the place of the last node of each module, and drop what describes inner values."""
+        gone = {position for inside in parts.values() for position in inside}
+        nodes = [
+            calls.get(p, n) for p, n in enumerate(proto.graph.node) if p in calls or p not in gone
+        ]
+        del proto.graph.node[:]
+        proto.graph.node.extend(nodes)
+        outputs = {name for call in calls.values() for name in call.output}
+        inner = {name for p in gone for name in index.nodes[p].output} - outputs
+        lost = [a for a in index.graph.quantization_annotation if a.tensor_name in inner]
+        drop_declarations(proto.graph, inner)
+        return (
+            [f"functions cannot hold quantization annotations: dropped {len(lost)}"] if lost else []
+        )
+
+    def _declare(self, proto: ModelProto, notes: list[str]) -> None:
+        if self.domain not in {opset.domain for opset in proto.opset_import}:
+            proto.opset_import.add(domain=self.domain, version=1)
+        if proto.ir_version < _MIN_IR:
+            notes.append(f"IR version {proto.ir_version} -> {_MIN_IR}, as functions require")
+            proto.ir_version = _MIN_IR
+
+
+def _shape_of(function: FunctionProto) -> bytes:
+    """Return what functions that compute the same have in common: nodes without names, documentation and metadata."""
+    plain = copied(function)
+    del plain.value_info[:]
+    for node in walk.with_inner(plain.node):
+        for field in ("name", "doc_string", "metadata_props"):
+            node.ClearField(field)
+    made = (name for node in function.node for name in node.output if name)
+    names = {name: f"v{n}" for n, name in enumerate(dict.fromkeys((*function.input, *made)))}
+    _rename(plain, names)
+    return bytes(plain.SerializeToString(deterministic=True))
+
+
+def _rename(function: FunctionProto, names: Mapping[str, str]) -> None:
+    """Rename values of a function, if no two get one name."""
+    if len({*names.values()}) < len(names):
+        return
+    body = GraphProto(node=function.node, value_info=function.value_info)
+    rename_values(ModelProto(), body, names)
+    function.input[:] = [names.get(name, name) for name in function.input]
+    function.output[:] = [names.get(name, name) for name in function.output]
+    del function.node[:], function.value_info[:]
+    function.node.extend(body.node)
+    function.value_info.extend(body.value_info)
 
 
 def _require_convex(index: GraphIndex, inside: set[int], scope: str) -> None:

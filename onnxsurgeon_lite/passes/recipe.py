@@ -24,12 +24,14 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import read_numbers
 
+_SYNONYMS = {"merge": "append"}  # a model behind another
+
 
 def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     """Read a recipe into a pipeline."""
     try:
         steps = tomllib.loads(path.read_text(encoding="utf-8")).get("step")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # numbers too long, lists too deep
         raise UsageError(f"cannot read the recipe {str(path)!r}: {error}") from error
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise UsageError(
@@ -48,6 +50,7 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
 
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
     """Create a pass from its fields, as TOML or Python values."""
+    verb = _SYNONYMS.get(verb, verb)
     if verb not in passes:
         raise UnknownNameError(verb, "a recipe", passes, kind="verb")
     kind = passes[verb]

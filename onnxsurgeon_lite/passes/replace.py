@@ -23,10 +23,11 @@ from onnxsurgeon_lite.passes.merge import (
     rename_functions,
     require_fit,
 )
+from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.runtime.feeds import required_inputs
-from onnxsurgeon_lite.surgery.edits import drop_declarations, reorder, settle
+from onnxsurgeon_lite.surgery.edits import drop_declarations, reorder, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -37,7 +38,7 @@ class Replace:
     Inputs and outputs correspond in order. Values that only the old region read stay; `clean` removes them.
 
     Attributes:
-        inputs: the values where the region begins, in order.
+        inputs: the values where the region begins, in order; numbers among them become constants of the new node.
         outputs: the values that it computes.
         model: a model to have instead, or its path.
 
@@ -70,14 +71,19 @@ class Replace:
             )
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
-        inputs, outputs = (select_values(index, names) for names in (self.inputs, self.outputs))
-        notes = [*inputs.notes, *outputs.notes]
-        region = close(index, inputs.names, outputs.names).nodes
+        outputs = select_values(index, self.outputs)
+        notes = list(outputs.notes)
+        base = f"{outputs.names[0]}_{self.op_type.lower()}" if outputs.names else ""
+        inputs = Operands.read(index, self.inputs, base, value_names(index), notes)
+        if self.model is not None and inputs.numbers:
+            raise UsageError("a model takes values, no numbers", "insert them: onnxdbg edit insert")
+        values = [name for name in inputs.names if name and name not in inputs.numbers]
+        region = close(index, values, outputs.names).nodes
         _require_private(index, region, outputs.names)
         types: dict[str, TypeProto] = {}
         if self.op_type:
             result = _without(index, region, outputs.names)
-            self._add_node(result, region[-1] - len(region) + 1, inputs.names, outputs.names)
+            self._add_node(result, region[-1] - len(region) + 1, inputs, outputs.names)
             after = settle(index, result)
             for name in outputs.names:
                 types |= check_node(
@@ -91,13 +97,14 @@ class Replace:
         change = f"replaced {len(region)} nodes by {what}"
         return PassResult.of(model, result, [change], notes, waiting)
 
-    def _add_node(self, result: Model, place: int, inputs: list[str], outputs: list[str]) -> None:
+    def _add_node(self, result: Model, place: int, inputs: Operands, outputs: list[str]) -> None:
         node = NodeProto(
             op_type=self.op_type, domain=self.domain or None, name=self.node_name or None
         )
-        node.input[:] = inputs
+        node.input[:] = inputs.names
         node.output[:] = outputs
         index = GraphIndex.of(result)
+        result.proto.graph.initializer.extend(inputs.tensors(index, node))
         node.attribute.extend(make_attribute(index, node, *pair) for pair in self.attributes)
         result.proto.graph.node.insert(place, node)
 

@@ -10,9 +10,11 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
-from onnxsurgeon_lite.surgery.edits import rename_uses, settle
+from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, make_tensor
+from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -22,7 +24,7 @@ class Rewire:
 
     Attributes:
         old: the value that is read now.
-        new: the value to read instead.
+        new: the value to read instead; or numbers, which become a constant of the dtype of the old value.
         to: the nodes to rewire; by default all readers of `old`. Graph outputs do not change.
         slot: the input to rewire, for a node that reads `old` more than once.
 
@@ -48,9 +50,15 @@ class Rewire:
         index = GraphIndex.of(model)
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
-        old, new = one_value(index, self.old, notes), one_value(index, self.new, notes)
-        chosen = readers(index, old, self.to)
+        old = one_value(index, self.old, notes)
         result = model.copy()
+        numbers = literal(index, self.new)
+        new = (
+            one_value(index, self.new, notes)
+            if numbers is None
+            else _constant(index, result, old, numbers)
+        )
+        chosen = readers(index, old, self.to)
         for position in chosen:
             node = result.proto.graph.node[position]
             if self.slot is None:
@@ -67,7 +75,9 @@ class Rewire:
         after = settle(index, result)
         types: dict[str, TypeProto] = {}
         for position in chosen:
-            made = next(filter(None, index.nodes[position].output))
+            made = next(filter(None, index.nodes[position].output), None)
+            if made is None:  # whatever it computes is not used
+                continue
             node = after.nodes[after.producer[made]]
             types.update(check_node(after, node, index.describe(position), waiting))
         notes += follow(index, after, types, unsettled=waiting)
@@ -75,3 +85,13 @@ class Rewire:
             f"{index.describe(position)} reads {new!r} instead of {old!r}" for position in chosen
         ]
         return PassResult.of(model, result, changes, notes, waiting)
+
+
+def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:
+    """Add a constant of a value's dtype; return its name."""
+    name = fresh(f"{old}_constant", value_names(index))
+    kind = index.type_of(old)
+    own = kind.tensor_type.elem_type if kind is not None else 0
+    tensor = make_tensor(name, numbers, own or data_type_for(name, numbers))
+    result.proto.graph.initializer.append(tensor)
+    return name

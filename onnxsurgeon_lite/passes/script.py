@@ -5,9 +5,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
-from onnxsurgeon_lite.errors import ScriptError
+from onnxsurgeon_lite.errors import GraphError, ScriptError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -16,6 +16,9 @@ from onnxsurgeon_lite.surgery.types import infer
 
 if TYPE_CHECKING:
     import onnx_graphsurgeon as gs
+
+
+T = TypeVar("T")
 
 
 class Edit(Protocol):
@@ -57,15 +60,28 @@ class Script:
 
         before = GraphIndex.of(model)
         before.require_sound()
-        bridge = Bridge(model)
+        bridge = _bridged(lambda: Bridge(model))
         if isinstance(self.edit, str):
             edited = _guarded(self.edit, lambda: _load(str(self.edit))(bridge.graph))
         else:
             edited = self.edit(bridge.graph)
-        result = bridge.back(edited)
+        result = _bridged(lambda: bridge.back(edited))
         after = settle(before, result)
         _complete(after)
         return PassResult.of(model, result, _changes(before, after))
+
+
+def _bridged(convert: Callable[[], T]) -> T:
+    """Convert a graph from or to that of graphsurgeon, which has no error of its own for what it does not support."""
+    try:
+        return convert()
+    except SurgeonError:
+        raise
+    except Exception as error:
+        raise GraphError(
+            f"onnx-graphsurgeon cannot hold the graph: {type(error).__name__}: {error}",
+            "see what is wrong with it: onnxdbg check",
+        ) from error
 
 
 def _load(path: str) -> Edit:

@@ -55,6 +55,8 @@ class SetConstant:
         notes: list[str] = []
         value = one_value(index, self.value, notes)
         old = constant_tensor(index, value)
+        if not is_external(old):
+            dtypes.to_array(old)  # it has as many elements as it declares, or this says so
         new = make_tensor(value, self.numbers, old.data_type, old)
         if new == old:
             left = frozenset(unsettled or ())

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from onnx import NodeProto
+from onnx import NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, EditError, UnknownNameError
@@ -51,3 +51,14 @@ def readers(index: GraphIndex, value: str, selectors: Iterable[str]) -> list[int
                 f"{index.describe(position)} does not read {value!r}", f"it is read by {who}"
             )
     return chosen or reading
+
+
+def input_named(index: GraphIndex, name: str) -> ValueInfoProto:
+    """Return the declaration of an input of the graph.
+
+    Raises:
+        UnknownNameError: the graph has no such input.
+    """
+    if name not in index.inputs:
+        raise UnknownNameError(name, "the model", index.inputs, kind="input")
+    return index.inputs[name]

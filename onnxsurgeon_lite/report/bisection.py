@@ -23,6 +23,8 @@ from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_WIDE = 3  # nodes of a region that need no narrowing
+_GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
 
@@ -94,11 +96,36 @@ def _headlines(result: BisectResult) -> Iterator[str]:
     many = len(result.culprits) > 1
     if many:
         yield f"{len(result.culprits)} culprits, those that err by themselves first:"
+    told: set[str] = set()
     for culprit in result.culprits:
-        known = many and culprit.healed is not None
-        share = f" ({culprit.healed:.0%} of the error)" if known else ""
-        yield f"{'  ' * many}{_headline(culprit)}{share}"
-        yield from _inner_headlines(culprit, "  " * (many + 1))
+        kind = _kind(culprit)
+        group = [other for other in result.culprits if _kind(other) == kind]
+        if len(group) >= _GROUP and kind not in told:
+            yield f"  {_group(group)}"
+        elif kind not in told:
+            known = many and culprit.healed is not None
+            share = f" ({culprit.healed:.0%} of the error)" if known else ""
+            yield f"{'  ' * many}{_headline(culprit)}{share}"
+            yield from _inner_headlines(culprit, "  " * (many + 1))
+        told |= {kind} if len(group) >= _GROUP else set()
+
+
+def _kind(culprit: Culprit) -> str:
+    """Return what several culprits may have in common: verdict, operator and class."""
+    verdict = culprit.findings[0].verdict if culprit.findings else "culprit"
+    return f"{verdict}: {culprit.op_type} {culprit.class_name}"
+
+
+def _group(group: Sequence[Culprit]) -> str:
+    """`wrong constant: all 11 BatchNormalization of BatchNorm2d: '12', '15', ...; the first: 'g' is wrong: ...`."""
+    first, count = group[0], len(group)
+    what = first.findings[0].verdict if first.findings else "culprit"
+    of = f" in {first.class_name}" if first.class_name else ""
+    number = f"all {count}" if count == first.alike else f"{count} of {first.alike}"
+    names = ", ".join(repr(culprit.value) for culprit in group[:_NAMED])
+    more = f" and {count - _NAMED} more" if count > _NAMED else ""
+    because = f"; of the first: {first.findings[0].because}" if first.findings else ""
+    return f"{what}: {number} {first.op_type}{of} make {names}{more}{because}"
 
 
 def _agreement(result: BisectResult) -> str:
@@ -106,7 +133,8 @@ def _agreement(result: BisectResult) -> str:
         return f"nothing found in {result.compared} values"
     worst = max(result.outputs.values(), key=lambda c: c.max_abs)
     if not worst.match:
-        return f"differs by rounding at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
+        why = "ties" if any(f.verdict == "tie" for f in result.findings) else "rounding"
+        return f"differs by {why} at {', '.join(map(repr, result.outputs))}: max abs {worst.max_abs:.3g}"
     return f"agrees at {', '.join(map(repr, result.outputs))}: {gap(worst)}"
 
 
@@ -125,7 +153,7 @@ def _headline(culprit: Culprit) -> str:
 
 
 def _seen(culprit: Culprit) -> str:
-    names = [culprit.value, *culprit.seen]
+    names = list(dict.fromkeys([culprit.value, *culprit.seen]))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return ", ".join(map(repr, names[:_FEW])) + more
 
@@ -204,6 +232,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if len(culprit.region) > _WIDE and not culprit.covers:
+        yield "  to narrow it, give --factory FILE.py:FUNCTION of the PyTorch module, or references in between"
     if culprit.seen:
         yield "  or an operation is missing directly behind the last of them"
 

@@ -1,5 +1,8 @@
 """What an edit changed, for the terminal."""
 
+from contextlib import suppress
+
+from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.matching.diff import edit_diff
 from onnxsurgeon_lite.matching.edit_result import EditResult
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -22,7 +25,8 @@ def show_edited(result: EditResult) -> None:
         return
     plain.show_changes(result.changes if result.changed else ["nothing to change"])
     if result.changed:
-        show_edit(edit_diff(result.source, result.model))
+        with suppress(GraphError):  # the source was broken, and is repaired
+            show_edit(edit_diff(result.source, result.model))
     plain.show_notes(result.ran)
     for line in result.proof:
         plain.out(line)

@@ -67,6 +67,10 @@ def show_weights(result: WeightsResult) -> None:
             more = " ..." if len(names) > _SHOWN else ""
             say(shown(f"  only in the {where}: {', '.join(map(repr, names[:_SHOWN]))}{more}"))
 
+    if result.updated is not None:
+        count = len(result.updated)
+        say(f"{count} weight{'' if count == 1 else 's'} got other numbers")
+
 
 def _kind(weight: Weight) -> str:
     return weight.how.partition(" with")[0]

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from onnxsurgeon_lite.debug.rank import Float16Risks, Ranking
+from onnxsurgeon_lite.debug.float16 import Float16Risks
+from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+from onnxsurgeon_lite.debug.rank import Ranking
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, show_notes
 from onnxsurgeon_lite.report.tables import show_table
@@ -22,6 +24,21 @@ def show_ranking(ranking: Ranking) -> None:
     _show_rest(len(ranking.nodes))
     count = len(ranking.exclude)
     out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
+
+
+def show_left_out(found: LeaveOneOut) -> None:
+    """Show what each layer gains the outputs, then what to exclude."""
+    columns = ["output dB", "gain dB", "node", "operator", "name", "place"]
+    rows = [
+        (f"{n.output_db:.3g}", f"{n.gain_db:+.3g}", n.id, n.op_type, n.name, n.place)
+        for n in found.nodes[:_SHOWN]
+    ]
+    show_table(columns, rows)
+    _show_rest(len(found.nodes))
+    out(f"the outputs have {found.output_db:.3g} dB")
+    if found.reached_db is not None:
+        count = len(found.exclude)
+        out(f"exclude ({count} reach {found.reached_db:.3g} dB): {_pasted(found.exclude)}")
 
 
 def show_risks(risks: Float16Risks) -> None:
@@ -44,6 +61,8 @@ def show_risks(risks: Float16Risks) -> None:
     if rows:
         show_table(columns, rows)
     _show_rest(len(risks.nodes))
+    if risks.simulated:
+        out(risks.simulated)
     out(f"keep in float32 ({len(risks.exclude)}): {_pasted(risks.exclude)}")
 
 

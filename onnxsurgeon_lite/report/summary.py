@@ -105,6 +105,7 @@ def _show_value(value: ValueSummary) -> None:
             "value": value.name,
             "type": value.type,
             "kind": value.kind + (", graph output" if value.is_output else ""),
+            "numbers": value.numbers,
             "scope": place_text(value.scope, value.class_name, value.source),
             "producer": value.producer or "",
             "consumers": ", ".join(value.consumers),

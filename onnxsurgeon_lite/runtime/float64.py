@@ -12,6 +12,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -134,7 +135,7 @@ class Float64:
 
     def _ask(self, part: ModelProto, feeds: Mapping[str, Array]) -> Array:
         if self._evaluator is None:
-            self._evaluator = Child(script="onnx_worker.py")
+            self._evaluator = Child(memory_of_children(), "onnx_worker.py")
         described = [
             {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
             for name, value in feeds.items()

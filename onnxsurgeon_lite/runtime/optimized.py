@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime
 
-_RULES = (  # onnxruntime's rule_based_graph_transformer runs these
+RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *(
         "CastChainElimination",
         "CastElimination",
@@ -55,7 +55,7 @@ def known_optimizers(index: GraphIndex, runtime: Runtime) -> list[str]:
     """Return the optimizers that the runtime tries on a model, and the rules that it applies without naming them."""
     with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
         runtime.open(index.model, optimized=Path(folder) / "optimized.onnx")
-    return sorted({*runtime.optimizers(only_changing=False), *_RULES})
+    return sorted({*runtime.optimizers(only_changing=False), *RULES})
 
 
 def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:

@@ -1,18 +1,22 @@
 """Convert numbers that users write to tensors of the dtype and form that the graph uses."""
 
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import open_references
+
+_MOST_FILLED = 1 << 31  # elements
 
 Numbers = int | float | str | list["Numbers"] | Array
 """A number, a string, nested lists of them, or an array."""
@@ -28,7 +32,7 @@ def make_tensor(
     """
     array = _converted(name, value, data_type)
     if like is not None and not array.ndim:
-        array = np.full(tuple(like.dims), array)
+        array = _filled(name, array, like.dims)
     if like is not None and not is_raw(like) and array.size:
         tensor = helper.make_tensor(name, data_type, array.shape, array.ravel().tolist())
     else:
@@ -36,6 +40,17 @@ def make_tensor(
     if like is not None:
         describe_like(tensor, like)
     return tensor
+
+
+def _filled(name: str, number: Array, dims: Sequence[int]) -> Array:
+    if math.prod(dims) > _MOST_FILLED:
+        raise EditError(
+            f"{name!r} has too many elements to be filled: its shape is {list(dims)[:70]}"
+        )
+    try:
+        return np.full(tuple(dims), number)
+    except (ValueError, MemoryError) as error:  # negative sizes, more axes than an array has
+        raise EditError(f"{name!r} cannot have shape {list(dims)[:70]}: {error}") from error
 
 
 def parse(text: str) -> Numbers:
@@ -56,6 +71,35 @@ def read_numbers(text: str) -> Numbers:
     if len(stored) != 1:
         raise EditError(f"{text!r} holds {len(stored)} tensors", "give a file that holds one")
     return cast("Array", stored.read(next(iter(stored))))
+
+
+def data_type_named(name: str) -> int:
+    """Return the data type that ONNX or numpy calls by this name: `float`, `float32`.
+
+    Raises:
+        UnknownNameError: neither has one.
+    """
+    try:
+        return dtypes.data_type_of(name)
+    except ValueError:
+        pass
+    try:
+        return dtypes.data_type_of_numpy(np.dtype(name))
+    except (TypeError, SurgeonError) as error:
+        known = [str(kind).lower() for kind in TensorProto.DataType.keys()]  # noqa: SIM118 no mapping
+        raise UnknownNameError(name, "ONNX", known, kind="dtype") from error
+
+
+def data_type_for(name: str, value: Numbers) -> int:
+    """Return the data type of numbers without one: an array's own; float, int64, bool or string for others."""
+    if isinstance(value, np.ndarray):
+        return dtypes.data_type_of_numpy(value.dtype)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise EditError(f"the value of {name!r} has lists of different lengths") from error
+    kinds = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+    return int(kinds.get(array.dtype.kind, TensorProto.STRING))
 
 
 def describe_like(tensor: TensorProto, other: TensorProto) -> None:

@@ -64,11 +64,28 @@ def inner_names(proto: ModelProto) -> set[str]:
     return names_in(bodies)
 
 
+def trained(proto: ModelProto) -> set[str]:
+    """Return the initializers that training sets."""
+    return {
+        binding.key
+        for training in proto.training_info
+        for binding in (*training.initialization_binding, *training.update_binding)
+    }
+
+
 def fresh(base: str, taken: set[str]) -> str:
     """Return `base`, with a number appended if needed, such that it is not in `taken`; add it there."""
-    name, number = base, 1
-    while name in taken:
-        name, number = f"{base}_{number}", number + 1
+    name = base
+    if name in taken:
+        used, number = 0, 1
+        while f"{base}_{number}" in taken:
+            used, number = number, 2 * number
+        while (
+            number - used > 1
+        ):  # between one that is taken and one that is free: many nodes may have this name
+            middle = (used + number) // 2
+            used, number = (middle, number) if f"{base}_{middle}" in taken else (used, middle)
+        name = f"{base}_{number}"
     taken.add(name)
     return name
 

@@ -97,7 +97,8 @@ class Comparison(Shown):
         exceeding: the number of elements over their tolerance, of `elements`.
         allowed: the allowance of the element that exceeds its own most; in a match, of the one with the largest error.
         max_abs, max_rel, rmse: over the positions where both are finite.
-        cosine: cosine similarity. sqnr_db: signal-to-quantization-noise ratio in decibels.
+        cosine: cosine similarity. sqnr_db: signal-to-quantization-noise ratio in decibels. NaN and -Inf where an
+            element is finite on one side only.
         ulp: the largest distance in units in the last place of the actual dtype; None for dtypes without.
         nan, inf: (actual, reference) counts.
         non_finite: the first position where the two differ in a non-finite element.
@@ -264,6 +265,7 @@ def _compare_numbers(actual: Array, reference: Array, result: Comparison) -> Non
     result.ulp = _ulp(actual, reference)
     if sums.first_non_finite >= 0:
         result.non_finite = _index(sums.first_non_finite, actual.shape)
+        result.cosine, result.sqnr_db = math.nan, -math.inf  # whatever the other elements say
     result.match = not result.exceeding
     if result.match:
         result.allowed = atol + result.tolerance.rtol * sums.largest_size

@@ -25,7 +25,9 @@ Schema = dict[str, Any]
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
-    from onnxsurgeon_lite.debug.rank import Float16Risk, RankedNode
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
+    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
@@ -50,7 +52,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison
     yield "bisect", "bisect", contract
-    yield "rank", "rank", {"nodes": list[RankedNode] | list[Float16Risk], "exclude": list[str]}
+    yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 

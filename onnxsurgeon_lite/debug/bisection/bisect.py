@@ -9,16 +9,17 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.bisection.body_search import BodySearch
 from onnxsurgeon_lite.debug.bisection.crash import crashing_node
-from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, cast_like, culprit_at
+from onnxsurgeon_lite.debug.bisection.diagnose import WIDE, Diagnosis, cast_like, culprit_at
 from onnxsurgeon_lite.debug.bisection.fork import first_to_blame, one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
@@ -42,7 +43,6 @@ _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
-_NAMED = 5  # names in one note
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
 
@@ -114,7 +114,8 @@ def bisect(
     """
     search = search or Search()
     index = GraphIndex.of(model)
-    values = FloatValues.of(index, references, feeds)
+    written = expanded(index)
+    values = FloatValues.of(written[0] if written else index, references, feeds)
     if values is not None:
 
         def again(own: ReferenceSet) -> BisectResult:
@@ -122,7 +123,8 @@ def bisect(
             return bisect(model, own, feeds, runtime, optimized, looked, progress)
 
         given = search.tolerance, search.memory, search.quick
-        return QuantizedSearch(values, runtime, optimized, *given, changed, again, progress).run()
+        held = QuantizedSearch(values, index, runtime, optimized, *given, changed, again, progress)
+        return as_written(held.run(), *written) if written else held.run()
     judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()
@@ -210,15 +212,13 @@ class _Bisection:
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
             self.result.findings = [Finding("rounding", because)]
-        left = self.judge.references.left_over
-        if left:
-            shown = ", ".join(map(repr, left[:_NAMED]))
-            self.result.notes.append(
-                f"references behind the last match have no value in the model: {shown}; not compared"
+        cleared = [culprit.findings[0] for culprit in self.result.cleared]
+        if not self.result.culprits and cleared and all(f.verdict == "tie" for f in cleared):
+            self.result.verdict = "agrees"
+            self.result.add_finding(
+                "tie", "all that differs comes of near values that change places"
             )
-        compared = any(name in self.index.outputs for name in self.targets)
-        if self.result.verdict == "agrees" and (left or not compared):
-            self.result.verdict = "inconclusive"
+        settle(self.result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
         """Return whether all differences are those of optimized quantized nodes that round otherwise."""
@@ -447,7 +447,7 @@ class _Bisection:
                     diagnosis.explain(culprit, float64)
                     self._add(culprit)
                 if number == 0 and not self._is_certain(found):
-                    unobserved.check_effect(walk.observer)
+                    unobserved.check_effect(walk.observer, walk.look == "optimized")
                 if len(self.result.culprits) >= _MOST or len(self.result.cleared) >= _CLEARED:
                     note = f"stopped after {len(seen)} origins; the model may have more"
                     self.result.notes.append(note)
@@ -457,12 +457,13 @@ class _Bisection:
         self._count(walk)
 
     def _merge_forks(self, diagnosis: Diagnosis, float64: Float64) -> None:
-        """Make one culprit of those before one fork, with a verdict from the nodes that they share."""
+        """Make one culprit of those before one fork, and search what is left of the regions for one wrong node."""
         merged = one_for_each_fault(self.result.culprits, diagnosis.space)
+        self.result.culprits = []
         for culprit in merged:
-            if culprit.seen and not culprit.misses:
-                diagnosis.explain(culprit, float64)
-        self.result.culprits = merged
+            if not culprit.misses and (culprit.seen or len(culprit.region) > 1):
+                diagnosis.explain(culprit, float64, WIDE)
+            self._add(culprit)
 
     def _add(self, culprit: Culprit) -> None:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
@@ -506,6 +507,8 @@ class _Bisection:
         stored, actual = self.result.tensors[culprit.value]
         if stored is not None and _overflows(cast_like(actual, stored), stored):
             return True
+        if culprit.seen or len(culprit.region) > 1:
+            return True  # the region may reach the outputs elsewhere, too
         below = self.walk.space.below(culprit.outputs) if self.walk is not None else set[str]()
         return any(other.value in below for other in self.result.culprits if other is not culprit)
 

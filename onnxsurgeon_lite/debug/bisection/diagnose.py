@@ -1,6 +1,6 @@
 """Diagnose one culprit: compare its values, split its error, give verdicts."""
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, TypeVar
 
@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Value
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.structure import Explained, Region
 from onnxsurgeon_lite.debug.bisection.unobserved import same
-from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, Wide, judge
+from onnxsurgeon_lite.debug.bisection.verdicts import TIES, Evidence, Wide, judge
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -21,7 +21,7 @@ from onnxsurgeon_lite.graph.quantizers import QUANTIZE, quantum_of
 from onnxsurgeon_lite.graph.text import attribute_texts, node_title
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.comparison import agrees
+from onnxsurgeon_lite.tensors.comparison import agrees, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -29,10 +29,12 @@ _Value = TypeVar("_Value", Stored, RunValue)
 
 _LACKING = 8  # reported names
 
-_SMALL = 1e-2  # errors above this share of the value's scale cannot be rounding
+_SMALL = 0.1  # errors above this share of the value's scale cannot be rounding
 _EXPLAINED = 8  # culprits whose structure is searched
-_CLOSE, _WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, of a fork
+_CLOSE, WIDE = 3, 16  # nodes of a region whose structure is searched: of an origin, in the end
 _SELECT = ("TopK", "ArgMax", "ArgMin", "NonMaxSuppression")
+_ALIKE, _MOST = 1e-3, 0.75  # what counts as drawn, and the share that must be
+_DRAWS = 48  # times that inputs are moved within their tolerance
 
 
 @dataclass
@@ -41,6 +43,7 @@ class Diagnosis:
 
     Attributes:
         changed: initializers that differ from those of the model that computed the references.
+        made: (reference, actual) of the outputs of culprits, as they were found: a healed value is another's input.
     """
 
     space: Space
@@ -49,10 +52,12 @@ class Diagnosis:
     result: BisectResult
     feeds: Mapping[str, Stored] = field(default_factory=dict)
     changed: Container[str] = ()
+    made: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
         culprit = culprit_at(self.space, bad, region)
+        culprit.inputs = [name for name in culprit.inputs if not self._is_own_constant(name)]
         culprit.lacking = self._lacking(culprit)
         stored = self.judge.references.entries.get(culprit.value)
         if stored is not None and stored.class_name and not culprit.class_name:
@@ -67,7 +72,12 @@ class Diagnosis:
             if reference is not None:
                 report.comparison = self.judge.compared(name, actual.get(name), reference)
             culprit.values.append(report)
+        self.made |= {name: self.result.tensors[name] for name in culprit.outputs}
         return culprit
+
+    def _is_own_constant(self, name: str) -> bool:
+        """Return whether a value is a constant without a reference, which the culprit makes for itself."""
+        return name in self.space.constant and name not in self.judge.references
 
     def _lacking(self, culprit: Culprit) -> list[str]:
         """List references between the culprit's inputs and its value that the model does not have."""
@@ -86,8 +96,13 @@ class Diagnosis:
             return self.judge.references.read(name)
         return self.feeds.get(name)
 
-    def explain(self, culprit: Culprit, float64: Float64) -> None:
-        """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts."""
+    def explain(self, culprit: Culprit, float64: Float64, widest: int = _CLOSE) -> None:
+        """Run the culprit on reference inputs, in the runtime and in float64, and add verdicts.
+
+        Args:
+            widest: the most nodes of a region whose structure is searched.
+        """
+        self.result.tensors |= {n: self.made[n] for n in culprit.outputs if n in self.made}
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = (
             self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
@@ -99,7 +114,10 @@ class Diagnosis:
         positions = self._positions(culprit)
         nodes = [self.space.index.nodes[position] for position in positions]
         own = [self.space.index.nodes[p] for p in positions if f"@{p}" in culprit.region] or nodes
-        explained = self._explained(culprit, referenced, expected, local)
+        is_constant = not culprit.inputs and culprit.value in self.space.constant
+        explained = None
+        if not is_constant and len(culprit.region) <= widest:
+            explained = self._explained(culprit, referenced, expected, local)
         evidence = Evidence(
             nodes=nodes,
             actual=actual,
@@ -107,23 +125,46 @@ class Diagnosis:
             tolerance=self.judge.allowed(culprit.value, actual),
             inputs={name: (now, then) for name, (then, now) in inputs.items()},
             constants=self._constants(own),
+            is_constant=is_constant,
             read=self._constant,
             changed=[name for n in own for name in n.input if name in self.changed],
             explained=explained,
             local=local if isinstance(local, np.ndarray) else None,
             varies=varies,
             quantum=_quantum(self.space.index, nodes, culprit.value, actual.shape),
-            selected=_selected(nodes[-1], inputs, actual, expected),
+            selected=_selected(nodes[-1], self._source(nodes[-1], inputs), actual, expected),
         )
         if actual.dtype.kind not in "OUSb":
             now = {name: value for name, (_, value) in inputs.items()}
             self._in_float64(float64, culprit, now, referenced, evidence)
+        if len(culprit.region) > 1 and any(node.op_type in TIES for node in nodes):
+            evidence.flips = _flips(self._shaken(culprit, referenced), actual, expected)
         culprit.findings = judge(evidence)
         if explained is not None and explained.change == "missing":
             culprit.lacking = [explained.value]
         if explained is not None and explained.node is not None and len(culprit.region) > 1:
             place = place_of(self.space, explained.node, [explained.node])
-            vars(culprit).update(place)
+            vars(culprit).update(place, seen=culprit.seen or [culprit.value])
+
+    def _source(
+        self, node: NodeProto, inputs: Mapping[str, tuple[Stored | None, Stored | None]]
+    ) -> RunValue:
+        """Return the actual input that a node selects from, None if it does not select."""
+        if node.op_type not in _SELECT:
+            return None
+        name = node.input[1 if node.op_type == "NonMaxSuppression" else 0]
+        return inputs[name][1] if name in inputs else self.observer.fetch([name])[name]
+
+    def _shaken(self, culprit: Culprit, referenced: Mapping[str, RunValue]) -> Iterator[RunValue]:
+        """Yield the value computed from reference inputs that are moved within their tolerance."""
+        rng = np.random.default_rng(0)
+        for _ in range(_DRAWS):
+            moved = {name: _moved(value, rng) for name, value in referenced.items()}
+            try:
+                made = self.observer.alone(self._positions(culprit), moved, [culprit.value])
+            except RuntimeFailure:
+                return
+            yield made[culprit.value]
 
     def _explained(
         self,
@@ -133,8 +174,7 @@ class Diagnosis:
         local: RunValue,
     ) -> Explained | None:
         """Return what the region does more, less or otherwise than the reference, if one change explains it."""
-        many = len(culprit.region) > (_WIDE if culprit.seen else _CLOSE)
-        if not isinstance(local, np.ndarray) or many or len(self.result.culprits) > _EXPLAINED:
+        if not isinstance(local, np.ndarray) or len(self.result.culprits) > _EXPLAINED:
             return None
         allowed = self.judge.allowed(culprit.value, local)
         if agrees(local, expected, allowed):
@@ -200,16 +240,20 @@ class Diagnosis:
             )
 
     def _constant(self, name: str) -> Array:
-        tensor = self.space.index.initializers[name]
-        assert isinstance(tensor, TensorProto)
-        return self.space.index.model.array(tensor)
+        tensor = self.space.index.initializers.get(name)
+        if isinstance(tensor, TensorProto):
+            return self.space.index.model.array(tensor)
+        value = self.observer.fetch([name])[name]
+        return value if isinstance(value, np.ndarray) else np.empty(0)
 
     def _constants(self, nodes: Iterable[NodeProto]) -> dict[str, tuple[int, ...]]:
-        found = {}
+        found: dict[str, tuple[int, ...]] = {}
         for name in (name for node in nodes for name in node.input):
             constant = self.space.index.initializers.get(name)
             if isinstance(constant, TensorProto):
                 found[name] = tuple(constant.dims)
+            elif name in self.space.constant:
+                found[name] = self._constant(name).shape
         return found
 
 
@@ -239,6 +283,7 @@ class Place(TypedDict):
     class_name: str
     source: str
     attributes: dict[str, str]
+    alike: int
 
 
 def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
@@ -255,6 +300,10 @@ def place_of(space: Space, position: int, region: Sequence[int]) -> Place:
         class_name=origin.class_name,
         source=origin.source,
         attributes=attribute_texts(node),
+        alike=sum(
+            index.origins[other].class_name == origin.class_name
+            for other in index.operators[node.op_type]
+        ),
     )
 
 
@@ -321,17 +370,44 @@ def _quantum(
     return quantum_of(index, value, shape) if rounds else None
 
 
+def _moved(value: RunValue, rng: np.random.Generator) -> RunValue:
+    """Move each number within the default tolerance."""
+    if not isinstance(value, np.ndarray) or not is_float(value.dtype) or not value.size:
+        return value
+    allowed = default_tolerance(value.dtype, value.dtype)
+    wide = value.astype(np.float64)
+    scale = float(np.abs(wide[np.isfinite(wide)]).max(initial=0))
+    room = allowed.absolute(scale) + allowed.rtol * np.abs(wide)
+    return (wide + room * rng.uniform(-1, 1, wide.shape)).astype(value.dtype)
+
+
+def _flips(draws: Iterable[RunValue], actual: Array, reference: Array) -> bool:
+    """Return whether moving the inputs gives most of the reference, element by element; at any place if shapes vary."""
+    arrays = [draw for draw in draws if isinstance(draw, np.ndarray)]
+    if actual.dtype.kind not in "iuf":
+        return False
+    if actual.shape == reference.shape:
+        drawn = [np.isclose(a, reference, rtol=_ALIKE) for a in arrays if a.shape == actual.shape]
+        off = ~np.isclose(actual, reference, rtol=_ALIKE)
+        share = np.any(drawn, axis=0)[off].mean() if drawn and off.any() else 0.0
+        return bool(share >= _MOST)
+    pool = np.unique(np.concatenate([a.reshape(-1) for a in arrays] or [np.empty(0)]))
+    if not pool.size or all(a.shape == actual.shape for a in arrays):
+        return False
+    at = np.searchsorted(pool, reference.reshape(-1)).clip(1, max(1, pool.size - 1))
+    near = [
+        np.isclose(pool[(at - i) % pool.size], reference.reshape(-1), rtol=_ALIKE) for i in (0, 1)
+    ]
+    return float(np.any(near, axis=0).mean()) >= _MOST
+
+
 def _selected(
     node: NodeProto,
-    inputs: Mapping[str, tuple[Stored | None, Stored | None]],
+    data: RunValue,
     actual: Array,
     reference: Array,
 ) -> tuple[Array, Array] | None:
     """For a node that returns indices: gather its actual input at the indices of both sides."""
-    if node.op_type not in _SELECT:
-        return None
-    source = node.input[1 if node.op_type == "NonMaxSuppression" else 0]
-    data = inputs.get(source, (None, None))[1]
     if not isinstance(data, np.ndarray) or actual.shape != reference.shape:
         return None
     if actual.dtype.kind not in "iu" or reference.dtype.kind not in "iu":

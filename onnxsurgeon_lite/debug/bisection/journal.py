@@ -128,7 +128,7 @@ def digest(model: bytes, asked: object, feeds: Feeds) -> str:
 def _entries(lines: Iterable[str]) -> Iterable[dict[str, object]]:
     """Yield the complete lines."""
     for line in lines:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             entry = json.loads(line)
             if isinstance(entry, dict):
                 yield entry

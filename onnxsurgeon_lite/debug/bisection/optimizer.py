@@ -18,6 +18,7 @@ from onnxsurgeon_lite.graph.text import node_title
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.optimized import RULES
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.grid import is_biased
@@ -25,6 +26,7 @@ from onnxsurgeon_lite.tensors.grid import is_biased
 _SAMPLES = 3
 _EPS = 2.0**-22  # twice the last place of float32
 _NOISE = 4.0  # errors within this many times the noise are noise
+_GROUP = "RuleBasedTransformer"  # in the names of what runs the runtime's rules
 
 
 def compare_with_unoptimized(
@@ -160,18 +162,21 @@ def blame(
     inputs: Mapping[str, RunValue],
     feeds: Feeds,
 ) -> list[str]:
-    """Return a minimal set of optimizers without which the value agrees; empty if there is none.
+    """Return the one optimizer without which the value agrees, else a minimal set; empty if there is none.
 
     Uses the culprit's nodes if they show the mismatch alone, else the whole model.
     """
     candidates = optimized.optimizers()
+    groups = [name for name in candidates if _GROUP in name]
+    single = [name for name in candidates if _GROUP not in name] + [*RULES] * bool(groups)
     positions = [int(place[1:]) for place in culprit.covers]
     types = {name: type_of(value) for name, value in inputs.items() if value is not None}
     part = original.index.model.with_proto(original.part(positions, types, [culprit.value]))
     for model, given in ((part, inputs), (_with_output(original.index, culprit.value), feeds)):
         trial = _Trial(optimized, model, given, judge, culprit.value)
         if not trial.agrees(()):
-            return smallest(candidates, trial.agrees)
+            alone = next((name for name in single if trial.agrees((name,))), None)
+            return [alone] if alone else smallest(candidates, trial.agrees)
     return []
 
 

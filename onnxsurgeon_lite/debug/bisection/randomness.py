@@ -24,16 +24,16 @@ def random_nodes(index: GraphIndex, values: Iterable[str]) -> list[int]:
 
 
 def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet) -> list[str]:
-    """Return the recorded values to replay for random nodes.
+    """Return the recorded values to replay: every output of a random node, read or not.
 
     Raises:
         ReferenceSetError: a needed value was not recorded.
     """
+    upstream = set(random_nodes(index, values))
     needed = [
         name
-        for position in random_nodes(index, values)
-        for name in index.nodes[position].output
-        if name and (name in index.consumers or name in index.outputs)
+        for name in _outputs(index, upstream)
+        if name in index.consumers or name in index.outputs
     ]
     missing = [name for name in needed if name not in references]
     if missing:
@@ -42,7 +42,12 @@ def replayed(index: GraphIndex, values: Iterable[str], references: ReferenceSet)
             f"the model draws random numbers, and {references.place!r} does not contain them: {nodes}",
             f"each run draws new ones; store {listed(map(repr, missing))} with the references",
         )
-    return needed
+    recorded = [name for name in index.producer if name in references]
+    return [n for n in _outputs(index, random_nodes(index, recorded)) if n in references]
+
+
+def _outputs(index: GraphIndex, positions: Iterable[int]) -> list[str]:
+    return [name for p in sorted(positions) for name in index.nodes[p].output if name]
 
 
 def _draws_inside(model: ModelProto, node: NodeProto) -> bool:

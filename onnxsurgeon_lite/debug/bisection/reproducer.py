@@ -6,7 +6,6 @@ layout; `repro.py` runs it with only onnx, onnxruntime and numpy; `report.md` de
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
 from onnxsurgeon_lite.names import python, shown
@@ -54,6 +54,7 @@ sys.exit(not all(same))
 '''
 _SAME = "[a.shape == expected[n].shape and np.allclose(a, expected[n], {rtol}, {atol}) for n, a in actual.items()]"
 _FREE = {"nan": "np.isnan(a)", "inf": "np.isinf(a)"}  # of what a search without references finds
+_COMMAND = Path(__file__).parents[2] / "__main__.py"
 _SECONDS = 120.0  # time limit of the script
 _HANGS = 5.0  # time limit when the culprit is known to hang
 
@@ -192,10 +193,9 @@ def _compare(result: BisectResult, folder: Path) -> list[str]:
 
 def _mismatches(words: Sequence[str]) -> bool:
     """Return whether a command of this package, run in a process of its own, tells a mismatch."""
-    command = [sys.executable, "-m", "onnxsurgeon_lite", *words[1:]]
     try:
         done = subprocess.run(
-            command,
+            guarded(str(_COMMAND), *words[1:], memory_limit=memory_of_children()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
@@ -210,7 +210,7 @@ def _shows(folder: Path, crash: bool) -> bool:
     """Return whether the script reproduces the mismatch or crash; it cannot feed some dtypes."""
     try:
         done = subprocess.run(
-            guarded("repro.py"),
+            guarded("repro.py", memory_limit=memory_of_children()),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

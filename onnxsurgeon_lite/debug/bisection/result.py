@@ -1,6 +1,6 @@
 """The result of a bisection, as data."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,8 +13,9 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.dtypes import RunValue
-from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.references.sets import ReferenceSet, Stored
 
+_NAMED = 5  # names in one note
 _DEPENDENCIES = ("onnx", "onnxruntime", "numpy")
 
 Outcome = Literal["agrees", "mismatch", "inconclusive"]
@@ -140,10 +141,11 @@ class Culprit:
         inputs: the values that enter the region, without constants.
         scope, class_name, source: the source module, its class and line (`model.py:17`), '' if unknown.
         attributes: the node's attributes as text.
+        alike: the number of nodes of the same operator in modules of the same class, this one included.
         values: the compared inputs and outputs.
         findings: the verdict first; the others are evidence.
         evaluated: how the region was evaluated in float64, '' if it was not.
-        seen: of a region before a fork: the other mismatching values that it explains.
+        seen: mismatching values that the culprit explains and does not make itself.
         healed: the share of the outputs' error that disappears when only this value is replaced by its reference;
             None if that says nothing, as another culprit errs downstream of it.
         covers: original node ids, if the region belongs to the optimized graph.
@@ -166,6 +168,7 @@ class Culprit:
     class_name: str = ""
     source: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
+    alike: int = 1
     values: list[ValueReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evaluated: str = ""
@@ -317,3 +320,18 @@ class BisectResult(Shown):
             "repair": self.repair,
             "versions": self.versions(),
         }
+
+
+def settle(
+    result: BisectResult, references: ReferenceSet, targets: Iterable[str], outputs: Container[str]
+) -> None:
+    """Turn `agrees` into `inconclusive` where the outputs, or what is behind the last match, were not compared."""
+    left = references.left_over
+    if left:
+        shown = ", ".join(map(repr, left[:_NAMED]))
+        result.notes.append(
+            f"references behind the last match have no value in the model: {shown}; not compared"
+        )
+    compared = any(name in outputs for name in targets)
+    if result.verdict == "agrees" and (left or not compared):
+        result.verdict = "inconclusive"

@@ -105,24 +105,24 @@ def origins(
 
     Args:
         heal: replaces items by correct ones and forgets what was computed from them. It returns the items that it
-            cannot replace; items below these are not probed, since they may be bad for that reason alone.
+            cannot replace; bad items below these are no origins, since they may be bad for that reason alone.
         wave: returns how many of the open items, in order, to probe together; at least one.
     """
     pending = sorted(comparable)
     settled: set[int] = set()
+    lost: set[int] = set()
     while pending:
         asked = pending[: max(1, wave(pending))]
         last = asked[-1]
         answers = probe(asked)
         bad = {item for item, is_good in answers.items() if not is_good}
         settled.update(item for item, is_good in answers.items() if is_good)
-        roots = _roots(bad, last, parents)
+        roots = _roots(bad - _below(lost, last, parents, settled), last, parents)
         settled.update(roots)
         if roots:
             yield [Origin(item, _between(item, parents, settled)) for item in roots]
-            lost = _below(heal(roots), pending[-1], parents)
-            pending = [item for item in pending if item not in lost]
-        below = _below(roots, last, parents)
+            lost.update(heal(roots))
+        below = _below([item for item in roots if item not in lost], last, parents)
         settled -= below
         pending = [item for item in pending if item > last or (item in below and item in answers)]
 
@@ -140,11 +140,18 @@ def _roots(bad: Collection[int], last: int, parents: Callable[[int], Iterable[in
     return roots
 
 
-def _below(roots: Collection[int], last: int, parents: Callable[[int], Iterable[int]]) -> set[int]:
-    """Return the items up to `last` that depend on a root, without the roots."""
+def _below(
+    roots: Collection[int],
+    last: int,
+    parents: Callable[[int], Iterable[int]],
+    good: Collection[int] = (),
+) -> set[int]:
+    """Return the items up to `last` that depend on a root, except through good ones, without the roots."""
     found: set[int] = set()
     for item in range(min(roots), last + 1) if roots else ():
-        if item not in roots and any(p in found or p in roots for p in parents(item)):
+        if item in roots or item in good:
+            continue
+        if any(p in found or p in roots for p in parents(item)):
             found.add(item)
     return found
 

@@ -84,17 +84,18 @@ class Unobserved:
         because = f"another number of threads changes {', '.join(map(repr, slight[:3]))} by a similar amount"
         self.result.add_finding("rounding", because)
 
-    def check_effect(self, observer: Observer) -> None:
+    def check_effect(self, observer: Observer, optimized: bool = False) -> None:
         """Compare the outputs with those that follow from the observed values."""
-        names = [name for name in self.targets if name in self.unoptimized]
+        unobserved = (self.optimized if optimized else None) or self.unoptimized
+        names = [name for name in self.targets if name in unobserved]
         observed = observer.fetch(names)
-        differing = [name for name in names if not same(observed[name], self.unoptimized[name])]
+        differing = [name for name in names if not same(observed[name], unobserved[name])]
         if not differing:
             return
         shown = ", ".join(map(repr, differing[:3]))
         verdicts = [
             [name for name in names if not self.judge.good(name, values[name])]
-            for values in (observed, self.unoptimized)
+            for values in (observed, unobserved)
         ]
         if verdicts[0] == verdicts[1]:
             self.result.notes.append(f"observing inner values changes the last bits of {shown}")

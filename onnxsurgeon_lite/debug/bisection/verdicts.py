@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 from numpy.typing import NDArray
 from onnx import NodeProto
 
@@ -21,8 +22,9 @@ Wide = NDArray[Any]
 
 _GAIN = 3.0  # growth of an error, in units of the tolerance, from which it counts as amplified
 _NOISE = 4.0  # errors within this many times the expected rounding are rounding
+_LOST = 1e-2  # share of the result from which rounding the operands counts as a cancellation
 _CHANNEL = 4  # any scale and offset fit channels with fewer elements
-_TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression"}
+TIES = {"TopK", "ArgMax", "ArgMin", "NonMaxSuppression", "Unique"}
 _MOST_AXES = 5
 _RUNS = 6  # runs of channels in a sentence
 
@@ -50,8 +52,10 @@ class Evidence:
         varies: True when a second run gave another result.
         exact_local, exact: the value in float64, computed from reference and from actual inputs.
         rounding: the elementwise change of the result when the reference inputs are rounded.
+        is_constant: True when the nodes read nothing but what they make.
         explained: a change of the nodes or of what they read that gives the reference.
         selected: for a node that returns indices, (actual, reference) of the values at the indices.
+        flips: True when moving the reference inputs within their tolerance changes what differs.
         quantum: the size of a quantization step for each element (broadcast), if the nodes quantize.
     """
 
@@ -69,7 +73,9 @@ class Evidence:
     exact: Array | None = None
     rounding: Wide | None = None
     explained: Explained | None = None
+    is_constant: bool = False
     selected: tuple[Array, Array] | None = None
+    flips: bool = False
     quantum: Wide | None = None
 
     def agree(self, a: Array, b: Array) -> bool:
@@ -142,7 +148,7 @@ def _layout(e: Evidence) -> str:
     actual = e.actual if e.local is None else e.local
     if actual.size != e.reference.size or actual.size < 2:
         return ""
-    if actual.dtype.kind in "OUS" or e.agree(actual, e.reference):
+    if actual.dtype.kind in "OUS" or e.agree(actual, e.reference) or _tie(e):
         return ""
     if not e.agree(np.sort(actual, axis=None), np.sort(e.reference, axis=None)):
         return ""
@@ -170,9 +176,24 @@ def _arrangements(e: Evidence, actual: Array, reference: Array) -> Iterator[str]
 
 
 def _tie(e: Evidence) -> str:
-    if e.selected is None or e.nodes[-1].op_type not in _TIES or not e.agree(*e.selected):
+    """Detect an order that flips among values that are within the tolerance of each other."""
+    if not any(node.op_type in TIES for node in e.nodes):
         return ""
-    return "the indices differ, but the selected values agree"
+    if e.selected is not None and e.agree(*e.selected):
+        return "the indices differ, but the selected values agree"
+    if e.nodes[-1].op_type in TIES and _propagated(e) and all(map(_near, e.inputs.values())):
+        return "it gives the reference on reference inputs, and its inputs agree: near values change places"
+    return (
+        "its inputs agree, and moving them within the tolerance changes the same" if e.flips else ""
+    )
+
+
+def _near(pair: tuple[RunValue, RunValue]) -> bool:
+    """Return whether an input agrees with its reference."""
+    a, r = pair
+    if not isinstance(a, np.ndarray) or not isinstance(r, np.ndarray) or a.dtype.kind in "OUS":
+        return False
+    return agrees(a, r, default_tolerance(a.dtype, r.dtype))
 
 
 def _rounding(e: Evidence) -> str:
@@ -186,9 +207,35 @@ def _rounding(e: Evidence) -> str:
         if (np.abs(steps) <= 1 + 1e-3).all() and not is_biased(steps):
             largest = float(e.quantum.max())
             return f"no error exceeds one quantum ({largest:.6g}), and there is no bias"
-    if e.rounding is not None and (error <= _NOISE * e.rounding).all():
+    if _is_noise(e) and not _cancels(e):
         return f"every error is within {_NOISE:g} times the effect of rounding the operands"
     return ""
+
+
+def _is_noise(e: Evidence) -> bool:
+    """Return whether every error is within what rounding the operands makes."""
+    if e.rounding is None or e.actual.shape != e.reference.shape:
+        return False
+    with np.errstate(invalid="ignore"):  # infinities are no noise
+        error = np.abs(_wide(e.actual) - _wide(e.reference))
+    return bool((error <= _NOISE * e.rounding).all())
+
+
+def _cancels(e: Evidence) -> bool:
+    """Return whether the last places of the operands are a good part of the result."""
+    if not _is_noise(e):
+        return False
+    eps = float(finfo(e.actual.dtype).eps)  # type: ignore[no-untyped-call]
+    return _lost(e) > max(_LOST, 8 * eps)
+
+
+def _lost(e: Evidence) -> float:
+    """Return the typical error, as a share of the typical magnitude."""
+    error, size = (
+        np.sqrt(np.mean(np.square(v)))
+        for v in (_wide(e.actual) - _wide(e.reference), _wide(e.reference))
+    )
+    return float(error / size) if size else 0.0
 
 
 def _kernel(e: Evidence) -> str:
@@ -197,6 +244,7 @@ def _kernel(e: Evidence) -> str:
     if (
         e.exact is None
         or _overflow(e)
+        or _cancels(e)
         or not e.agree(e.exact, e.reference)
         or e.agree(wrong, e.reference)
     ):
@@ -213,6 +261,8 @@ def _extra(e: Evidence) -> str:
 
 
 def _wrong_constant(e: Evidence) -> str:
+    if e.is_constant:
+        return _constant_error(e)
     if not _own_error(e) or e.explained:
         return ""
     if e.changed:
@@ -248,6 +298,11 @@ def _amount(e: Evidence, fit: Fit) -> str:
     either = [name for n in e.nodes if n.op_type in _EITHER for name in n.input]
     names = [name for name in dict.fromkeys([*names, *either]) if name in e.constants]
     names = [name for name in names if name not in passed_on]
+    bias = names[0] if names and not scaled.any() and not e.read(names[0]).any() else ""
+    if not scaled.any() and (bias or (not names and e.nodes[-1].op_type in _SCALES)):
+        which = f"the bias {bias!r} is lost: it is zero" if bias else "the bias is lost"
+        more = _range(-fit.shift[shifted], "{:+.4g}")
+        return f"{which}, the reference has {more}"
     if not names:
         return ""
     how = [_range(fit.factor[scaled], "x{:.4g}")] if scaled.any() else []
@@ -256,6 +311,24 @@ def _amount(e: Evidence, fit: Fit) -> str:
     every = fit.axis is None or len(off) == len(fit.factor)
     where = "" if every else f" in channels {_runs(off)} of axis {fit.axis}"
     return f"{' or '.join(map(repr, names[:3]))} is wrong: its effect is {' and '.join(how)}{where}"
+
+
+def _constant_error(e: Evidence) -> str:
+    """Say by how much a constant differs from its reference."""
+    if e.actual.shape != e.reference.shape or e.agree(e.actual, e.reference):
+        return ""
+    a, r = _wide(e.actual), _wide(e.reference)
+    off = ~np.isclose(a, r, rtol=1e-6, atol=0)
+    if not off.any():
+        return ""
+    worst = np.unravel_index(int(np.where(off, np.abs(a - r), 0).argmax()), a.shape)
+    where = f" in {int(off.sum())} of {a.size} elements, at {list(map(int, worst))}" * (a.size > 1)
+    with np.errstate(all="ignore"):
+        factor = float(np.median(a[off] / r[off]))
+        times = f", x{factor:.4g}" if np.allclose(a[off], factor * r[off], rtol=1e-4) else ""
+    return (
+        f"the constant differs{where}: {a[worst]:.6g} where the reference is {r[worst]:.6g}{times}"
+    )
 
 
 def _passes_on(e: Evidence, name: str, fit: Fit) -> bool:
@@ -320,7 +393,7 @@ def _fits(x: Wide, y: Wide) -> Iterator[tuple[Wide, Wide]]:
 
 def _wrong_node(e: Evidence) -> str:
     """Detect a node that is wrong on reference inputs."""
-    if not _own_error(e):
+    if not _own_error(e) or e.is_constant or _cancels(e):
         return ""
     if e.explained:
         return f"on reference inputs {e.explained.because}" if e.explained.change == "other" else ""
@@ -336,6 +409,8 @@ def _wrong_node(e: Evidence) -> str:
 
 
 def _amplification(e: Evidence) -> str:
+    if _cancels(e):
+        return f"its operands cancel: rounding them costs {_lost(e):.2g} of the result"
     if not _propagated(e) or e.exact is None or not e.agree(e.actual, e.exact):
         return ""
     gain = _gain(e)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
+from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.matching.diff.contents import compare_contents
@@ -18,7 +19,7 @@ from onnxsurgeon_lite.matching.diff.protos import (
     text_changes,
     type_change,
 )
-from onnxsurgeon_lite.matching.diff.result import Change, Difference, TensorDifference
+from onnxsurgeon_lite.matching.diff.result import Change, Difference, Kind, TensorDifference
 from onnxsurgeon_lite.matching.diff.subjects import (
     Initializer,
     leaf_kind,
@@ -47,6 +48,7 @@ class DiffContext:
     Attributes:
         renamed: pairs of names that differ, by kind.
         untyped: per model, the number of values without a type that the other model declares.
+        missing: tensors that were not compared, because their data is missing.
     """
 
     models: tuple[Model, Model]
@@ -54,6 +56,7 @@ class DiffContext:
     dims: DimNames = field(default_factory=DimNames)
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     untyped: list[int] = field(default_factory=lambda: [0, 0])
+    missing: set[str] = field(default_factory=set)
 
     def rename(self, kind: str, name: str, other: str) -> None:
         """Record two names of one thing if they differ."""
@@ -61,8 +64,12 @@ class DiffContext:
             self.renamed.setdefault(kind, {})[name] = other
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
-        """Return the difference in contents of two tensors with one dtype and shape."""
-        return compare_contents(self.models, tensor, other, self.tolerance)
+        """Return the difference in contents of two tensors with one dtype and shape, as far as the data is there."""
+        try:
+            return compare_contents(self.models, tensor, other, self.tolerance)
+        except ExternalDataError:
+            self.missing.add(tensor.name)
+            return None
 
 
 class GraphDiff:
@@ -166,6 +173,7 @@ class GraphDiff:
         first, second = self.scopes
         mine = dict(first.index.inputs if kind == "input" else first.index.outputs)
         theirs = dict(second.index.inputs if kind == "input" else second.index.outputs)
+        yield from self._order(mine, theirs, kind)
         for name, other in self._paired(list(mine), list(theirs), kind):
             changes = self._value(mine.pop(name), theirs.pop(other))
             if kind == "output" and not self.wiring.corresponds(name, other):
@@ -180,6 +188,16 @@ class GraphDiff:
             for name, info in left.items():
                 if name not in reported:
                     yield named(status, kind, self._subject(name), name, type_text(info.type))
+
+    def _order(
+        self, mine: Iterable[str], theirs: Iterable[str], kind: Kind
+    ) -> Iterator[Difference]:
+        """Yield a difference if the inputs or outputs that have one name in both graphs come in another order."""
+        known, others = dict.fromkeys(mine), dict.fromkeys(theirs)
+        orders = [n for n in known if n in others], [n for n in others if n in known]
+        if orders[0] != orders[1] and not self.scopes[0].positional:
+            texts = (", ".join(map(repr, order)) for order in orders)
+            yield Difference("changed", kind, f"{kind}s", changes=(Change("order", *texts),))
 
     def _paired(self, mine: list[str], theirs: list[str], kind: str) -> list[tuple[str, str]]:
         """Pair by position in bodies, else by alignment, then by name, then in order."""
@@ -280,6 +298,8 @@ class GraphDiff:
                 self.context.untyped[one is not None] += 1
         yield from self._annotations()
         changes = tuple(text_changes(first, second))
+        if first.name != second.name and not self.scopes[0].path:
+            changes = (Change("name", repr(first.name), repr(second.name)), *changes)
         if changes:
             yield Difference("changed", "metadata", f"graph {first.name!r}", changes=changes)
 

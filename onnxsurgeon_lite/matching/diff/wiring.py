@@ -36,8 +36,8 @@ class Wiring:
         if name in values or other in self.back:
             return values.get(name) == other or self._reported_elsewhere(name, other)
         sides = list(zip(self.scopes, (name, other), strict=True))
-        if self.outer is not None and not any(_holds(scope, value) for scope, value in sides):
-            return self.outer.corresponds(name, other)
+        if not any(_holds(scope, value) for scope, value in sides):  # of an outer graph, or of none
+            return self.outer.corresponds(name, other) if self.outer else name == other
         constant = [value in scope.index.initializers for scope, value in sides]
         if all(constant):
             self.constants[name, other] = None

@@ -1,6 +1,7 @@
 """Save and load matchings as editable files, and rename references with them."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,8 +43,8 @@ def load_map(path: Path) -> list[Pair]:
             "write one with: onnxdbg match A B --save map.json",
         ) from error
     for side in ("a", "b"):
-        names = [getattr(pair, side) for pair in pairs]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        names = Counter(getattr(pair, side) for pair in pairs)
+        twice = next((name for name, times in names.items() if times > 1), None)
         if twice is not None:
             raise ReferenceSetError(f"{str(path)!r} names {twice!r} twice on side {side}")
     return pairs

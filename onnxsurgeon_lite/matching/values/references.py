@@ -18,6 +18,7 @@ from onnxsurgeon_lite.matching.values.mapping import (
     static_shapes,
 )
 from onnxsurgeon_lite.matching.values.pairing import Matching, lost_note, match
+from onnxsurgeon_lite.matching.values.unquantized import unquantized
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import is_float, numpy_dtype
@@ -45,7 +46,7 @@ def aligned(
         return references
     if how is not None and how != "auto":
         return renamed(references, load_map(Path(how)), index, static_shapes(index))
-    side = side_of_model(index, feeds, runtime, progress, with_weights=False)
+    side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
     matching = match(side_of_references(named, index.outputs), side)
     pairs = [pair for pair in matching.pairs if pair.b in index.producer]
@@ -109,7 +110,7 @@ def aligned_models(
     if how is not None and how != "auto":
         given = [pair for pair in load_map(Path(how)) if pair.a not in other.inputs]
         return renamed(references, given, index, static_shapes(index))
-    ours = side_of_model(index, feeds, runtime, progress)
+    ours = side_of_model(unquantized(index), feeds, runtime, progress)
     theirs = side_of_model(other, feeds_of_other(other, feeds), runtime, progress)
     matching = match(theirs, ours)
     pairs = [pair for pair in matching.pairs if pair.a in references and pair.b in index.producer]

@@ -12,7 +12,8 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
 from onnxsurgeon_lite.matching.weights.places import Places
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors import dtypes as tensors
 from onnxsurgeon_lite.tensors.comparison import EXACT, Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -31,12 +32,19 @@ class Weight:
 
     Attributes:
         how: `same`, `transposed`, `reshaped`, or `folded with X` for a folded BatchNorm X.
+        order: the parameter's axes in the order of the initializer's; None if reshaped or folded.
+        uncertain: True when it fits in several orders, and agrees in none.
+        fold: the fold; `axis` is that of the channels of a weight, None for a bias.
     """
 
     name: str
     parameter: str
     how: str
     comparison: Comparison
+    order: tuple[int, ...] | None = field(default=None, metadata=HIDDEN)
+    uncertain: bool = field(default=False, metadata=HIDDEN)
+    fold: Fold | None = field(default=None, metadata=HIDDEN)
+    axis: int | None = field(default=None, metadata=HIDDEN)
 
 
 @dataclass(repr=False)
@@ -45,12 +53,15 @@ class WeightsResult(Shown):
 
     Attributes:
         weights: initializers with their parameter. only_model: float initializers with several elements without one.
-        only_checkpoint: parameters whose contents no initializer has.
+        only_checkpoint: parameters whose contents no initializer has. updated: the weights that got other numbers.
+        model: the updated model.
     """
 
     weights: list[Weight] = field(default_factory=list)
     only_model: list[str] = field(default_factory=list)
     only_checkpoint: list[str] = field(default_factory=list)
+    updated: list[str] | None = None
+    model: Model | None = field(default=None, metadata=HIDDEN)
 
     @property
     def match(self) -> bool:
@@ -162,7 +173,8 @@ class _WeightSearch:
             return False
         _, parameter, fold = min(folds, key=lambda item: item[0])
         self.folds[name] = fold, parameter
-        return self._add_folded(name, parameter, fold, fold.weight(self._read(parameter), axis))
+        folded = fold.weight(self._read(parameter), axis)
+        return self._add_folded(name, parameter, fold, folded, axis)
 
     def _fold_bias(self, name: str, fold: Fold, weight: str) -> bool:
         parameter = f"{weight.rpartition('.')[0]}.bias".removeprefix(".")
@@ -190,25 +202,29 @@ class _WeightSearch:
             return False
         array = self.index.model.array(self.floats[name])
         best: Weight | None = None
-        for how, stored in _layouts(self._read(parameter), array.shape):
+        layouts = [*_layouts(self._read(parameter), array.shape)]
+        for how, order, stored in layouts:
             exact = EXACT if array.dtype == stored.dtype else None
             comparison = compare(array, np.ascontiguousarray(stored), self.tolerance or exact)
             if best is None or comparison.match or comparison.cosine > best.comparison.cosine:
-                best = Weight(name, parameter, how, comparison)
+                best = Weight(name, parameter, how, comparison, order, len(layouts) > 1)
             if comparison.match:
+                best.uncertain = False
                 break
         if best is not None:
             self.found[name] = best
             self.used.add(parameter)
         return best is not None
 
-    def _add_folded(self, name: str, parameter: str, fold: Fold, folded: Array) -> bool:
+    def _add_folded(
+        self, name: str, parameter: str, fold: Fold, folded: Array, axis: int | None = None
+    ) -> bool:
         array = self.index.model.array(self.floats[name])
         if folded.shape != array.shape:
             return False
         comparison = compare(array, folded.astype(array.dtype), self.tolerance or _FOLDED)
         how = f"folded with {fold.norm.name}"
-        self.found[name] = Weight(name, parameter, how, comparison)
+        self.found[name] = Weight(name, parameter, how, comparison, fold=fold, axis=axis)
         parts = ("weight", "bias", "running_mean", "running_var")
         self.used |= {parameter, *(f"{fold.norm.name}.{part}" for part in parts)}
         return True
@@ -229,17 +245,19 @@ def _floats(index: GraphIndex) -> Iterator[tuple[str, TensorProto]]:
             yield name, tensor
 
 
-def _layouts(stored: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Array]]:
+def _layouts(
+    stored: Array, shape: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...] | None, Array]]:
     """Yield a parameter in every order of axes with the given shape, unchanged first, else reshaped."""
+    axes = tuple(range(stored.ndim))
     if stored.shape == shape:
-        yield "same", stored
-    axes = range(stored.ndim)
+        yield "same", axes, stored
     if stored.ndim <= _MAX_AXES and sorted(stored.shape) == sorted(shape):
         for order in permutations(axes):
-            if order != tuple(axes) and tuple(stored.shape[axis] for axis in order) == shape:
-                yield "transposed", np.transpose(stored, order)
+            if order != axes and tuple(stored.shape[axis] for axis in order) == shape:
+                yield "transposed", order, np.transpose(stored, order)
     elif stored.size == np.prod(shape, dtype=int):
-        yield "reshaped", stored.reshape(shape)
+        yield "reshaped", None, stored.reshape(shape)
 
 
 def _digest(array: Array) -> str:

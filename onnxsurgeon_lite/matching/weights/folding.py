@@ -59,20 +59,23 @@ class Fold:
 
 def batch_norms(checkpoint: ReferenceSet) -> list[BatchNorm]:
     """Return every BatchNorm of a checkpoint, recognized by running variance and mean."""
-    found = []
-    for parameter in checkpoint:
-        name = parameter.removesuffix(_VARIANCE)
-        if name != parameter and f"{name}.running_mean" in checkpoint:
-            variance = _floats(checkpoint, parameter)
-            keys = ("weight", np.ones), ("bias", np.zeros), ("running_mean", np.zeros)
-            scale, shift, mean = (
-                _floats(checkpoint, f"{name}.{key}")
-                if f"{name}.{key}" in checkpoint
-                else usual(variance.shape)
-                for key, usual in keys
-            )
-            found.append(BatchNorm(name, scale, shift, mean, variance))
-    return found
+    names = [p.removesuffix(_VARIANCE) for p in checkpoint if p.endswith(_VARIANCE)]
+    return [norm for name in names if (norm := batch_norm(checkpoint, name)) is not None]
+
+
+def batch_norm(checkpoint: ReferenceSet, name: str) -> BatchNorm | None:
+    """Return a BatchNorm by its name; None if the checkpoint lacks its variance or mean."""
+    if f"{name}{_VARIANCE}" not in checkpoint or f"{name}.running_mean" not in checkpoint:
+        return None
+    variance = _floats(checkpoint, f"{name}{_VARIANCE}")
+    keys = ("weight", np.ones), ("bias", np.zeros), ("running_mean", np.zeros)
+    scale, shift, mean = (
+        _floats(checkpoint, f"{name}.{key}")
+        if f"{name}.{key}" in checkpoint
+        else usual(variance.shape)
+        for key, usual in keys
+    )
+    return BatchNorm(name, scale, shift, mean, variance)
 
 
 def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]) -> Fold | None:

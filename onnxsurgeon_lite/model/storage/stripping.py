@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.atomic import WRITING, temporary_prefix
-from onnxsurgeon_lite.errors import UsageError, WriteError
+from onnxsurgeon_lite.errors import ModelFileError, UsageError, WriteError
 from onnxsurgeon_lite.model import DataFile, Model, Written, movable, save, walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external, refer
 from onnxsurgeon_lite.model.storage.listing import contents, fingerprint, named_tensors
+from onnxsurgeon_lite.model.storage.sources import remove_sources
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -45,25 +46,37 @@ class Stripped(Shown):
 
     Attributes:
         kept: names of large tensors that are not floats and keep their contents.
+        removed: what else was removed, a line for each kind.
     """
 
     written: Written
     changed: int
     kept: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 def strip(
-    model: Model, path: Path, seed: int = 0, *, force: bool = False, dry_run: bool = False
+    model: Model,
+    path: Path,
+    seed: int = 0,
+    keep_sources: bool = False,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
 ) -> Stripped:
     """Write a model whose weights are noise with the mean, deviation and range of the originals.
 
-    Weights are float tensors of more than a few elements, in attributes too. Integers, booleans and strings stay,
-    because shapes, indices and axes carry meaning; so do quantized weights, which `kept` lists.
+    Weights are float tensors and lists of more than a few elements, in attributes too. Integers, booleans and strings
+    stay, because shapes, indices and axes carry meaning; so do quantized weights, which `kept` lists.
+
+    Args:
+        keep_sources: keep documentation, metadata, training info and unknown fields.
 
     Raises:
         SourceChangedError: a file changed after the load.
     """
     result = model.copy()
+    removed = [] if keep_sources else remove_sources(result.proto)
     kept = (name for name, tensor in named_tensors(model.proto) if _is_kept(tensor))
     changed = 0
     location = "noise" if movable(model) else None  # external data stays external
@@ -83,10 +96,31 @@ def strip(
                 _fill(tensor, TensorProto(raw_data=b"".join(made)))
             tensor.metadata_props.add(key=MARK, value=survey.fingerprint)
             changed += 1
+        for number, (holder, floats) in enumerate(_float_lists(result.proto)):
+            survey = _survey(model, _as_tensor(floats))
+            made = survey.noise(_as_tensor(floats), np.random.default_rng([seed, 1, number]))
+            floats.floats[:] = np.frombuffer(b"".join(made), np.float32).tolist()
+            key = f"{MARK}.{floats.name}"
+            holder.metadata_props.add(key=key, value=survey.fingerprint)
+            changed += 1
         noise.truncate()
         result.files[noise.name] = DataFile.of(Path(noise.name), location)
         written = save(result, path, movable(result), force=force, dry_run=dry_run)
-    return Stripped(written, changed, tuple(kept))
+    return Stripped(written, changed, tuple(kept), tuple(removed))
+
+
+def _float_lists(proto: ModelProto) -> Iterator[tuple[NodeProto | FunctionProto, AttributeProto]]:
+    """Yield the attributes that are long lists of floats, and the nodes or functions that have them."""
+    inner = [node for graph in walk.graphs(proto) for node in graph.node]
+    own = [node for function in proto.functions for node in function.node]
+    for node in inner + own:
+        yield from ((node, a) for a in node.attribute if len(a.floats) > _SPARED)
+    for function in proto.functions:
+        yield from ((function, a) for a in function.attribute_proto if len(a.floats) > _SPARED)
+
+
+def _as_tensor(floats: AttributeProto) -> TensorProto:
+    return dtypes.from_array(np.array(floats.floats, np.float32))
 
 
 def _is_kept(tensor: TensorProto) -> bool:
@@ -114,6 +148,13 @@ def unstrip(
             _fill(tensor, weights.find(tensor, mark.value))
             tensor.metadata_props.remove(mark)
             restored += 1
+    for holder, floats in _float_lists(result.proto):
+        key = f"{MARK}.{floats.name}"
+        for mark in [entry for entry in holder.metadata_props if entry.key == key]:
+            tensor = weights.find(_as_tensor(floats), mark.value)
+            floats.floats[:] = original.array(tensor).tolist()
+            holder.metadata_props.remove(mark)
+            restored += 1
     if not restored:
         raise UsageError(
             f"{str(stripped.path)!r} has no stripped weights",
@@ -129,7 +170,8 @@ class _OriginalWeights:
         self.original = original
         self.by_kind = defaultdict[Hashable, list[TensorProto]](list)
         self.known: dict[Hashable, dict[str, TensorProto]] = {}
-        for tensor in walk.tensors(original.proto):
+        lists = (_as_tensor(floats) for _, floats in _float_lists(original.proto))
+        for tensor in (*walk.tensors(original.proto), *lists):
             self.by_kind[_kind(tensor)].append(tensor)
 
     def find(self, stripped: TensorProto, original: str) -> TensorProto:
@@ -210,6 +252,10 @@ def _survey(model: Model, tensor: TensorProto) -> _Survey:
                 total += float(numbers.sum())
                 squares += float(np.square(numbers).sum())
                 low, high = min(low, float(numbers.min())), max(high, float(numbers.max()))
+    if left:
+        raise ModelFileError(
+            f"tensor {tensor.name!r} of shape {list(tensor.dims)[:70]} lacks {left} of its elements"
+        )
     if not count:
         return _Survey(digest.hexdigest())
     mean = total / count

@@ -33,6 +33,8 @@ def follow(
             inlined.append(name)
             model = inline(model, [key])
             second = None if second is None else inline(second, [key])
+        except RecursionError as error:
+            raise ShapeError("functions or bodies are nested too deep to be followed") from error
         except ShapeError as error:
             if inlined:
                 error.add_note(f"ids are those after onnxdbg edit inline of {', '.join(inlined)}")

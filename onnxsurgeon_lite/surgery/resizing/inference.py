@@ -4,7 +4,8 @@ Small tensors that are known at every trial (constants, and results computed fro
 shape that the model computes is as good as a constant one.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -120,7 +121,10 @@ class Inference:
         follows = any(state.follows for state in reads.values())
         trials = range(self.trials if follows else 1)
         inferred = [self._infer(node, reads, trial) for trial in trials]
-        evaluated = [self._evaluate(node, reads, trial) for trial in trials]
+        evaluated = [
+            self._evaluate(node, reads, trial) if _is_small(types.values()) else None
+            for trial, types in zip(trials, inferred, strict=True)
+        ]
         states = []
         for slot, name in enumerate(node.output):
             types = tuple(at.get(name, TypeProto()) for at in inferred)
@@ -172,6 +176,13 @@ class Inference:
         except RejectedError:  # unknown numbers are acceptable
             return None
         return None if results is None else list(map(dtypes.to_array, results.initializer))
+
+
+def _is_small(kinds: Iterable[TypeProto]) -> bool:
+    """Return whether none of these types is known to have many elements."""
+    sizes = (sizes_of([kind]) for kind in kinds)
+    counts = (math.prod(size[0] for size in known if size) for known in sizes if known)
+    return all(count <= MOST_ELEMENTS for count in counts)
 
 
 def _shape_data(node: NodeProto, kind: TypeProto) -> Sequence[Array] | None:

@@ -1,5 +1,6 @@
 """Read reference sets: `.npz`, `.npy`, `.safetensors`, `test_data_set_N` and our own folder. Pickles are refused."""
 
+import contextlib
 import io
 import json
 import math
@@ -15,6 +16,7 @@ from typing import IO, Any
 import ml_dtypes
 import numpy as np
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
@@ -32,6 +34,7 @@ INDEX, VALUES = "index.json", "values.bin"
 _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
+_OF_SEQUENCES = {"name", "elem_type", "tensor_values"}  # fields of a sequence of tensors
 
 # dtype in a safetensors header -> ONNX dtype
 SAFETENSORS = {
@@ -377,12 +380,14 @@ def _pb_entry(path: Path, declared: Sequence[str], folder: Path) -> tuple[str, E
 
 
 def _parse_pb(path: Path) -> TensorProto | SequenceProto:
-    try:
-        return _as_tensor(path)
-    except ReferenceSetError as error:
-        if "refers to data" in error.message:  # it would pass for an empty sequence
-            raise
-        return _as_sequence(path)
+    """Tell the two by their fields: a sequence knows no field that holds a tensor's numbers, its name or its place."""
+    with contextlib.suppress(DecodeError):
+        sequence = _as_sequence(path)
+        fields = {field.name for field, _ in sequence.ListFields()}
+        known = fields <= _OF_SEQUENCES and not len(UnknownFieldSet(sequence))
+        if known and sequence.elem_type == SequenceProto.TENSOR:
+            return sequence
+    return _as_tensor(path)
 
 
 def _as_tensor(path: Path) -> TensorProto:
@@ -395,12 +400,7 @@ def _as_tensor(path: Path) -> TensorProto:
 
 
 def _as_sequence(path: Path) -> SequenceProto:
-    try:
-        sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
-    except DecodeError as error:
-        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence") from error
-    if sequence.elem_type != SequenceProto.TENSOR:
-        raise ReferenceSetError(f"{str(path)!r} is not a serialized tensor or sequence of tensors")
+    sequence: SequenceProto = SequenceProto.FromString(path.read_bytes())
     return sequence
 
 

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.tensors.grid import Grid, Wide
 _EXACT = 1e-4  # relative difference of scales that are equal
 _HALF = 0.5 + 1e-3  # quanta
 _CLIPS = 4.0  # saturation is a fault when it errs so much more than rounding
+_SHARE = 0.005  # and when so many elements are saturated
 _SURE = 6.0  # standard deviations
 _UNIFORM = 12**-0.5  # standard deviation of rounding, in quanta
 _INT32 = 2**31 - 1
@@ -37,11 +38,13 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
     """Yield quantizers that do not give the reference back, to half a quantum, as their pair has two grids."""
     index, quantizers = values.index, values.quantizers
     for name, source in quantizers.sources.items():
-        stored = values.read(name) if name in values.known else values.feeds.get(source)
-        if not isinstance(stored, np.ndarray) or not quantizers.grids[source].fits(stored.shape):
-            continue
         behind, before = quantizers.grids[name], quantizers.grids[source]
         if _same(behind, before):
+            continue
+        stored = values.read(name) if name in values.known else values.feeds.get(source)
+        if not isinstance(stored, np.ndarray) or not before.fits(stored.shape):
+            position = index.producer[name]
+            yield Suspect(name, position, _unlike(index.nodes[position], behind, before, ""))
             continue
         wide, quantum = stored.astype(np.float64), before.quantum(stored.shape)
         made = behind.numbers(before.integers(stored))
@@ -70,15 +73,18 @@ def _misfit(grid: Grid, reference: Wide) -> float:
     return abs(float(np.log(max(needed, 1e-30) / float((high - low).max()))))
 
 
-def _unlike(node: NodeProto, own: Grid, other: Grid) -> Finding:
+def _unlike(
+    node: NodeProto, own: Grid, other: Grid, fits: str = ", which fits the reference"
+) -> Finding:
+    """Say how a quantizer differs from its pair, which fits."""
     pair = "DequantizeLinear" if node.op_type == "QuantizeLinear" else "QuantizeLinear"
     if own.scale.shape == other.scale.shape and np.allclose(own.scale, other.scale, rtol=_EXACT):
         at = np.flatnonzero(np.atleast_1d(own.zero != other.zero))[0]
         a, b = np.atleast_1d(own.zero)[at], np.atleast_1d(other.zero)[at]
-        because = f"zero point {node.input[2]!r} is {a:g}, {b:g} of its {pair} fits the reference"
+        because = f"zero point {node.input[2]!r} is {a:g}, that of its {pair} {b:g}{fits}"
         return Finding("wrong zero point", because)
     a, b = float(own.scale.max()), float(other.scale.max())
-    because = f"scale {node.input[1]!r} is {a:.6g}, {b:.6g} (x{b / a:.4g}) of its {pair} fits the reference"
+    because = f"scale {node.input[1]!r} is {a:.6g}, that of its {pair} {b:.6g} (x{b / a:.4g}){fits}"
     return Finding("wrong scale", because)
 
 
@@ -121,7 +127,8 @@ def _saturation(name: str, grid: Grid, stored: Array) -> Saturation | None:
         return None
     clipped = wide - grid.clipped(wide)
     rounding = float(np.sqrt(np.mean(np.square(grid.quantum(wide.shape))))) * _UNIFORM
-    fault = float(np.sqrt(np.mean(np.square(clipped)))) > _CLIPS * rounding
+    much = count > 1 and count >= _SHARE * wide.size
+    fault = much and float(np.sqrt(np.mean(np.square(clipped)))) > _CLIPS * rounding
     low, high = (float(end.reshape(-1)[0]) for end in grid.range(wide.shape))
     needed = min(float(wide.min()), 0.0), max(float(wide.max()), 0.0)
     scale = (needed[1] - needed[0]) / (grid.high - grid.low)

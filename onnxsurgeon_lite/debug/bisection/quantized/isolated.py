@@ -11,7 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, Quantizers
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer, recomputed
-from onnxsurgeon_lite.tensors.dtypes import Array, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, is_float, numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -22,24 +22,40 @@ class FloatValues:
 
     Attributes:
         known: value of the quantized model -> the name of its reference.
+        cuts: give references cut off at 0 where a merged Relu may cut: they may be those before the Relu.
     """
 
     index: GraphIndex
     quantizers: Quantizers
     references: ReferenceSet
     feeds: Feeds
+    cuts: bool = True
     known: Mapping[str, str] = field(init=False)
     _held: dict[str, Stored] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         found = {}
-        for name, position in self.index.producer.items():
-            if self.index.nodes[position].op_type == QUANTIZE or name in self.quantizers.weights:
+        self.index.learn_types(self.index.producer)
+        for name in self.index.producer:
+            if name in self.quantizers.weights or not self._may_be_float(name):
                 continue
             origin = next((n for n in self.quantizers.origin(name) if n in self.references), None)
             if origin is not None:
                 found[name] = origin
         self.known = found
+
+    def _may_be_float(self, name: str) -> bool:
+        if self.index.nodes[self.index.producer[name]].op_type == QUANTIZE:
+            return False
+        kind = self.index.type_of(name)
+        element = kind.tensor_type.elem_type if kind is not None else 0
+        return not element or not self.quantizers.sources or is_float(numpy_dtype(element))
+
+    def behind_quantizers(self) -> "FloatValues":
+        """Return the same without the values that are known behind their quantizers."""
+        behind = self.quantizers.behind
+        known = {n: o for n, o in self.known.items() if behind.get(n) not in self.known}
+        return _with_known(self, known)
 
     @classmethod
     def of(cls, index: GraphIndex, references: ReferenceSet, feeds: Feeds) -> "FloatValues | None":
@@ -48,7 +64,6 @@ class FloatValues:
         integers = {index.nodes[index.producer[name]].input[0] for name in quantizers.sources}
         if not (quantizers.sources or quantizers.weights) or integers & references.entries.keys():
             return None
-        index.learn_types(index.producer)
         found = cls(index, quantizers, references, feeds)
         return found if found.known else None
 
@@ -82,6 +97,9 @@ class FloatValues:
     def given(self, name: str) -> Stored:
         """Return the reference of a value in the dtype that the model gives it."""
         stored = self.read(name)
+        grid = self.quantizers.grids.get(name) if self.cuts else None
+        if grid is not None and isinstance(stored, np.ndarray) and (grid.zero == grid.low).all():
+            stored = np.maximum(stored, 0)
         kind = self.index.type_of(name)
         element = kind.tensor_type.elem_type if kind is not None else 0
         if not isinstance(stored, np.ndarray) or not element:
@@ -95,6 +113,12 @@ class FloatValues:
         stop = self.known.keys() | self.feeds.keys()
         reads = [read for read in self.index.reads[position] if read not in stop]
         return {position} | self.index.ancestors(reads, stop)
+
+
+def _with_known(values: FloatValues, known: Mapping[str, str]) -> FloatValues:
+    result = replace(values)
+    result.known = known
+    return result
 
 
 @dataclass

@@ -1,0 +1,115 @@
+"""Predict what float16 loses, and which nodes must stay in float32."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.debug.float16_simulation import Simulation
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+_LARGEST = 65504.0  # of float16
+_VANISHING = 2.0**-25  # rounds to even: to zero
+_CLAMP = 1e-7  # converters raise smaller constants to this
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Float16Risk:
+    """The losses of one node in float16.
+
+    Attributes:
+        largest: the largest finite magnitude. overflowing: the number of elements above 65504.
+        vanishing: the number of nonzero elements that would become zero.
+        elements: the number of all elements.
+        clamped: names of the node's constants that a converter would clamp.
+        keep: True when the node should stay in float32.
+        place: the module, class and source line of the node.
+    """
+
+    id: str
+    name: str
+    op_type: str
+    value: str
+    largest: float
+    overflowing: int
+    vanishing: int
+    elements: int
+    clamped: tuple[str, ...]
+    keep: bool
+    place: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Float16Risks(Shown):
+    """The nodes that float16 endangers.
+
+    Attributes:
+        exclude: the names of those to keep in float32.
+        simulated: what a simulation of the model with these in float32 gave.
+    """
+
+    nodes: list[Float16Risk]
+    exclude: list[str]
+    simulated: str = ""
+
+
+def float16_risk(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, progress: Progress = lambda _: None
+) -> Float16Risks:
+    """List the nodes at risk in float16, and the nodes that must stay in float32 for right outputs.
+
+    The list is one with which a simulation of the converted model, with one rounding on each edge, gives finite outputs
+    within float16's tolerance.
+    """
+    observer = Observer(index, runtime)
+    observer.feed(feeds)
+    risks: dict[int, Float16Risk] = {}
+    for name, value in observer.sweep(index.producer, progress):
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
+            risk = _risk(index, name, value)
+            worst = risks.setdefault(index.producer[name], risk)
+            if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):
+                risks[index.producer[name]] = risk
+    progress("simulating float16")
+    start = {position for position, risk in risks.items() if risk.keep}
+    kept, said = Simulation(index, feeds, runtime).sufficient(start)
+    found = [
+        replace(risk, keep=position in kept)
+        for position, risk in risks.items()
+        if position in kept or risk.overflowing or risk.vanishing or risk.clamped
+    ]
+    found.sort(key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
+    names = dict.fromkeys(risk.name or risk.id for risk in found if risk.keep)
+    return Float16Risks(found, list(names), said)
+
+
+def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:
+    position = index.producer[name]
+    node = index.nodes[position]
+    magnitudes = np.abs(value.astype(np.float64))
+    over = int((magnitudes > _LARGEST).sum())
+    present = magnitudes > 0
+    vanishing = int((present & (magnitudes <= _VANISHING)).sum())
+    clamped = tuple(read for read in index.reads[position] if _is_clamped(index, read))
+    keep = bool(over or clamped or vanishing * 2 > int(present.sum()))
+    finite = magnitudes[np.isfinite(magnitudes)]
+    largest = float(finite.max(initial=0.0))
+    where = (f"@{position}", node.name, node.op_type, name)
+    counts = largest, over, vanishing, value.size
+    return Float16Risk(*where, *counts, clamped, keep, str(index.origins[position]))
+
+
+def _is_clamped(index: GraphIndex, name: str) -> bool:
+    constant = index.initializers.get(name)
+    if not isinstance(constant, TensorProto) or constant.data_type != TensorProto.FLOAT:
+        return False
+    magnitudes = np.abs(index.model.array(constant).astype(np.float64))
+    return bool(((magnitudes > _LARGEST) | ((magnitudes > 0) & (magnitudes < _CLAMP))).any())

@@ -1,0 +1,82 @@
+"""Find values that are read and that nothing produces, in any scope."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher, get_close_matches
+
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+from onnxsurgeon_lite.graph.index import MAIN, Body, described, function_path
+from onnxsurgeon_lite.model import walk
+
+_Scopes = tuple[set[str], ...]
+
+
+@dataclass(frozen=True)
+class Dangling:
+    """A name that a node reads, or that a graph declares as an output, and that no visible value has.
+
+    Attributes:
+        reader: the text of who needs it; `node` is its message, None for an output.
+        node_id: the node, or the output itself.
+        closest: visible values with the closest spelling, the best first.
+    """
+
+    name: str
+    reader: str
+    node_id: str
+    node: NodeProto | None = field(compare=False, repr=False)
+    closest: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        closest = f"; closest: {', '.join(map(repr, self.closest))}" if self.closest else ""
+        return f"{self.reader} {self.name!r}, which nothing produces{closest}"
+
+    @property
+    def meant(self) -> str | None:
+        """The only value of the closest spelling, if there is one."""
+        likeness = [SequenceMatcher(None, self.name, other).ratio() for other in self.closest]
+        unique = likeness and (len(likeness) == 1 or likeness[0] > likeness[1])
+        return self.closest[0] if unique else None
+
+
+def dangling(model: ModelProto) -> Iterator[Dangling]:
+    """Yield the dangling reads of the main graph, of bodies, and of functions."""
+    pending: list[tuple[str, GraphProto | FunctionProto, _Scopes]] = [(MAIN, model.graph, ())]
+    pending += [(function_path(function), function, ()) for function in model.functions]
+    while pending:
+        path, graph, outer = pending.pop()
+        visible = (_own(graph), *outer)
+        body = Body(path, graph.node)
+        for position, node in enumerate(graph.node):
+            node_id = body.node_id(position)
+            for name in node.input[:]:
+                if name and not any(name in scope for scope in visible):
+                    reader = f"{described(node, node_id)} reads"
+                    yield Dangling(name, reader, node_id, node, _closest(name, visible))
+            for attribute, inner in walk.bodies(node) if node.attribute else ():
+                pending.append((f"{node_id}/{attribute}", inner, visible))
+        for name in _outputs(graph):
+            if not any(name in scope for scope in visible):
+                reader = f"graph {graph.name!r} has the output"
+                yield Dangling(name, reader, name, None, _closest(name, visible))
+
+
+def _own(graph: GraphProto | FunctionProto) -> set[str]:
+    if isinstance(graph, FunctionProto):
+        names = set(graph.input)
+    else:
+        names = {message.name for kind in (graph.input, graph.initializer) for message in kind}
+        names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return names.union(*(node.output[:] for node in graph.node))
+
+
+def _outputs(graph: GraphProto | FunctionProto) -> list[str]:
+    if isinstance(graph, FunctionProto):
+        return list(graph.output)
+    return [value.name for value in graph.output]
+
+
+def _closest(name: str, visible: _Scopes) -> tuple[str, ...]:
+    known = [other for scope in visible for other in scope if other]
+    return tuple(get_close_matches(name, known[:20_000], n=3, cutoff=0.5))

@@ -1,0 +1,54 @@
+"""Remove outputs of the graph."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnxsurgeon_lite.errors import EditError, UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class RemoveOutput:
+    """Remove outputs; what computes them stays, and `clean` removes what nothing needs then.
+
+    Attributes:
+        outputs: names of outputs.
+
+    Example:
+        >>> exposed = osl.expose("whole_model.onnx", "23").model
+        >>> osl.remove_output(exposed, "23").changes
+        ("removed output '23'",)
+    """
+
+    outputs: tuple[str, ...]
+    name: ClassVar[str] = "remove-output"
+
+    def apply(self, model: Model) -> PassResult:
+        """Remove them.
+
+        Raises:
+            UnknownNameError: no such output.
+            EditError: none would be left.
+        """
+        index = GraphIndex.of(model)
+        names = split_names(index, self.outputs)
+        for name in names:
+            if name not in index.outputs:
+                raise UnknownNameError(name, "the model", index.outputs, kind="output")
+        if not index.outputs.keys() - names:
+            raise EditError("a model needs an output: none would be left", "name fewer outputs")
+        result = model.copy()
+        types = {name: index.outputs[name].type for name in names if name in index.producer}
+        drop(result.proto.graph.output, lambda info: info.name in names)
+        declared = {info.name for info in result.proto.graph.value_info}
+        for name, kind in types.items():
+            if name not in declared:
+                result.proto.graph.value_info.add(name=name, type=kind)
+        idle = sorted(index.unread(names))
+        notes = [f"nothing reads {', '.join(map(repr, idle))} now: onnxdbg edit clean removes it"]
+        changes = [f"removed output {name!r}" for name in names]
+        return PassResult.of(model, result, changes, notes if idle else ())

@@ -1,0 +1,69 @@
+"""Put inputs and outputs of the graph in another order."""
+
+from collections.abc import Collection, MutableSequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import ValueInfoProto
+
+from onnxsurgeon_lite.errors import UnknownNameError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+
+@dataclass(frozen=True)
+class Reorder:
+    """Put inputs and outputs in another order: those that are named come first, the others keep theirs.
+
+    Attributes:
+        inputs: names of inputs, in their new order.
+        outputs: names of outputs, in their new order.
+
+    Example:
+        >>> exposed = osl.expose("whole_model.onnx", "23").model
+        >>> osl.reorder(exposed, outputs="23").changes
+        ('outputs: 23, 31',)
+    """
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    name: ClassVar[str] = "reorder"
+
+    def apply(self, model: Model) -> PassResult:
+        """Reorder them.
+
+        Raises:
+            UnknownNameError: no such input or output.
+            UsageError: one is named twice, or none is named.
+        """
+        if not self.inputs and not self.outputs:
+            raise UsageError("nothing to reorder", "name --inputs or --outputs, in their new order")
+        index = GraphIndex.of(model)
+        result = model.copy()
+        graph = result.proto.graph
+        changes = []
+        for kind, infos, known, names in (
+            ("input", graph.input, index.inputs, self.inputs),
+            ("output", graph.output, index.outputs, self.outputs),
+        ):
+            before = [info.name for info in infos]
+            _put(infos, kind, known, split_names(index, names))
+            after = [info.name for info in infos]
+            changes += [f"{kind}s: {', '.join(after)}"] if after != before else []
+        return PassResult.of(model, result, changes)
+
+
+def _put(
+    infos: MutableSequence[ValueInfoProto], kind: str, known: Collection[str], first: list[str]
+) -> None:
+    for name in first:
+        if name not in known:
+            raise UnknownNameError(name, "the model", known, kind=kind)
+    if len(set(first)) < len(first):
+        raise UsageError(f"an {kind} is named twice", "name each once")
+    held = {info.name: info for info in infos}
+    ordered = [held[name] for name in dict.fromkeys([*first, *held])]
+    del infos[:]
+    infos.extend(ordered)

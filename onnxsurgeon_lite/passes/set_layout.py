@@ -1,0 +1,82 @@
+"""Give inputs and outputs another layout."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from onnx import TypeProto, helper
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.border import border, convert
+
+
+@dataclass(frozen=True)
+class SetLayout:
+    """Give inputs and outputs another layout: a Transpose at the border converts them.
+
+    Attributes:
+        layouts: input or output -> layout. `NHWC` stands for an input that is `NCHW` so far, and the other way round;
+            `NCHW->NWHC` says both.
+
+    Example:
+        >>> osl.set_layout("whole_model.onnx", {"input.1": "NHWC"}).changes
+        ("input 'input.1': NCHW [1, 3, 20, 20] -> NHWC [1, 20, 20, 3]",)
+    """
+
+    layouts: Mapping[str, str] = field(default_factory=dict)
+    name: ClassVar[str] = "set-layout"
+
+    def apply(self, model: Model) -> PassResult:
+        """Set the layouts.
+
+        Raises:
+            UnknownNameError: no such input or output.
+            EditError: a layout does not fit the shape, or an input has a default.
+        """
+        index = GraphIndex.of(model)
+        result = model.copy()
+        changes = []
+        for name, layout in self.layouts.items():
+            declared = border(index, name)
+            inside, outside = _layouts(name, layout, declared.type)
+            if inside == outside:
+                continue
+            is_input = name in index.inputs
+            start, end = (outside, inside) if is_input else (inside, outside)
+            node = helper.make_node("Transpose", [], [], perm=[start.index(c) for c in end])
+            kind = _moved(declared.type, [inside.index(c) for c in outside])
+            convert(result, name, kind, node)
+            changes.append(
+                f"{'input' if is_input else 'output'} {name!r}: {inside} {shape_text(declared.type)} -> "
+                f"{outside} {shape_text(kind)}"
+            )
+        return PassResult.of(model, result, changes)
+
+
+def _layouts(name: str, text: str, kind: TypeProto) -> tuple[str, str]:
+    """Return (the layout so far, the new one)."""
+    given, _, new = text.upper().rpartition("->")
+    first, last = new[:1] + new[-1:] + new[1:-1], new[:1] + new[2:] + new[1:2]
+    inside = given or (first if new.endswith("C") else last)
+    if len(set(new)) != len(new) or sorted(inside) != sorted(new) or (not given and "C" not in new):
+        raise EditError(f"{text!r} is not a layout", f"write {name}=NHWC, or {name}=NCHW->NWHC")
+    if not kind.tensor_type.HasField("shape") or len(kind.tensor_type.shape.dim) != len(new):
+        raise EditError(
+            f"{name!r} has shape {shape_text(kind)}, layout {new} has {len(new)} dimensions",
+            "give a letter for each dimension",
+        )
+    return inside, new
+
+
+def _moved(kind: TypeProto, order: list[int]) -> TypeProto:
+    """Return a type with its dimensions in another order."""
+    moved = copied(kind)
+    dims = kind.tensor_type.shape.dim
+    del moved.tensor_type.shape.dim[:]
+    moved.tensor_type.shape.dim.extend(dims[place] for place in order)
+    return moved

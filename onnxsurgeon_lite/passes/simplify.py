@@ -1,0 +1,89 @@
+"""Simplify a model: several verbs, until none finds anything."""
+
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import ClassVar
+
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.clean import Clean
+from onnxsurgeon_lite.passes.cse import Cse
+from onnxsurgeon_lite.passes.fold import Fold
+from onnxsurgeon_lite.passes.infer import Infer
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.rewrite import Rewrite
+from onnxsurgeon_lite.passes.skip_noops import SkipNoops
+
+_RULES = ("conv-batch-norm", "transpose-pairs")
+
+
+@dataclass(frozen=True)
+class Simplify:
+    """Fold constants, skip no-ops, merge equal nodes and remove unused ones until nothing changes; then infer types.
+
+    The rules of `rewrite` that apply are those by which a BatchNormalization goes into a convolution, and one
+    Transpose into another.
+
+    Attributes:
+        limit: bytes; nothing larger is folded.
+        without: steps to leave out: `fold`, `skip-noops`, `cse`, `rewrite`, `clean`, `infer`.
+
+    Example:
+        >>> osl.simplify("detector.onnx").match
+        True
+    """
+
+    limit: int = 1 << 20
+    without: tuple[str, ...] = ()
+    name: ClassVar[str] = "simplify"
+
+    def apply(self, model: Model) -> PassResult:
+        """Simplify.
+
+        Raises:
+            UnknownNameError: no such step.
+            GraphError: the graph has a cycle, or a function calls itself.
+        """
+        applied = _Applied(model)
+        steps = self.steps()
+        repeated = [step for step in steps if not isinstance(step, Infer)]
+        for step in cycle(repeated):
+            applied.apply(step)
+            if applied.idle >= len(repeated):
+                break
+        for step in steps[len(repeated) :]:
+            applied.apply(step)
+        notes = [note for told in applied.notes.values() for note in told]
+        return PassResult.of(model, applied.model, applied.changes, notes)
+
+    def steps(self) -> tuple[Pass, ...]:
+        """Return the steps, in order."""
+        every = (Fold(self.limit), SkipNoops(), Cse(), Rewrite(_RULES), Clean(), Infer())
+        names = [step.name for step in every]
+        for name in self.without:
+            if name not in names:
+                raise UnknownNameError(name, "simplify", names, kind="step")
+        return tuple(step for step in every if step.name not in self.without)
+
+
+@dataclass
+class _Applied:
+    """A model after steps.
+
+    Attributes:
+        idle: steps in sequence that changed nothing.
+        notes: step -> what it had to say last.
+    """
+
+    model: Model
+    idle: int = 0
+    changes: list[str] = field(default_factory=list)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def apply(self, step: Pass) -> None:
+        result = step.apply(self.model)
+        self.model = result.model
+        self.idle = 0 if result.changed else self.idle + 1
+        self.changes += (f"{step.name}: {change}" for change in result.changes)
+        if step.name != "rewrite":  # that a rule has no match is no news here
+            self.notes[step.name] = result.notes

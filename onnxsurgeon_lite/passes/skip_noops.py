@@ -1,0 +1,206 @@
+"""Remove nodes that return their input."""
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TypeProto
+
+from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model.wire import LARGE
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values
+from onnxsurgeon_lite.surgery.symbolic import infer_types
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.dtypes import Array
+
+
+@dataclass(frozen=True)
+class SkipNoops:
+    """Remove nodes that return their input as it is: a Cast to its own type, a Reshape to its own shape; in bodies too.
+
+    A node stays when an annotation speaks of its result, or when it joins an input of the graph to an output.
+
+    Example:
+        >>> osl.skip_noops("whole_model.onnx").changed
+        False
+    """
+
+    name: ClassVar[str] = "skip-noops"
+
+    def apply(self, model: Model) -> PassResult:
+        """Remove them.
+
+        Raises:
+            GraphError: the graph has a cycle, or a function calls itself.
+        """
+        result = model.copy()
+        removed = _skip(GraphIndex.of(model), result.proto, result.proto.graph)
+        return PassResult.of(model, result, removed)
+
+
+def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
+    """Remove the no-ops of a graph that an index describes, and of its bodies."""
+    index.require_sound()
+    changes = []
+    for position, node in enumerate(graph.node):
+        for name, body in walk.bodies(node) if node.attribute else ():
+            inner = InnerGraph.of(index, position, name).index
+            changes += [f"{change} of '@{position}/{name}'" for change in _skip(inner, proto, body)]
+    skips = _Noops(index).skips()
+    if not skips:
+        return changes
+    names = {index.nodes[position].output[0]: source for position, source in skips.items()}
+    outputs = {source: name for name, source in names.items() if name in index.outputs}
+    rename_uses(graph.node, names)
+    drop_at(graph.node, skips)
+    drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
+    rename_values(proto, graph, outputs)
+    return [f"removed {len(skips)} nodes that return their input", *changes]
+
+
+class _Noops:
+    """Finds the nodes of a graph that return their input."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self.index = index
+
+    def skips(self) -> dict[int, str]:
+        """Return node -> the value that it returns."""
+        found: dict[int, str] = {}
+        values: dict[str, str] = {}
+        annotations = self.index.graph.quantization_annotation
+        fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
+        for position in self.index.order:
+            node = self.index.nodes[position]
+            if node.domain not in ("", "ai.onnx") or self._uses_more(node):
+                continue
+            returned = self._returned(node)
+            if returned is None:
+                continue
+            name, source = node.output[0], values.get(returned, returned)
+            if name in fixed and (
+                name not in self.index.outputs or not self._can_take(source, fixed)
+            ):
+                continue
+            found[position] = values[name] = source
+            fixed |= {source} if name in fixed else set()
+        return found
+
+    def _can_take(self, source: str, fixed: Container[str]) -> bool:
+        """Return whether a value can take the name of a graph output."""
+        return source in self.index.producer and source not in fixed
+
+    def _uses_more(self, node: NodeProto) -> bool:
+        """Return whether anything needs more than the first output."""
+        first, *more = node.output[:] or [""]
+        return not first or any(n in self.index.consumers or n in self.index.outputs for n in more)
+
+    def _returned(self, node: NodeProto) -> str | None:
+        """Return the input that a node returns."""
+        first = str(node.input[0]) if node.input else ""
+        if node.op_type in _ONE_INPUT:
+            return first if len(node.input) == 1 else None
+        if node.op_type in _NEUTRAL:
+            return self._neutral(node)
+        test = _TESTS.get(node.op_type)
+        return first if test is not None and first and test(self, node) else None
+
+    def _neutral(self, node: NodeProto) -> str | None:
+        """Return the operand that a node returns because the other one is 0, or 1."""
+        number, places = _NEUTRAL[node.op_type]
+        for place in places:
+            other, value = node.input[place], node.input[1 - place]
+            array = self.array(other)
+            neutral = array is not None and bool((array == number).all())
+            if neutral and self.same_type(value, node.output[0]):
+                return str(value)
+        return None
+
+    def array(self, name: str) -> Array | None:
+        """Return the numbers of a small constant."""
+        tensor = constant(self.index, name)
+        if tensor is None or is_external(tensor) or tensor.ByteSize() > LARGE:
+            return None
+        return dtypes.to_array(tensor)
+
+    def same_type(self, one: str, other: str) -> bool:
+        """Return whether two values have the same dtype, and the same size on every axis."""
+        kinds = [self.type_of(name) for name in (one, other)]
+        first, second = (kind.tensor_type if kind is not None else None for kind in kinds)
+        if first is None or second is None or first.elem_type != second.elem_type:
+            return False
+        if not first.HasField("shape") or first.shape != second.shape:
+            return False
+        return all(dim.WhichOneof("value") for dim in first.shape.dim)
+
+    def type_of(self, name: str) -> TypeProto | None:
+        return self._inferred.get(name) or self.index.types.get(name)
+
+    @cached_property
+    def _inferred(self) -> Mapping[str, TypeProto]:
+        return infer_types(self.index)[0]
+
+    def keeps_type(self, node: NodeProto) -> bool:
+        return self.same_type(node.input[0], node.output[0])
+
+    def keeps_dtype(self, node: NodeProto) -> bool:
+        one, other = self.type_of(node.input[0]), self.type_of(node.output[0])
+        if one is None or other is None:
+            return False
+        return bool(one.tensor_type.elem_type == other.tensor_type.elem_type != 0)
+
+    def keeps_order(self, node: NodeProto) -> bool:
+        perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
+        return perm is not None and perm == sorted(perm)
+
+    def takes_all(self, node: NodeProto) -> bool:
+        """Return whether a Slice goes forward, and takes everything."""
+        steps = self.array(node.input[4]) if len(node.input) > 4 else np.ones(1)
+        return steps is not None and bool((steps == 1).all()) and self.keeps_type(node)
+
+    def adds_nothing(self, node: NodeProto) -> bool:
+        """Return whether all pads of a Pad are 0."""
+        pads: Array | None = None
+        if len(node.input) > 1:
+            pads = self.array(node.input[1])
+        else:
+            pads = next((np.array(a.ints) for a in node.attribute if a.name == "pads"), None)
+        return pads is not None and not pads.any()
+
+    def drops_nothing(self, node: NodeProto) -> bool:
+        """Return whether a Dropout is not in training mode."""
+        training = node.input[2] if len(node.input) > 2 else ""
+        array = self.array(training) if training else np.zeros(1)
+        return array is not None and not array.any()
+
+
+_ONE_INPUT = frozenset(("Identity", "Concat", "Sum", "Max", "Min", "Mean"))
+"""Operators that return their input if there is one alone."""
+_NEUTRAL = {
+    "Add": (0, (0, 1)),
+    "Sub": (0, (1,)),
+    "Mul": (1, (0, 1)),
+    "Div": (1, (1,)),
+    "Pow": (1, (1,)),
+}
+"""Operator -> the number that changes nothing, and where it can stand."""
+_TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
+    "Cast": _Noops.keeps_dtype,
+    "CastLike": _Noops.keeps_dtype,
+    "Dropout": _Noops.drops_nothing,
+    "Pad": _Noops.adds_nothing,
+    "Slice": _Noops.takes_all,
+    "Transpose": _Noops.keeps_order,
+    **dict.fromkeys(
+        ("Expand", "Flatten", "Reshape", "Split", "Squeeze", "Tile", "Unsqueeze"), _Noops.keeps_type
+    ),
+}
+"""Operator -> the test that a node returns its first input."""

@@ -1,0 +1,38 @@
+"""Tell where the runtime computes half precision in float32."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import RunValue
+
+
+def computed_wider(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, values: Mapping[str, RunValue]
+) -> Iterator[str]:
+    """Yield why a value behind an overflow is finite, if it is not with every value rounded."""
+    made = {n: v for n, v in values.items() if isinstance(v, np.ndarray) and n in index.producer}
+    over = [n for n, v in made.items() if v.dtype == np.float16 and np.isinf(v).any()]
+    for name in over:
+        position = index.producer[name]
+        below = index.descendants(position) - {position}
+        finite = [n for n, v in made.items() if index.producer[n] in below and _is_finite(v)]
+        observer = Observer(index, runtime, by_node=True)
+        observer.feed(feeds)
+        rounded = observer.fetch(finite)
+        other = next((n for n in finite if not _is_finite(rounded[n])), None)
+        if other is not None:
+            yield (
+                f"{name!r} overflows, but {other!r} behind it is finite: the runtime computes float16 in float32 and "
+                "rounds what is fetched; bisect --look node rounds every value"
+            )
+
+
+def _is_finite(value: RunValue) -> bool:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+        return True
+    return bool(np.isfinite(value).all())

@@ -1,0 +1,86 @@
+"""Replace operands that the types of values decide: the shape of a Reshape, the dtype of a CastLike."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorShapeProto, TypeProto, helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model.messages import drop
+from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.tensors import dtypes
+
+DECIDED = ("Reshape", "CastLike")
+"""Operators with such operands."""
+_Dims = Sequence[TensorShapeProto.Dimension]
+
+
+def decide(
+    index: GraphIndex, graph: GraphProto, types: Mapping[str, TypeProto], taken: set[str]
+) -> int:
+    """Replace, in place, the operands that types decide in a graph that an index describes.
+
+    Args:
+        types: inferred ones: the sizes in them are exact.
+        taken: the names of values; new ones are added.
+
+    Returns:
+        How many nodes changed.
+    """
+    changed = 0
+    types = {name: info.type for name, info in index.inputs.items()} | dict(types)
+    for node in graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        if node.op_type == "CastLike":
+            changed += _decide_dtype(node, types)
+        elif node.op_type == "Reshape" and constant(index, node.input[1]) is None:
+            shape = _shape(node, types)
+            if shape is not None:
+                drop(node.attribute, lambda attribute: attribute.name == "allowzero")
+                name = fresh(f"{node.output[0]}_shape", taken)
+                graph.initializer.append(dtypes.from_array(np.array(shape, np.int64), name))
+                node.input[1] = name
+                changed += 1
+    return changed
+
+
+def _decide_dtype(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
+    kind = types.get(node.output[0])
+    if kind is None or not kind.tensor_type.elem_type:
+        return False
+    node.op_type = "Cast"
+    del node.input[1:]
+    node.attribute.append(helper.make_attribute("to", kind.tensor_type.elem_type))
+    return True
+
+
+def _shape(node: NodeProto, types: Mapping[str, TypeProto]) -> list[int] | None:
+    """Return a Reshape's shape: numbers, and either 0 for sizes that it keeps or one -1; None if that is not enough.
+
+    Both together would refuse an empty tensor, which the computed shape does not.
+    """
+    before, after = (_dims(types.get(name)) for name in (node.input[0], node.output[0]))
+    kept = [
+        place
+        for place, dim in enumerate(after)
+        if place < len(before) and _same(dim, before[place])
+    ]
+    unknown = [place for place, dim in enumerate(after) if not dim.HasField("dim_value")]
+    if not after or 0 in (dim.dim_value for dim in after if dim.HasField("dim_value")):
+        return None
+    if set(unknown) <= set(kept):
+        return [0 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
+    if len(unknown) == 1:
+        return [-1 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
+    return None
+
+
+def _dims(kind: TypeProto | None) -> _Dims:
+    dims: _Dims = () if kind is None else kind.tensor_type.shape.dim
+    return dims
+
+
+def _same(one: TensorShapeProto.Dimension, other: TensorShapeProto.Dimension) -> bool:
+    return bool(one.dim_param) and one.dim_param == other.dim_param

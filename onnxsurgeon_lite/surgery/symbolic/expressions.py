@@ -1,0 +1,187 @@
+"""Find the expression of a size from the numbers that it has at several trials.
+
+A trial gives every symbol a number of its own. An expression is taken only if it holds at every trial that the model
+accepts. The numbers differ in magnitude, and in their rests of divisions, so that neither a limit (`Min(N, 512)`) nor
+the rounding of a stride passes for something simpler; in one trial all are 1, which broadcasts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from itertools import chain, combinations, combinations_with_replacement, count, islice
+from math import isqrt, prod
+
+from onnxsurgeon_lite.surgery.resizing.sizes import Size, constant
+
+_STEP = 64 * 3 * 5 * 7  # a multiple of the strides and patches that networks have
+_RESTS = (0, 0, 1, -1, 2, -2, 4, -4, 32)  # of a division by the step
+_SMALL = 5  # trials with numbers that a table of positions still holds
+TRIALS = len(_RESTS) + _SMALL + 1
+FEWEST = 4
+"""Trials that must be left for an expression to be believed."""
+_BASES = 8  # symbols, and known expressions, that are combined with each other
+_PRIMES = tuple(
+    islice((n for n in count(3, 2) if all(n % d for d in range(3, isqrt(n) + 1, 2))), 97)
+)
+
+
+class Expressions:
+    """The symbols of a model and the sizes known so far.
+
+    Attributes:
+        live: the trials that the model accepts.
+    """
+
+    def __init__(self) -> None:
+        self.live = list(range(TRIALS))
+        self._symbols: dict[str, Size] = {}
+        self._known: dict[str, Size] = {}
+
+    def copy(self) -> "Expressions":
+        """Return a copy, for a graph that must not change what others know."""
+        copy = Expressions()
+        copy.live, copy._symbols, copy._known = [*self.live], {**self._symbols}, {**self._known}
+        return copy
+
+    def size(self, text: str) -> Size:
+        """Return the size that an expression or a symbol stands for; an unknown name becomes a symbol."""
+        if text not in self._known:
+            self._symbols[text] = self._known[text] = _numbers(len(self._symbols))
+        return self._known[text]
+
+    def symbol(self, name: str, size: Size | None = None) -> str:
+        """Return a new symbol's name: this one, with a number appended if it is taken.
+
+        Args:
+            size: its numbers, where they are known and no expression fits them.
+        """
+        numbered = (f"{name}_{number}" for number in count(1))
+        text = next(free for free in chain([name], numbered) if free not in self._known)
+        if size is None:
+            self.size(text)
+        else:
+            self._known[text] = size
+        return text
+
+    def text(self, size: Size) -> int | str | None:
+        """Return the number or expression of a size; None if none fits."""
+        if self._is_constant(size):
+            return size[self.live[0]]
+        same = (text for text, known in self._known.items() if self._same(size, known))
+        text = next(same, None)
+        if text is not None:
+            return text
+        text = next((t for find in self._ways for t in find(self, size) if t), None)
+        if text is not None:
+            self._known[text] = size
+        return text
+
+    def _is_constant(self, size: Size) -> bool:
+        return self._same(size, constant(size[self.live[0]], TRIALS))
+
+    def _same(self, one: Size, other: Size) -> bool:
+        return all(one[trial] == other[trial] for trial in self.live)
+
+    def _multiple(self, size: Size) -> Iterator[str]:
+        """Yield `4*seq`, `batch*seq`, `H/2`."""
+        bases = list(islice(self._symbols.items(), _BASES))
+        for number in (1, 2, 3):
+            for group in combinations_with_replacement(bases, number):
+                yield self._times(size, group)
+
+    def _known_multiple(self, size: Size) -> Iterator[str]:
+        """Yield multiples of known expressions and of their products."""
+        known = list(self._known.items())[-4 * _BASES :]
+        for number in (1, 2):
+            for group in combinations_with_replacement(known, number):
+                yield self._times(size, group)
+
+    def _times(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
+        product = [prod(known[trial] for _, known in group) for trial in self.live]
+        factors = {
+            Fraction(size[t], n) if n else None for t, n in zip(self.live, product, strict=True)
+        }
+        factor = factors.pop() if len(factors) == 1 else None
+        if not factor or 1 not in (factor.numerator, factor.denominator):
+            return ""
+        text = "*".join(_factor(text) for text, _ in group)
+        if factor.denominator > 1:
+            return f"{_factor(text) if len(group) > 1 else text}/{factor.denominator}"
+        return text if factor == 1 else f"{factor}*{text}"
+
+    def _line(self, size: Size) -> Iterator[str]:
+        """Yield `past + seq`, `2*seq - 1`, and a known expression with an offset."""
+        for number in (1, 2):
+            for group in combinations(islice(self._symbols.items(), _BASES), number):
+                yield self._sum(size, group)
+        for known in list(self._known.items())[-_BASES:]:
+            yield self._sum(size, (known,))
+
+    def _sum(self, size: Size, group: Sequence[tuple[str, Size]]) -> str:
+        rows = [[*(known[t] for _, known in group), 1, size[t]] for t in self.live]
+        solved = _solved(rows[: len(group) + 1])
+        if solved is None or any(number.denominator > 1 for number in solved):
+            return ""
+        *times, offset = map(int, solved)
+        holds = (
+            sum(n * a for n, a in zip(times, row, strict=False)) + offset == row[-1] for row in rows
+        )
+        if 0 in times or not all(holds):
+            return ""
+        terms = [(number, _factor(text)) for number, (text, _) in zip(times, group, strict=True)]
+        return _joined(terms, offset)
+
+    def _floor(self, size: Size) -> Iterator[str]:
+        """Yield `(H + 1)//2`: what strides leave of a size."""
+        for text, known in islice(self._symbols.items(), _BASES):
+            largest = max(self.live, key=known.__getitem__)
+            if not 0 < 2 * size[largest] <= known[largest]:
+                continue
+            for divisor in {known[largest] // size[largest], -(-known[largest] // size[largest])}:
+                gaps = [divisor * size[trial] - known[trial] for trial in self.live]
+                low, high = max(gaps), min(gaps) + divisor - 1
+                if low == high:
+                    inner = _joined([(1, _factor(text))], low)
+                    yield f"{_factor(inner)}//{divisor}"
+
+    _ways: "tuple[Callable[[Expressions, Size], Iterator[str]], ...]" = (
+        _multiple,
+        _line,
+        _floor,
+        _known_multiple,
+    )
+
+
+def _numbers(place: int) -> Size:
+    """Return a symbol's number at each trial, another one than every other symbol's."""
+    primes = [_PRIMES[(place + 5 * trial) % len(_PRIMES)] for trial in range(TRIALS)]
+    rested = (_STEP * prime + rest for prime, rest in zip(primes, _RESTS, strict=False))
+    small = (_PRIMES[(place + 7 * trial) % 17] for trial in range(_SMALL))
+    return (*rested, *small, 1)
+
+
+def _factor(text: str) -> str:
+    """Return an expression in parentheses if it is more than a name or a product."""
+    return f"({text})" if any(sign in text for sign in " /") else text
+
+
+def _joined(terms: Sequence[tuple[int, str]], offset: int) -> str:
+    """Join terms as a sum: `2*a + b - 1`."""
+    written = [(n, text if abs(n) == 1 else f"{abs(n)}*{text}") for n, text in terms]
+    written += [(offset, str(abs(offset)))] if offset else []
+    written.sort(key=lambda term: term[0] < 0)
+    text = "".join(f" {'-' if number < 0 else '+'} {term}" for number, term in written)
+    return text.removeprefix(" + ").removeprefix(" ")
+
+
+def _solved(rows: Sequence[Sequence[int]]) -> list[Fraction] | None:
+    """Solve a small linear system exactly, the last column being the right side; None if it is singular."""
+    matrix = [list(map(Fraction, row)) for row in rows]
+    for place in range(len(matrix)):
+        pivot = next((row for row in matrix[place:] if row[place]), None)
+        if pivot is None:
+            return None
+        matrix.remove(pivot)
+        pivot = [number / pivot[place] for number in pivot]
+        matrix = [[a - row[place] * b for a, b in zip(row, pivot, strict=True)] for row in matrix]
+        matrix.insert(place, pivot)
+    return [row[-1] for row in matrix]

@@ -1,0 +1,119 @@
+"""float16: what a conversion loses, what must stay in float32, and what the runtime computes wider."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from test_verdicts import parsed, random
+
+import onnxsurgeon_lite as osl
+
+NORM = """net (float[4,16] x) => (float[4,16] y) {
+    [project] a = MatMul (x, w)
+    [square] squares = Mul (a, a)
+    [mean] m = ReduceMean <keepdims = 1> (squares, axes)
+    [eps] e = Add (m, small)
+    [root] s = Sqrt (e)
+    [divide] n = Div (a, s)
+    [out] y = MatMul (n, v)
+}"""
+ATTENTION = """net (float[4,16] x) => (float[4,16] y) {
+    [q] q = MatMul (x, w)
+    [t] t = Transpose <perm = [1, 0]> (q)
+    [scores] scores = MatMul (q, t)
+    [scaled] scaled = Mul (scores, tiny)
+    [soft] p = Softmax (scaled)
+    [out] y = MatMul (p, q)
+}"""
+
+
+def model(text: str, scale: float) -> ModelProto:
+    constants = {"axes": np.int64([1]), "small": np.float32(1e-6), "tiny": np.float32(1e-5)}
+    constants = {name: value for name, value in constants.items() if f"{name})" in text}
+    return parsed(text, w=random(16, 16, seed=1) * scale, v=random(16, 16, seed=2), **constants)
+
+
+def converted(source: ModelProto, kept: list[str]) -> ModelProto:
+    """The model in float16, but for the nodes that are kept; casts stand where a dtype ends."""
+    result = ModelProto()
+    result.CopyFrom(source)
+    graph, half = result.graph, TensorProto.FLOAT16
+    kinds = {value.name: TensorProto.FLOAT for value in graph.input}
+    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    nodes = list(graph.node)
+    del graph.node[:], graph.value_info[:]
+    for node in nodes:
+        own = TensorProto.FLOAT if node.name in kept else half
+        for slot, name in enumerate(node.input):
+            if name in constants and constants[name].dtype == np.float32 and own == half:
+                node.input[slot] = f"{name} half"
+                cast = constants[name].astype(np.float16)
+                graph.initializer.append(numpy_helper.from_array(cast, f"{name} half"))
+            elif kinds.get(name, own) != own:
+                node.input[slot] = f"{name} for {node.name}"
+                graph.node.append(helper.make_node("Cast", [name], [node.input[slot]], to=own))
+        kinds[node.output[0]] = own
+        graph.node.append(node)
+    if kinds["y"] == half:
+        graph.node[-1].output[0] = "y half"
+        graph.node.append(helper.make_node("Cast", ["y half"], ["y"], to=TensorProto.FLOAT))
+    return result
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize(("text", "scale"), [(NORM, 200.0), (ATTENTION, 60.0), (NORM, 1.0)])
+def test_the_nodes_to_keep_in_float32_are_sufficient(text, scale, tmp_path):
+    wide = model(text, scale)
+    onnx.save(wide, tmp_path / "m.onnx")
+    feeds = {"x": random(4, 16, seed=5)}
+
+    risks = osl.rank(tmp_path / "m.onnx", fp16_risk=True, feeds=feeds)
+
+    expected = ReferenceEvaluator(wide).run(None, feeds)[0]
+    half, kept = (
+        ReferenceEvaluator(converted(wide, names)).run(None, feeds)[0]
+        for names in ([], risks.exclude)
+    )
+    tolerance = osl.Tolerance(1e-2, 1e-2, scaled=True)
+    assert osl.compare(kept, expected, tolerance).match
+    assert bool(risks.exclude) is not osl.compare(half, expected, tolerance).match
+    assert len(risks.exclude) < len(wide.graph.node)
+    assert "the outputs are finite" in str(risks)
+
+
+def test_a_finite_value_behind_an_overflow_is_explained(tmp_path):
+    text = """net (float16[4] x) => (float16[4] y) {
+        xx = Mul (x, x)
+        m = Add (xx, one)
+        y = Sqrt (m)
+    }"""
+    onnx.save(parsed(text, one=np.float16(1)), tmp_path / "m.onnx")
+
+    def told(*numbers: float) -> tuple[str, ...]:
+        feeds = {"x": np.float16(numbers)}
+        return osl.run(tmp_path / "m.onnx", fetch=["xx", "y"], feeds=feeds).told
+
+    assert any("computes float16 in float32" in note for note in told(1, 2, 300, 400))
+    assert told(1, 2, 3, 4) == ()
+
+
+def test_an_overflow_is_no_good_number():
+    found = osl.compare(np.float32([1, 2, np.inf]), np.float32([1, 2, 3]))
+
+    assert np.isnan(found.cosine)
+    assert found.sqnr_db == -np.inf
+    masked = osl.compare(np.float32([1, -np.inf]), np.float32([1, -np.inf]))
+    assert (masked.match, masked.sqnr_db) == (True, np.inf)
+
+
+def test_more_than_64_named_values_are_recorded(tmp_path):
+    lines = [f"v{i + 1} = {'Relu' if i % 2 else 'Tanh'} (v{i})" for i in range(200)]
+    text = f"net (float[4] v0) => (float[4] v200) {{ {chr(10).join(lines)} }}"
+    onnx.save(parsed(text), tmp_path / "m.onnx")
+    named = [f"v{i}" for i in range(1, 200, 2)]
+
+    recorded = osl.record(tmp_path / "m.onnx", tmp_path / "refs", value=named)
+
+    assert len(osl.open_references(tmp_path / "refs")) == len(named) + 1, recorded

@@ -1,0 +1,115 @@
+"""Modules as units: cut out, exposed, and outlined once for all that are equal."""
+
+import numpy as np
+import pytest
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.errors import CutError, UnknownNameError
+from onnxsurgeon_lite.passes.build import parse_text
+
+LAYER = """
+    [mN] m_N = MatMul(IN, wN)
+    [sN] s_N = Add(m_N, mask)
+    [rN] OUT = Relu(s_N)"""
+PREFIX = "pkg.torch.onnx."
+
+
+def layers(third: str = "Relu") -> osl.Model:
+    """Three layers of a class in a row, each with a weight of its own; the last can have another operator."""
+    values = ["x", "h1", "h2", "y"]
+    body = "".join(
+        LAYER.replace("IN", values[n]).replace("OUT", values[n + 1]).replace("N", str(n))
+        for n in range(3)
+    )
+    weights = ", ".join(f"float[2,2] w{n} = {{1, {n}, 2, 3}}" for n in range(3))
+    text = (
+        f"g (float[2,2] x, float[2] raw) => (float[2,2] y) <{weights}> {{ mask = Neg(raw) {body} }}"
+    )
+    model = parse_text(text.replace("y = Relu", f"y = {third}"))
+    for node in model.proto.graph.node[1:]:
+        path = f"layer.{node.name[-1]}"
+        node.metadata_props.add(key=f"{PREFIX}name_scopes", value=f"['', '{path}', '{node.name}']")
+        node.metadata_props.add(
+            key=f"{PREFIX}class_hierarchy", value="['net.Net', 'net.Layer', 'aten']"
+        )
+    return osl.rename(model, {f"w{n}": f"layer.{n}.w" for n in range(3)}).model
+
+
+def names(values) -> list[str]:
+    return [value.name for value in values]
+
+
+def test_a_module_is_cut_out_between_what_it_reads_and_what_it_makes():
+    graph = osl.extract(layers(), part="scope:layer.1").model.proto.graph
+
+    assert (names(graph.input), names(graph.output)) == (["h1", "mask"], ["h2"])
+    assert names(graph.node) == ["m1", "s1", "r1"]
+    assert names(graph.initializer) == ["layer.1.w"]
+
+
+def test_values_that_are_named_take_the_place_of_the_modules_own():
+    graph = osl.extract(layers(), inputs="m_1,mask", part="scope:layer.1").model.proto.graph
+
+    assert (names(graph.input), names(graph.output)) == (["m_1", "mask"], ["h2"])
+
+
+def test_a_constant_outside_comes_along_and_a_part_that_nobody_reads_is_refused():
+    model = parse_text(
+        "g (float[2] x) => (float[2] y) { c = Constant <value_float = 2.0> () h = Add(x, c) y = Neg(h) d = Abs(h) }"
+    )
+
+    part = osl.extract(model, part="op:Add").model.proto.graph
+
+    assert (names(part.input), [node.op_type for node in part.node]) == (["x"], ["Constant", "Add"])
+    with pytest.raises(CutError, match="nothing reads what these nodes make"):
+        osl.extract(model, part="op:Abs")
+
+
+def test_expose_of_a_module_is_its_inputs_and_outputs_and_all_of_it_when_asked():
+    model = layers()
+
+    def exposed(place: str, every: bool = False) -> list[str]:
+        return names(osl.expose(model, place, every).model.proto.graph.output)[1:]
+
+    assert exposed("scope:layer.1") == ["h1", "mask", "h2"]
+    assert exposed("class:Layer") == ["mask", "h1", "h2"]
+    assert exposed("scope:layer.1", every=True) == ["m_1", "s_1", "h2"]
+
+
+def test_equal_modules_of_a_class_become_one_function_whose_inputs_their_weights_are(runtime):
+    model = layers()
+
+    result = osl.outline(model, "class:Layer")
+
+    (function,) = result.model.proto.functions
+    graph = result.model.proto.graph
+    assert function.name == "Layer"
+    assert list(function.input) == ["x", "w", "mask"]
+    assert [node.op_type for node in graph.node] == ["Neg", "Layer", "Layer", "Layer"]
+    assert [list(node.input) for node in graph.node[1:3]] == [
+        ["x", "layer.0.w", "mask"],
+        ["h1", "layer.1.w", "mask"],
+    ]
+    assert names(graph.node)[1:] == ["layer.0", "layer.1", "layer.2"]
+    feeds = {"x": np.array([[1, -2], [3, 4]], np.float32), "raw": np.array([5, -6], np.float32)}
+    results = []
+    for each in (model, result.model, osl.inline(result.model).model):
+        runtime.open(each)
+        for name, value in feeds.items():
+            runtime.put(name, value)
+        results.append(runtime.run(list(feeds), ["y"]).values["y"])
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+
+
+def test_a_module_that_differs_gets_a_function_of_its_own():
+    result = osl.outline(layers(third="Abs"), "class:Layer")
+
+    assert names(result.model.proto.functions) == ["Layer", "Layer_1"]
+    assert [node.op_type for node in result.model.proto.graph.node][1:] == [
+        "Layer",
+        "Layer",
+        "Layer_1",
+    ]
+    with pytest.raises(UnknownNameError, match="class 'Laier'"):
+        osl.outline(layers(), "class:Laier")
