@@ -2,6 +2,7 @@
 
 from onnxsurgeon_lite import (
     AddConstant,
+    Append,
     Attribution,
     BatchOutputs,
     Clean,
@@ -21,6 +22,7 @@ from onnxsurgeon_lite import (
     Outline,
     PadOutputs,
     Pass,
+    Prepend,
     Promote,
     Rebatch,
     Remove,
@@ -81,6 +83,8 @@ def without_negation(graph):
 
 
 CONTRACT: dict[str, tuple[Pass, str]] = {
+    "append": (Append("y = Identity(y)"), THREE),
+    "prepend": (Prepend("x = Identity(x)"), THREE),
     "expose": (Expose(("h",)), THREE),
     "extract": (Extract(("h",), ("y",)), THREE),
     "rename": (Rename((("g", "k"),)), THREE),
@@ -125,7 +129,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
 """Each pass with a model that it changes without changing what `y` is; see test_contract.py."""
 ONCE = {  # applied again they find another model, or refuse it
     "rename", "remove", "insert", "rewire", "pad-outputs", "batch-outputs", "outline", "gradient", "attribution",
-    "set-layout", "remove-input", "remove-output", "add-constant",
+    "set-layout", "remove-input", "remove-output", "add-constant", "append", "prepend",
 }  # fmt: skip
 
 
@@ -150,6 +154,8 @@ LAST = "removed node Relu '/part/last' (@6): reads 'd'; makes 'y'"
 LOST = "doc string doc 6 -> ; metadata 'number' '6' -> ; fields unknown to this onnx version"
 
 LOSSLESS = [
+    (Append("w2 = Neg(z)"), [f"removed output 'z' ({N}): ", f"added output 'w2' ({N}): "], 1),
+    (Prepend("x = Neg(x)"), [], 1),
     (Expose(("a",)), [f"added output 'a' ({N}): "], 0),
     (Extract((), ("z",)), [
         *CALLS, DEAD, SPARSE, LAST, f"removed output 'y' ({N}): ", "removed initializer 's' (sparse [4]): ", TWIN,
@@ -213,6 +219,8 @@ LOSSLESS = [
 """Each step on the model of test_nothing_lost.py, the differences, and how many nodes it adds."""
 
 CUSTOM_WORDS = {
+    "append": ["more = Relu(u)"],
+    "prepend": ["x = Relu(x)"],
     "expose": ["t"],
     "extract": ["--inputs", "h,offset", "--outputs", "s"],
     "rename": ["h=hidden", "t=sum"],

@@ -186,6 +186,7 @@ def merge(
     map: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     share: Sequence[str] = (),
     prefix: str | Sequence[str] = (),
+    by_name: bool = False,
     **how: Unpack[Limiting],
 ) -> "EditResult":
     """Merge models into one: outputs of one feed inputs of the next, inputs are shared.
@@ -195,6 +196,7 @@ def merge(
         map: A value so far -> the input of the next model that it feeds.
         share: Inputs that all have and that become one.
         prefix: Put before every name of the next model; one, or one for each model but the first.
+        by_name: Feed each input that has the name of an output so far, share each that has the name of an input.
 
     Returns:
         The merged model, and what was linked and added.
@@ -215,6 +217,7 @@ def merge(
     from onnxsurgeon_lite.matching.edit_result import EditResult
     from onnxsurgeon_lite.model import loaded
     from onnxsurgeon_lite.passes.merge import merge as merge_two
+    from onnxsurgeon_lite.passes.merge import same_names
 
     if len(models) < 2:
         raise UsageError("one model alone cannot be merged", "name two or more")
@@ -229,7 +232,9 @@ def merge(
         here = [pair for pair in pairs if pair[1] in inputs or guest is guests[-1]]
         pairs = [pair for pair in pairs if pair not in here]
         with Call(**how):
-            result = merge_two(merged, guest, here, tuple(share), before)
+            named, shared = same_names(merged, guest) if by_name else ([], [])
+            here += [pair for pair in named if pair[1] not in dict(pair[::-1] for pair in here)]
+            result = merge_two(merged, guest, here, (*share, *shared), before)
         notes += result.notes
         changes += result.changes
         merged = result.model

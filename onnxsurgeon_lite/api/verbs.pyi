@@ -6,7 +6,7 @@ import onnx_graphsurgeon as gs
 
 from onnxsurgeon_lite.api.call import Limiting, Running
 from onnxsurgeon_lite.matching.edit_result import EditResult
-from onnxsurgeon_lite.model import ModelLike
+from onnxsurgeon_lite.model import Model, ModelLike
 from onnxsurgeon_lite.passes.attribution import Method
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import Numbers
@@ -25,6 +25,15 @@ class _Edit(_Filled, total=False):
 _Names = str | Sequence[str]
 _Attributes = Mapping[str, AttributeValue]
 
+def append(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    prefix: str = "",
+    **how: Unpack[_Edit],
+) -> EditResult: ...
 def add_constant(
     model: ModelLike, /, constants: Mapping[str, Numbers], dtype: str = "", **how: Unpack[_Edit]
 ) -> EditResult: ...
@@ -117,6 +126,14 @@ def pad_outputs(
     fill: Mapping[str, float] = ...,
     count: str = ...,
     **how: Unpack[_Filled],
+) -> EditResult: ...
+def prepend(
+    model: ModelLike,
+    /,
+    what: str | Model,
+    links: Mapping[str, str] = ...,
+    share: _Names = (),
+    **how: Unpack[_Edit],
 ) -> EditResult: ...
 def promote(
     model: ModelLike, /, values: _Names, default: bool = False, **how: Unpack[_Edit]

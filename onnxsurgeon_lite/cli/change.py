@@ -48,6 +48,7 @@ def merge(
     links: Annotated[Sequence[str], Typed(("--map",), completion.links, "VALUE=INPUT")] = (),
     share: Inputs = (),
     prefix: Sequence[str] = (),
+    by_name: bool = False,
     timeout: float | None = None,
     memory_limit: str = "0",
     **how: Unpack[Writing],
@@ -62,6 +63,7 @@ def merge(
         links: A value so far, and the input that it feeds.
         share: An input that all have, as one.
         prefix: Before every name of the next model; can be repeated.
+        by_name: Link outputs and inputs of one name, share inputs of one name.
     """
     from onnxsurgeon_lite.model import movable
 
@@ -70,6 +72,7 @@ def merge(
         map=options.pairs("--map", links),
         share=share,
         prefix=prefix,
+        by_name=by_name,
         timeout=timeout,
         memory_limit=memory_limit,
     )

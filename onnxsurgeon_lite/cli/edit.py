@@ -230,6 +230,46 @@ def freeze(
     return passes.Freeze(frozen, fold, byte_size(limit))
 
 
+def prepend(
+    what: str,
+    *,
+    links: Annotated[Sequence[str], Typed(("--map",), metavar="RESULT=INPUT")] = (),
+    share: Sequence[str] = (),
+) -> "passes.Pass":
+    """Compute the inputs of a model from others: normalize, resize, transpose.
+
+    $ onnxdbg edit prepend model.onnx 'x = (image - 0.5) / 0.25' --map x=input.1
+    $ onnxdbg edit prepend model.onnx 'x = Cast(image, to=FLOAT)' --map x=input.1 --dry-run
+
+    Args:
+        what: Assignments, a graph in ONNX text, or a file with one of them; a model.
+        links: A result, and the input that it feeds; equal names by default.
+        share: An input of both that becomes one.
+    """
+    return passes.Prepend(what, tuple(options.pairs("--map", links)), tuple(share))
+
+
+def append(
+    what: str,
+    *,
+    links: Annotated[Sequence[str], Typed(("--map",), metavar="VALUE=INPUT")] = (),
+    share: Sequence[str] = (),
+    prefix: str = "",
+) -> "passes.Pass":
+    """Compute further values from those of a model: Softmax, TopK, NonMaxSuppression.
+
+    $ onnxdbg edit append model.onnx 'best = ArgMax(scores, axis=1)' --map 31=scores
+    $ onnxdbg edit append model.onnx 'top, at = TopK(scores, [5], axis=1)' --map 31=scores --dry-run
+
+    Args:
+        what: Assignments, a graph in ONNX text, or a file with one of them; a model.
+        links: A value of the model, and the name by which the text reads it.
+        share: An input of both that becomes one.
+        prefix: Before every name that is added.
+    """
+    return passes.Append(what, tuple(options.pairs("--map", links)), tuple(share), prefix)
+
+
 def sort() -> "passes.Pass":
     """Put nodes in topological order, moving as few as possible.
 
@@ -339,7 +379,7 @@ def script(patch: Path) -> "passes.Pass":
 _VERBS = (
     rename, remove, insert, replace, rewire, rewrite, set_op, set_attr, set_constant, promote, freeze,
     shape.set_shape, shape.rebatch, shape.pad_outputs, shape.name_outputs, shape.batch_outputs,
-    *interface.VERBS, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
+    *interface.VERBS, prepend, append, sort, clean, fix, dedupe, *simplify.VERBS, outline, inline, opset,
     gradient.gradient, gradient.attribution,
     apply, script,
 )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
+    from onnxsurgeon_lite.passes.append import Append as Append
     from onnxsurgeon_lite.passes.attribution import Attribution as Attribution
     from onnxsurgeon_lite.passes.batch_outputs import BatchOutputs as BatchOutputs
     from onnxsurgeon_lite.passes.clean import Clean as Clean
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.outline import Outline as Outline
     from onnxsurgeon_lite.passes.pad_outputs import PadOutputs as PadOutputs
     from onnxsurgeon_lite.passes.pipeline import Pipeline as Pipeline
+    from onnxsurgeon_lite.passes.prepend import Prepend as Prepend
     from onnxsurgeon_lite.passes.promote import Promote as Promote
     from onnxsurgeon_lite.passes.protocol import Pass as Pass
     from onnxsurgeon_lite.passes.protocol import PassResult as PassResult
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     PASSES: dict[str, type[Pass]]
 
 VERBS = {
+    "append": "Append",
     "add-constant": "AddConstant",
     "attribution": "Attribution",
     "batch-outputs": "BatchOutputs",
@@ -70,6 +73,7 @@ VERBS = {
     "opset": "Opset",
     "outline": "Outline",
     "pad-outputs": "PadOutputs",
+    "prepend": "Prepend",
     "promote": "Promote",
     "rebatch": "Rebatch",
     "remove": "Remove",

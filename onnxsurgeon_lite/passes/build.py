@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto, TypeProto
+from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import BuildError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -21,9 +21,10 @@ HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 """The header that a text without one gets."""
 
 
-def parse_text(text: str) -> Model:
-    """Parse ONNX text syntax; a bare graph gets the default IR and opset version."""
-    header = "" if text.lstrip().startswith("<") else HEADER
+def parse_text(text: str, like: ModelProto | None = None) -> Model:
+    """Parse ONNX text syntax; a bare graph gets the default IR and opset version, or those of another model."""
+    usual = HEADER if like is None else _header(like)
+    header = "" if text.lstrip().startswith("<") else usual
     try:
         return Model(parsed(header + text))
     except RejectedError as error:
@@ -31,6 +32,11 @@ def parse_text(text: str) -> Model:
             f"the text is not a model: {parse_message(str(error), header)}",
             "see the syntax with: onnxdbg print MODEL",
         ) from error
+
+
+def _header(like: ModelProto) -> str:
+    imports = ", ".join(f'"{o.domain}" : {o.version}' for o in like.opset_import)
+    return f"<ir_version: {like.ir_version}, opset_import: [{imports}]>\n"
 
 
 def add_initializers(model: Model, files: Mapping[str, str | PathLike[str] | Array]) -> Model:

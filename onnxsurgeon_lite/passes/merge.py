@@ -21,6 +21,7 @@ from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.names import command, split
 from onnxsurgeon_lite.passes.opset import Opset
 from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.runtime.feeds import required_inputs
 from onnxsurgeon_lite.surgery.edits import (
     clear_bodies,
     defined,
@@ -75,6 +76,17 @@ def merge(
         f"added the {len(guest.proto.graph.node)} nodes of graph {second.proto.graph.name!r}"
     )
     return PassResult.of(first, result, changes, notes)
+
+
+def same_names(first: Model, second: Model) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return the links and the shared inputs that equal names mean: outputs that are inputs, inputs of both."""
+    outputs, inputs = (
+        {value.name for value in values}
+        for values in (first.proto.graph.output, first.proto.graph.input)
+    )
+    asked = list(required_inputs(GraphIndex.of(second)))
+    links = [(name, name) for name in asked if name in outputs]
+    return links, [name for name in asked if name in inputs - outputs]
 
 
 def one_opset(first: Model, second: Model, notes: list[str]) -> tuple[Model, Model]:

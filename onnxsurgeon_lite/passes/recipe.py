@@ -24,6 +24,8 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
 from onnxsurgeon_lite.surgery.constants import read_numbers
 
+_SYNONYMS = {"merge": "append"}  # a model behind another
+
 
 def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
     """Read a recipe into a pipeline."""
@@ -48,6 +50,7 @@ def read_recipe(path: Path, passes: Mapping[str, type[Pass]]) -> Pipeline:
 
 def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[Pass]]) -> Pass:
     """Create a pass from its fields, as TOML or Python values."""
+    verb = _SYNONYMS.get(verb, verb)
     if verb not in passes:
         raise UnknownNameError(verb, "a recipe", passes, kind="verb")
     kind = passes[verb]

@@ -1,0 +1,94 @@
+"""Put a graph behind a model, or before it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from onnx import TypeProto
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model, loaded
+from onnxsurgeon_lite.passes.build import parse_text
+from onnxsurgeon_lite.passes.expression import Known, parse_expression
+from onnxsurgeon_lite.passes.merge import merge
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.runtime.feeds import required_inputs
+from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_values
+
+
+@dataclass(frozen=True)
+class Append:
+    """Compute further values from a model's values: `scores = Softmax(logits, axis=-1); top, at = TopK(scores, [5])`.
+
+    What the text assigns and does not read again are the new outputs; an output that it reads is one no more. A name
+    that is read first and assigned then goes over to the result.
+
+    Attributes:
+        what: assignments, a graph in ONNX text, or a model (or the path of a file with one of them).
+        links: value of this model -> input of the other; equal names by default.
+        share: inputs of both that become one.
+
+    Example:
+        >>> osl.append("whole_model.onnx", "best = ArgMax(scores, axis=1)", {"31": "scores"}).changes[-1]
+        "added the 1 nodes of graph 'expression'"
+    """
+
+    what: str | Model
+    links: tuple[tuple[str, str], ...] = ()
+    share: tuple[str, ...] = ()
+    prefix: str = ""
+    name: ClassVar[str] = "append"
+
+    def apply(self, model: Model) -> PassResult:
+        """Append.
+
+        Raises:
+            BuildError: the text is neither assignments nor a graph.
+            EditError: no value has the name of an input, or types do not fit.
+        """
+        index = GraphIndex.of(model)
+        links = {theirs: ours for ours, theirs in self.links}
+
+        def known(name: str) -> TypeProto | None:
+            value = links.get(name, name)
+            return index.type_of(value) if value in index else None
+
+        guest, results = guest_of(self.what, model, known)
+        asked = [name for name in required_inputs(GraphIndex.of(guest)) if name not in self.share]
+        unknown = [name for name in asked if links.get(name, name) not in index]
+        if unknown:
+            raise EditError(
+                f"the model has no value {unknown[0]!r} for the input of that name",
+                f"link it: --map VALUE={unknown[0]}, or share an input: --share {unknown[0]}",
+            )
+        pairs = [(links.get(name, name), name) for name in asked]
+        done = merge(model, guest, pairs, self.share, self.prefix)
+        freed = rename_results(done.model, results)
+        notes = (*done.notes, *(f"value {old!r} is {new!r} now" for old, new in freed))
+        return PassResult.of(model, done.model, done.changes, notes)
+
+
+def guest_of(what: str | Model, model: Model, known: Known) -> tuple[Model, dict[str, str]]:
+    """Return the graph to put beside a model, and result name -> value of assignments."""
+    if isinstance(what, Model):
+        return what, {}
+    path = Path(what)
+    if path.suffix == ".onnx":
+        return loaded(path), {}
+    text = path.read_text(encoding="utf-8") if "=" not in what and path.is_file() else what
+    if "{" in text:
+        return parse_text(text, model.proto), {}
+    expression = parse_expression(text, model, known, names_in([model.proto.graph]))
+    return expression.model, expression.results
+
+
+def rename_results(model: Model, results: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Give results their names, in place; what has such a name gets another: (old, new) pairs."""
+    proto = model.proto
+    wanted = {value: name for name, value in results.items() if value != name}
+    taken = names_in([proto.graph])
+    freed = {name: fresh(name, taken) for name in wanted.values() if name in taken}
+    rename_values(proto, proto.graph, wanted | freed)
+    return list(freed.items())

@@ -1,0 +1,103 @@
+"""Put a graph before a model."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from onnx import ModelProto, TypeProto
+
+from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.passes.append import guest_of, rename_results
+from onnxsurgeon_lite.passes.merge import merge
+from onnxsurgeon_lite.passes.protocol import PassResult
+from onnxsurgeon_lite.runtime.feeds import required_inputs
+
+_HEADER = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
+
+
+@dataclass(frozen=True)
+class Prepend:
+    """Compute inputs of a model from others: `image: uint8[N, 8, 8, 3]; x = Transpose(image / 255, perm=[0, 3, 1, 2])`.
+
+    What the text assigns and does not read again feeds the input of that name, or the only input. A name that is not
+    declared has the type of the input. The model keeps its opset, header and metadata.
+
+    Attributes:
+        what: assignments, a graph in ONNX text, or a model (or the path of a file with one of them).
+        links: output of the other model -> input of this one; equal names by default.
+        share: inputs of both that become one.
+
+    Example:
+        >>> osl.prepend("whole_model.onnx", "x = (image - 0.5) / 0.25", {"x": "input.1"}).changes[0]
+        "linked 'x' to input 'input.1'"
+    """
+
+    what: str | Model
+    links: tuple[tuple[str, str], ...] = ()
+    share: tuple[str, ...] = ()
+    name: ClassVar[str] = "prepend"
+
+    def apply(self, model: Model) -> PassResult:
+        """Prepend.
+
+        Raises:
+            BuildError: the text is neither assignments nor a graph.
+            EditError: no input has the name of a result, or types do not fit.
+        """
+        index = GraphIndex.of(model)
+        asked = list(required_inputs(index))
+        links = dict(self.links)
+
+        def known(name: str) -> TypeProto | None:
+            like = name if name in asked else asked[0] if len(asked) == 1 else ""
+            like = like or next((i for i in links.values() if len(links) == 1), "")
+            return index.type_of(like) if like else None
+
+        guest, results = guest_of(self.what, model, known)
+        made = results or {value.name: value.name for value in guest.proto.graph.output}
+        pairs = []
+        for name, value in made.items():
+            alone = asked[0] if len(asked) == len(made) == 1 else name
+            pairs.append((value, links.get(name, name if name in asked else alone)))
+        unknown = [name for _, name in pairs if name not in index.inputs]
+        if unknown:
+            raise EditError(
+                f"the model has no input {unknown[0]!r} for the result of that name",
+                f"its inputs are {listed(asked)}: name the result so, or link it with --map",
+            )
+        done = merge(guest, model, pairs, self.share)
+        _restore_header(done.model.proto, model.proto)
+        _restore_documentation(done.model, index)
+        given = {value.name for value in guest.proto.graph.input}
+        rename_results(done.model, {n: value for n, value in results.items() if n not in given})
+        return PassResult.of(
+            model,
+            done.model,
+            done.changes[: len(pairs)]
+            + (
+                f"added {len(guest.proto.graph.node)} nodes before graph {model.proto.graph.name!r}",
+            ),
+            done.notes,
+        )
+
+
+def _restore_documentation(result: Model, index: GraphIndex) -> None:
+    """Give an input that has an old one's name all of its declaration but the type."""
+    for value in result.proto.graph.input:
+        if value.name in index.inputs:
+            kind = copied(value.type)
+            value.CopyFrom(index.inputs[value.name])
+            value.type.CopyFrom(kind)
+
+
+def _restore_header(result: ModelProto, model: ModelProto) -> None:
+    """Give a merged model the header of the second."""
+    for field in _HEADER:
+        if model.HasField(field):
+            setattr(result, field, getattr(model, field))
+    result.graph.name = model.graph.name
+    if model.graph.HasField("doc_string"):
+        result.graph.doc_string = model.graph.doc_string
