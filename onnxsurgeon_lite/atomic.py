@@ -152,13 +152,14 @@ class Staging:
 
 def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, Path]:
     """Link the files to their own names, then rename the file that refers to those; on failure keep the fresh names."""
+    second = head.with_suffix(".second.writing")
     try:
         for place, fresh in taken.items():
-            second = head.with_suffix(".second.writing")
             os.link(fresh, second)
             second.replace(place)
         head.replace(target)
     except OSError:
+        second.unlink(missing_ok=True)
         return dict(taken)
     for fresh in taken.values():
         with contextlib.suppress(OSError):

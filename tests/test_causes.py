@@ -108,3 +108,98 @@ def test_a_quick_search_has_no_causes():
     result = osl.bisect(FIXTURES / "faulty_attribute.onnx", REFERENCES, quick=True)
 
     assert not result.culprits[0].causes
+
+
+CHAIN = (
+    "g (float[4,16] x, float[4,16] z) => (float[4,16] y) { h = Relu(x) s = Sub(h, z) y = Tanh(s) }"
+)
+PLANTED = {
+    "operands that are exchanged": (
+        "s = Sub(h, z)",
+        "s = Sub(z, h)",
+        "in the wrong order; exchanged",
+    ),
+    "another operator": ("h = Relu(x)", "h = Abs(x)", "is Abs; with Relu"),
+    "a missing activation": ("y = Tanh(s)", "y = Identity(s)", "with Tanh"),
+    "a doubled activation": ("y = Tanh(s)", "t = Tanh(s) y = Tanh(t)", "one too many"),
+    "an input of another value": ("s = Sub(h, z)", "s = Sub(h, x)", "reads 'x'; with 'z'"),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_mistake_in_the_graph_is_named_and_its_repair_agrees(mistake):
+    right_text, wrong_text, said = PLANTED[mistake]
+    right, wrong = model(CHAIN), model(CHAIN.replace(right_text, wrong_text))
+    feeds = {"x": numbers(4, 16), "z": numbers(4, 16, seed=1)}
+    refs = references(right, **feeds)
+
+    result = osl.bisect(wrong, refs, feeds=feeds)
+
+    assert said in result.culprits[0].causes[0].sentence
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, {"y": refs["y"]}, feeds=feeds, cause=False).verdict == "agrees"
+
+
+WEIGHTS = {
+    "is transposed; transposed back": lambda w: w.T,
+    "is scaled, by 1.1": lambda w: w * np.float32(1.1),
+    "has its 4 parts along axis 1 in another order": lambda w: w[
+        :, [*range(4, 8), *range(4), *range(8, 16)]
+    ],
+}
+
+
+@pytest.mark.parametrize("said", WEIGHTS)
+def test_a_wrong_weight_is_described(said):
+    right = numbers(16, 16)
+
+    result = found(
+        model(PRODUCT, w=np.ascontiguousarray(WEIGHTS[said](right))),
+        model(PRODUCT, w=right),
+        x=numbers(64, 16, seed=1),
+    )
+
+    assert said in result.culprits[0].causes[0].sentence
+
+
+def test_what_two_nodes_share_is_said_once_and_repaired_in_one_edit():
+    text = (
+        "g (float[4,16] x) => (float[4,16] y) {{ h = LayerNormalization <epsilon = {0}> (x, w, b)"
+        " y = LayerNormalization <epsilon = {0}> (h, w, b) }}"
+    )
+    weights = {"w": numbers(16) * 0.1, "b": numbers(16, seed=1) * 0.1}
+
+    result = found(
+        model(text.format(1e-2), **weights),
+        model(text.format(1e-5), **weights),
+        x=numbers(4, 16) * 0.1,
+    )
+
+    cause = result.culprits[0].causes[0]
+    assert "epsilon of all 2 LayerNormalization nodes is 0.01; with 1e-05" in cause.sentence
+    assert cause.repair[4:] == ["@0,@1", "epsilon=1e-05"]
+
+
+def test_healthy_models_have_no_cause():
+    feeds = {"x": numbers(4, 16), "z": numbers(4, 16, seed=1)}
+
+    result = found(model(CHAIN), model(CHAIN), **feeds)
+
+    assert result.verdict == "agrees"
+    assert not result.culprits
+
+
+def test_the_prompt_says_why_and_repairs():
+    words = ["repl", FIXTURES / "faulty_attribute.onnx", "--reference", REFERENCES]
+
+    done = subprocess.run(
+        [*COMMAND, *words],
+        input="why\nrepair\nwhy\nquit\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "cause: dilations of Conv 'Conv_6' is [2, 2]" in done.stdout
+    assert "attribute dilations = [2, 2] -> [1, 1]" in done.stdout
+    assert "agrees at '31'" in done.stdout

@@ -16,9 +16,16 @@ from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, save
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import OutputExistsError, SharedDataError, UsageError, WriteError
+from onnxsurgeon_lite.errors import (
+    ExternalDataError,
+    OutputExistsError,
+    SharedDataError,
+    UsageError,
+    WriteError,
+)
 from onnxsurgeon_lite.matching.diff import diff
 from onnxsurgeon_lite.model.storage import collect, embed, list_data, move, strip, unstrip
 from onnxsurgeon_lite.runtime.session import run_model
@@ -362,6 +369,55 @@ def test_stripping_loses_nothing_but_weights(name, tmp_path):
     unstrip(load(tmp_path / "s.onnx"), load(FIXTURES / name), tmp_path / "full.onnx")
 
     assert diff(load(FIXTURES / name), load(tmp_path / "full.onnx")).same
+
+
+@pytest.fixture
+def without_data(tmp_path) -> Path:
+    """A model whose data file was not copied along."""
+    shutil.copy(FIXTURES / "external.onnx", tmp_path / "alone.onnx")
+    return tmp_path / "alone.onnx"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "inspect MODEL",
+        "inspect MODEL --node @0",
+        "print MODEL",
+        "check MODEL",
+        "diff MODEL MODEL",
+        f"diff MODEL {FIXTURES / 'external.onnx'}",
+        "data ls MODEL",
+        "extract MODEL --outputs activation -o part.onnx",
+        "edit rename MODEL y=out -o edited.onnx",
+        "edit rename MODEL y=out --in-place",
+        "edit clean MODEL -o edited.onnx",
+        "edit set-op MODEL op:Relu Abs -o edited.onnx",
+    ],
+)
+def test_structure_needs_no_data(words, without_data, monkeypatch):
+    monkeypatch.chdir(without_data.parent)
+    done = CliRunner().invoke(app, words.replace("MODEL", "alone.onnx").split())
+
+    assert done.exit_code == 0, done.output
+    for name in ("part.onnx", "edited.onnx"):
+        if Path(name).exists():
+            assert load(name).missing() == ["external.data"]
+            shutil.copy(FIXTURES / "external.data", ".")
+            assert not load(name).missing()
+
+
+def test_what_needs_the_data_says_that_it_is_missing(without_data):
+    model = load(without_data)
+    part = osl.extract(model, inputs="layer1_out", outputs="activation").model
+
+    assert run_model(part, {"layer1_out": np.ones((2, 64), np.float32)})["activation"].all()
+    with pytest.raises(ExternalDataError, match="the external data is missing"):
+        run_model(model, {"x": np.ones((1, 32), np.float32)})
+    with pytest.raises(ExternalDataError, match="the external data is missing"):
+        strip(model, without_data.with_name("s.onnx"))
+    notes = diff(model, load(FIXTURES / "external.onnx")).notes
+    assert notes[0].startswith("not compared, the data of 4 tensors is missing: 'layer1.bias'")
 
 
 SECRET = "/home/author/secret.py"

@@ -1,5 +1,7 @@
 """What differs in structure: forks, missing and extra operations, faults without a reference of their own."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -389,3 +391,47 @@ def test_many_culprits_of_one_operator_are_one_group(tmp_path, runtime):
     assert headline.startswith("  wrong node: all 6 LayerNormalization make 'n0', 'n1', 'n2'")
     assert "epsilon=1e-05 gives the reference" in headline
     assert str(result).count("LayerNormalization") == 2
+
+
+ATTENTION = """
+import torch
+
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(16, 48), torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        p = torch.softmax((q @ k.transpose(1, 2)) * SCALE, -1)
+        return self.out(torch.tanh(p @ v))
+
+def factory():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Attention(), Attention()).eval(), (torch.randn(2, 8, 16),)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_factory_narrows_a_region_of_many_nodes(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "net.py").write_text(ATTENTION.replace("SCALE", "0.25"))
+    space: dict = {}
+    exec(ATTENTION.replace("SCALE", "1.0"), space)  # the export has lost 1 / sqrt(d)
+    module, args = space["factory"]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module, args, tmp_path / "m.onnx", dynamo=True, verbose=False, external_data=False
+        )
+    target = f"{tmp_path / 'net.py'}:factory"
+    osl.record(target, tmp_path / "refs")
+
+    wide = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs")
+    narrow = osl.bisect(tmp_path / "m.onnx", tmp_path / "refs", factory=target)
+
+    assert len(wide.culprits[0].region) > 3
+    assert "to narrow it, give --factory" in str(wide)
+    assert len(narrow.culprits[0].region) <= 3
+    node = onnx.load(tmp_path / "m.onnx").graph.node[int(narrow.culprits[0].id[1:])]
+    assert node.op_type in ("MatMul", "Softmax", "Mul"), narrow

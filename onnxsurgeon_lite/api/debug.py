@@ -18,6 +18,7 @@ from onnxsurgeon_lite.api.call import (
     byte_size,
     quiet,
 )
+from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
@@ -61,6 +62,7 @@ def bisect(
     force: bool = False,
     cause: bool = True,
     repair: str | PathLike[str] | None = None,
+    factory: str | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -85,6 +87,7 @@ def bisect(
         force: Write into a folder that is not empty.
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
+        factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -144,6 +147,17 @@ def bisect(
             result = bisection.bisect_samples(
                 index.model, samples, runtime, optimized, search, tell
             )
+            if factory is not None:
+                result = narrowed(
+                    result,
+                    factory,
+                    index,
+                    samples,
+                    lambda more, given: aligned(more, index, given, runtime, mapping, tell),
+                    lambda more, given: bisection.bisect(
+                        index.model, more, given, runtime, optimized, search, tell
+                    ),
+                )
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:

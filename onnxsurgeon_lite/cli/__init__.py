@@ -21,8 +21,11 @@ def main() -> None:
         app()
     except SystemExit as end:
         code = end.code
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # the disk that it goes to is full
+            code = code or 2
     os._exit(
         code if isinstance(code, int) else 0 if code is None else 1
     )  # nor are they freed one by one

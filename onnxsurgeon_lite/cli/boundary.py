@@ -32,8 +32,16 @@ class Boundary(TyperGroup):
         except (typer.Exit, typer.Abort, _CommandLineError):
             raise
         except (Exception, KeyboardInterrupt) as error:
-            raise typer.Exit(_show(error)) from error
+            raise typer.Exit(_code(error)) from error
         return result
+
+
+def _code(error: BaseException) -> int:
+    """Show an error, if there is room for that; return the exit code."""
+    try:
+        return _show(error)
+    except OSError:
+        return FAILED
 
 
 def _show(error: BaseException) -> int:

@@ -41,6 +41,7 @@ def bisect(
     force: bool = False,
     cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
     repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
+    factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
@@ -66,6 +67,7 @@ def bisect(
         strip: Noise for weights in the reproducer, if it still fails.
         cause: Say what is wrong with the culprits, and what repairs them.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
+        factory: PyTorch module whose operators are recorded where a region is wide.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -89,6 +91,7 @@ def bisect(
             target.replaceable(),
             cause,
             repair,
+            factory,
             opt=opt,
             **how,
         )

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass, field
 
+from onnx import ValueInfoProto
+
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.dangling import dangling
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import drop_at
+from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 
 
@@ -43,6 +47,10 @@ def check(model: Model, full: bool = False) -> CheckResult:
     """
     path = str(model.path or "the model")
     findings = [LintFinding("dangling", str(d), (d.node_id, d.name)) for d in dangling(model.proto)]
+    findings += (
+        LintFinding("missing data", f"the external data {name!r} is missing", (name,))
+        for name in model.missing()
+    )
     try:
         index = GraphIndex.of(model)
         index.require_sound()
@@ -54,12 +62,32 @@ def check(model: Model, full: bool = False) -> CheckResult:
 
 def problem_of(model: Model, full: bool = False) -> str:
     """Return the checker's message; '' if it accepts the model."""
-    proto, folder = model.for_runtime()
+    proto, folder = _without_missing(model).for_runtime()
     try:
         native.check(proto, str(folder), full)
     except RejectedError as error:
         return str(error)
     return ""
+
+
+def _without_missing(model: Model) -> Model:
+    """Return the model with inputs in the place of initializers whose data is missing: the checker opens the files."""
+    if not model.missing():
+        return model
+    result = model.copy()
+    for graph in walk.graphs(result.proto):
+        known = {value.name for value in graph.input}
+        places = [
+            place
+            for place, tensor in enumerate(graph.initializer)
+            if is_external(tensor) and model.span(tensor)[0].is_missing
+        ]
+        gone = [graph.initializer[place] for place in places]
+        graph.input.extend(
+            ValueInfoProto(name=t.name, type=tensor_type(t)) for t in gone if t.name not in known
+        )
+        drop_at(graph.initializer, places)
+    return result
 
 
 def require_valid(model: Model) -> None:

@@ -14,7 +14,8 @@ class LintFinding:
     """A suspicious part of a model.
 
     Attributes:
-        kind: `dangling`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output` or `training mode`.
+        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output` or
+            `training mode`.
         places: ids of nodes, or names of values.
     """
 

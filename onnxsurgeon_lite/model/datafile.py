@@ -44,8 +44,20 @@ class DataFile:
         digest = hashlib.blake2b(path.read_bytes()).digest() if is_small else b""
         return cls(path, location, status.st_size, status.st_mtime_ns, status.st_ino, digest)
 
+    @classmethod
+    def missing(cls, path: Path, location: str) -> "DataFile":
+        """Return a file that is not there: a model has its structure all the same."""
+        return cls(path, location, -1, 0, 0)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the file was not there when the model was loaded."""
+        return self.size < 0
+
     def verify(self) -> None:
-        """Raise `SourceChangedError` if the file changed since the load."""
+        """Raise `SourceChangedError` if the file changed since the load, `ExternalDataError` if it was not there."""
+        if self.is_missing:
+            raise missing_data(self.path, str(self.location))
         try:
             now = DataFile.of(self.path, self.location)
         except OSError as error:
@@ -80,13 +92,22 @@ class DataFile:
                 yield data
 
 
+def missing_data(path: Path, location: str, tensor: str = "") -> ExternalDataError:
+    """Return the error for data that is not where a model says."""
+    of = f" of tensor {tensor!r}" if tensor else ""
+    return ExternalDataError(
+        f"the external data{of} is missing: {str(path)!r}",
+        f"put {location!r} beside the model, where its weights were when it was saved",
+    )
+
+
 def locate(folder: Path, location: str, tensor: str) -> Path:
-    """Return the regular file at an external tensor's location.
+    """Return the regular file at an external tensor's location, or the path where it is missing.
 
     A model is untrusted: its locations must stay below its own folder and may not pass a link.
 
     Raises:
-        ExternalDataError: the location is refused, or there is no such file.
+        ExternalDataError: the location is refused, or no regular file.
     """
     if not _is_inside(location):
         raise ExternalDataError(
@@ -98,11 +119,10 @@ def locate(folder: Path, location: str, tensor: str) -> Path:
         path = path / part
         try:
             mode = path.lstat().st_mode
+        except FileNotFoundError:
+            return Path(os.path.abspath(folder / location))
         except OSError as error:
-            raise ExternalDataError(
-                f"the external data of tensor {tensor!r} is missing: {str(path)!r}",
-                f"put {location!r} beside the model, where its weights were when it was saved",
-            ) from error
+            raise missing_data(path, location, tensor) from error
         if stat.S_ISLNK(mode):
             raise ExternalDataError(
                 f"the external data of tensor {tensor!r} is behind a symbolic link, {str(path)!r}: refused",

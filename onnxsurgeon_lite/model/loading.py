@@ -1,5 +1,6 @@
 """Load a `Model` from a path; only the structure is read."""
 
+import os
 from os import PathLike
 from pathlib import Path, PosixPath
 
@@ -29,12 +30,14 @@ class HeldPath(PosixPath):
 def load(path: str | PathLike[str]) -> Model:
     """Load a model's structure; tensors above `wire.LARGE` bytes stay in their files.
 
+    Where a data file is missing, everything works that does not read its tensors.
+
     Args:
         path: the model's file.
 
     Raises:
         ModelFileError: the file is missing, empty, a directory, truncated or not an ONNX model.
-        ExternalDataError: external data is missing, too short, or in a place that is refused.
+        ExternalDataError: external data is too short, or in a place that is refused.
 
     Example:
         >>> osl.load("whole_model.onnx").path.name
@@ -122,7 +125,8 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
         path = locate(folder, location, tensor.name)
-        found = DataFile.of(path, location)
+        there = os.path.lexists(path)
+        found = DataFile.of(path, location) if there else DataFile.missing(path, location)
         file = model.files.setdefault(found.key, found)
     needed = _byte_count(tensor)
     try:
@@ -132,7 +136,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
         raise ExternalDataError(
             f"tensor {tensor.name!r} has an offset or length that is not a number"
         ) from error
-    if offset < 0 or length < needed or offset + length > file.size:
+    if offset < 0 or length < needed or (offset + length > file.size and not file.is_missing):
         raise ExternalDataError(
             f"tensor {tensor.name!r} needs {needed} bytes at offset {offset} of {file.path.name!r}, "
             f"which has {file.size}; the model says {length}",

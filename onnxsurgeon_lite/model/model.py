@@ -100,7 +100,12 @@ class Model:
         return proto
 
     def _is_small(self, tensor: TensorProto) -> bool:
-        return self.span(tensor)[2] <= LARGE
+        file, _, length = self.span(tensor)
+        return length <= LARGE and not file.is_missing
+
+    def missing(self) -> list[str]:
+        """Return the locations of data files that were not there when the model was loaded."""
+        return [str(file.location) for file in self.files.values() if file.is_missing]
 
     def for_runtime(self) -> tuple[ModelProto, Path]:
         """Return (structure, folder): external data is relative to this folder above all the files.
@@ -108,10 +113,11 @@ class Model:
         Only initializers stay external: tensors in attributes are filled in.
         """
         proto = copied(self.proto)
-        for file in self.files.values():
-            file.verify()
         self._fill(filter(is_external, walk.attribute_tensors(proto)))
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
+        used = {file for _, file, *_ in on_disk}
+        for file in used.union(file for file in self.files.values() if not file.is_missing):
+            file.verify()
         folder = Path(os.path.commonpath([f.path.parent for _, f, *_ in on_disk] or [Path.cwd()]))
         for tensor, file, offset, length in on_disk:
             name = os.fsencode(file.path.relative_to(folder)).decode(errors="replace")

@@ -137,14 +137,15 @@ def _verify(model: Model, path: Path) -> None:
     """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
     used = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
     for file in model.files.values():
-        if file in used or _is_same_file(file.path, path):
+        if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
 
 
 def movable(model: Model) -> bool | None:
     """Return the `external` option that saves a part of a model without the source's data files."""
-    spans = map(model.span, external_tensors(model.proto))
-    return True if any(file.location is not None for file, *_ in spans) else None
+    files = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
+    here = not any(file.is_missing for file in files)
+    return True if here and any(file.location is not None for file in files) else None
 
 
 def _is_unedited(model: Model, encoded: bytes) -> bool:
@@ -152,7 +153,8 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
     if not model.loaded or digest(encoded) != model.loaded:
         return False
     for file in model.files.values():
-        file.verify()
+        if not file.is_missing:
+            file.verify()
     return True
 
 
@@ -196,7 +198,7 @@ def _copy_data_files(
             refer(tensor, places[file], offset, length)
     targets = {path.parent / location: file for file, location in places.items()}
     for target, file in targets.items():
-        if _is_same_file(file.path, target):
+        if file.is_missing or _is_same_file(file.path, target):
             continue
         if os.path.lexists(target):
             if target.is_file() and filecmp.cmp(file.path, target, shallow=False):
@@ -204,7 +206,7 @@ def _copy_data_files(
             _require_replaceable(target, path, force)
         with staging.open(target) as out:
             copy_span(out, file, 0, file.size)
-    return list(targets)
+    return [target for target, file in targets.items() if not file.is_missing]
 
 
 def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
@@ -218,7 +220,7 @@ def _places(model: Model, proto: ModelProto, path: Path) -> dict[DataFile, str]:
         if file.location is None:
             continue
         plain = "/" not in file.location and has_own_name(file.location, path)
-        if plain or _is_same_file(file.path, path.parent / file.location):
+        if plain or file.is_missing or _is_same_file(file.path, path.parent / file.location):
             places[file] = file.location
     stem = path.name.removesuffix(".onnx")
     free = (f"{stem}.data" if n == 0 else f"{stem}.{n}.data" for n in count())
@@ -284,4 +286,4 @@ def _belongs(data: Path, path: Path) -> bool:
 
 
 def _is_same_file(one: Path, other: Path) -> bool:
-    return other.exists() and one.samefile(other)
+    return one.exists() and other.exists() and one.samefile(other)

@@ -164,6 +164,30 @@ def _compare(session: Session, rest: str) -> object:
     return readings
 
 
+def _why(session: Session, _: str) -> object:
+    """Bisect the session's model, and say what is wrong."""
+    from onnxsurgeon_lite.api.debug import bisect
+
+    dbg = session.dbg
+    if dbg.references is None:
+        raise UsageError("there are no references to compare with", "open it with --reference")
+    session.found = bisect(dbg.index.model, dbg.references, feeds=dbg.feeds)
+    session.mismatch |= session.found.verdict != "agrees"
+    return session.found
+
+
+def _repair(session: Session, _: str) -> None:
+    """Make the edits that repair what `why` found."""
+    from onnxsurgeon_lite.debug.causes import repairs
+
+    steps = () if session.found is None else repairs(session.found)
+    if not steps:
+        raise UsageError("there is nothing to repair", "write why: it searches the causes")
+    for step in steps:
+        session.show(session.model.apply(step))
+    session.found = None
+
+
 def _set(session: Session, rest: str) -> object:
     return session.dbg.set(*_assigned(session, rest, "set VALUE = ARRAY"))
 
@@ -301,6 +325,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "display": Command("[VALUE]", "show it at every stop; again: no longer", _display, "value"),
         "undisplay": Command("[VALUE]", "show it no longer; or none", _undisplay, "value"),
         "compare": Command("VALUE", "a value against its reference", _compare, "value"),
+        "why": Command("", "what is wrong, by the references", _why),
         "where": Command("", "the frames, and the source line", _plain("where")),
         "up": Command("[TIMES]", "resolve names in the frame around", _plain("up")),
         "down": Command("", "resolve names in the frame inside", lambda s, _: s.dbg.up(-1)),
@@ -312,6 +337,7 @@ GROUPS: dict[str, dict[str, Command]] = {
     "Edit": {
         "set": Command("VALUE = ARRAY", "go on with other numbers", _set, "value"),
         "heal": Command("VALUE", "go on with its reference", lambda s, r: s.dbg.heal(r), "value"),
+        "repair": Command("", "make the edits that why found", _repair),
         "undo": Command(
             "", "take the last edit back", lambda s, _: plain.out(f"undone: {s.model.undo()}")
         ),

@@ -7,6 +7,7 @@ from pprint import pformat
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.debug.stepping import Debugger
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.complete import Names
@@ -73,6 +74,7 @@ class Session:
         mismatch: a comparison that was asked for found one.
         target: where the model was saved last.
         written: the files that the session wrote.
+        found: what `why` found last.
         listed: (position, place after the nodes that `list` showed last).
     """
 
@@ -92,6 +94,7 @@ class Session:
         self.target: Path | None = None
         self.written: set[Path] = set()
         self.listed: tuple[object, int] = None, 0
+        self.found: BisectResult | None = None
         self._told: list[str] = []
         self._look()
 

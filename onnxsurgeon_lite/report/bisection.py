@@ -23,6 +23,7 @@ from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_WIDE = 3  # nodes of a region that need no narrowing
 _GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
 
@@ -231,6 +232,8 @@ def _region(culprit: Culprit, verbose: bool) -> Iterator[str]:
     yield from nodes if verbose or len(nodes) <= _FEW else nodes[:_FEW]
     if len(nodes) > _FEW and not verbose:
         yield f"    and {len(nodes) - _FEW} more (--verbose)"
+    if len(culprit.region) > _WIDE and not culprit.covers:
+        yield "  to narrow it, give --factory FILE.py:FUNCTION of the PyTorch module, or references in between"
     if culprit.seen:
         yield "  or an operation is missing directly behind the last of them"
 

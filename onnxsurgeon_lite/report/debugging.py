@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.bisection.result import BisectResult
 from onnxsurgeon_lite.debug.stepping import (
     Breakpoint,
     Breakpoints,
@@ -42,6 +43,8 @@ def text_of(result: object) -> str | None:
             return breakpoints_text(list(result))
         case PassResult():
             return edit_text(result)
+        case BisectResult():
+            return str(result)
     return None
 
 

@@ -29,6 +29,7 @@ def decide(
         How many nodes changed.
     """
     changed = 0
+    types = {name: info.type for name, info in index.inputs.items()} | dict(types)
     for node in graph.node:
         if node.domain not in ("", "ai.onnx"):
             continue

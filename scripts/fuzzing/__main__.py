@@ -15,6 +15,7 @@ from random import Random
 
 from onnx import ModelProto
 
+import faults
 import readers
 import running
 from commands import FILES, HEAVY, LIGHT, commands
@@ -91,10 +92,7 @@ def main() -> int:
     models = seeds(FIXTURES if given.fixtures else None)
     with running.scratch() as folder:
         attack = Attack(folder, given.broken)
-        work = {"models": mutants_of, "bytes": every_byte, "readers": readers.mutants_of}[
-            given.what
-        ]
-        for number, _ in enumerate(work(attack, models, given), 1):
+        for number, _ in enumerate(_WORK[given.what](attack, models, given), 1):
             if not number % 200:
                 attack.report()
             if time.monotonic() - attack.began > given.seconds:
@@ -106,8 +104,8 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    add("what", nargs="?", default="models", choices=("models", "bytes", "readers"),
-        help="mutants of models; every truncation and bit flip of five small ones; other files")  # fmt: skip
+    add("what", nargs="?", default="models", choices=_WORK,
+        help="mutants of models; truncations and bit flips of five; other files; faults while writing")  # fmt: skip
     add("--mutants", type=int, default=1000, help="how many")
     add("--first", type=int, default=0, help="the number of the first")
     add("--seed", default="0")
@@ -150,6 +148,14 @@ def every_byte(attack: Attack, models: dict[str, bytes], _: argparse.Namespace) 
             attack.judge(f"{name}-byte-{number}", data)
             attack.attack(f"{name}-byte-{number}", data, [chosen[number % len(chosen)]])
             yield
+
+
+_WORK = {
+    "models": mutants_of,
+    "bytes": every_byte,
+    "readers": readers.mutants_of,
+    "faults": faults.mutants_of,
+}
 
 
 if __name__ == "__main__":

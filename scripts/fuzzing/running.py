@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,14 +62,19 @@ def prepare() -> None:
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def run(words: list[str], folder: Path, seconds: float = SECONDS) -> Ran:
-    """Run a command in a folder; say what is wrong."""
+def run(
+    words: list[str],
+    folder: Path,
+    seconds: float = SECONDS,
+    plant: Callable[[], None] | None = None,
+) -> Ran:
+    """Run a command in a folder, with a fault if one is to be planted; say what is wrong."""
     before = dict(_files(folder))
     output = folder / "output"
     began = time.monotonic()
     process = os.fork()
     if not process:
-        _command(words, folder, output)
+        _command(words, folder, output, plant)
     code = _waited(process, seconds)
     text = output.read_text(errors="replace")
     in_place = "--in-place" in words or words[:2] in (["data", "gc"], ["data", "move"])
@@ -83,7 +88,9 @@ def run(words: list[str], folder: Path, seconds: float = SECONDS) -> Ran:
     return Ran(tuple(words), -9 if code is None else code, text, "; ".join(filter(None, problems)))
 
 
-def _command(words: list[str], folder: Path, output: Path) -> None:
+def _command(
+    words: list[str], folder: Path, output: Path, plant: Callable[[], None] | None
+) -> None:
     """Be the command."""
     code = 70
     try:
@@ -103,6 +110,8 @@ def _command(words: list[str], folder: Path, output: Path) -> None:
         sys.argv = ["onnxdbg", *words]
         from onnxsurgeon_lite.cli import main
 
+        if plant:
+            plant()
         main()
     finally:
         os._exit(code)

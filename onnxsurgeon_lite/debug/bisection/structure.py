@@ -51,7 +51,7 @@ class Explained:
 
     Attributes:
         change: an operation that is too many, one that is missing, or another operator, attribute or input.
-        node: the place in the region of the node that the change is made at; None if it is made at the inputs.
+        node: the node that the change is made at, or that reads what is changed.
         value: of a missing operation, its value in the references.
     """
 
@@ -106,9 +106,11 @@ class Region:
                     part, {**self.given, name: instead}
                 ):
                     continue
+                reads = self.observer.index.reads
+                reader = next((p for p in self.own if name in reads[p]), None)
                 if other not in lacking:
                     because = f"reading {other!r} in place of {name!r} gives the reference"
-                    return Explained("other", because)
+                    return Explained("other", because, reader)
                 near = self._near(name, value, references)
                 what = step_between(
                     value,
@@ -116,7 +118,7 @@ class Region:
                     ((n, v) for n in near if (v := _read(references, n, value)) is not None),
                 )
                 because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
-                return Explained("missing", because, value=other)
+                return Explained("missing", because, reader, other)
         return None
 
     def _sources(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import Linear, linears
-from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.dtypes import Array, is_float
@@ -25,7 +25,7 @@ _SMALL = 1 << 16  # elements of a constant of which every copy is run
 _CHUNKS = (3, 4, 2)  # parts that people order differently: Q K V, gates, halves
 _MOST_PARTS = 64  # divisors that are tried as a number of heads
 _FEW = 8  # elements of a constant of which each is tried alone
-_MASKED = -1e3  # a smaller number masks
+_HUGE = 2.0**31  # a larger index stands for the end
 _SCALARS = (
     *(1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 0.0, 1.0, -1.0, 2.0, 0.5, 1 / 255, 255.0, 0.044715, 1.702),
     *(math.sqrt(2), math.sqrt(0.5), math.sqrt(2 / math.pi), 1 / 6, 3.0, 6.0, 0.2, 0.01, 0.1, 1 / 3, 1e4, 1e-4),
@@ -33,46 +33,104 @@ _SCALARS = (
 _MASKS = (-np.inf, float(np.finfo(np.float32).min), -1e9, -1e4, -65504.0, -1e30, -1e5, 0.0)
 
 
+def weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield hypotheses about weights of linear nodes that give what is wanted in some rows: they need few runs."""
+    for view in linears(place):
+        op_type, title = place.index.nodes[view.number].op_type, place.title(view.number)
+        for kind, how, right in _variants(place, view.number, view.array):
+            factor = (
+                view.factor(right) if kind in ("transposed constant", "flipped kernel") else None
+            )
+            if factor is not None:
+                right = np.asarray(view.stored(wide(view.matrix(right)) * factor)).astype(
+                    right.dtype
+                )
+                how = f"{how}, behind a scale by output that was solved for,"
+            if factor is not None or view.close(right):
+                edits = (SetConstant(view.name, right, (place.node(view.number),)),)
+                sentence = f"constant {view.name!r} of {title} {how}"
+                solved = (0, 0) if factor is None else (factor.size, view.wanted.size)
+                yield Hypothesis(kind, sentence, edits, (kind, op_type, view.slot, how), *solved)
+
+
+def scalars(place: Place) -> Iterator[Hypothesis]:
+    """Yield single numbers: an epsilon, a factor, a mask's value."""
+    for number, slot, name, array in place.constants():
+        if array.size == 1 and is_float(array.dtype):
+            yield from _of_constant(place, number, slot, name, array)
+
+
 def constants(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about one constant, then about constants that share a permutation."""
-    weights = {view.name: view for view in linears(place)}
-    for linear in weights.values():
-        yield from _scaled(place, linear)
-    for number, slot, name, array in place.constants():
-        op_type = place.index.nodes[number].op_type
-        for kind, how, right in _variants(place, number, array):
-            view = weights.get(name)
-            if view is not None and array.ndim > 1 and not view.close(right):
-                continue
-            if view is None and array.size > _SMALL:
-                continue
-            edits = (SetConstant(name, right, (place.node(number),)),)
-            sentence = f"constant {name!r} of {place.title(number)} {how}"
-            yield Hypothesis(kind, sentence, edits, (kind, op_type, slot, how))
+    known = {(view.number, view.slot) for view in linears(place)}
+    indices_last = sorted(place.constants(), key=lambda found: found[-1].dtype.kind in "iu")
+    for number, slot, name, array in indices_last:
+        single = array.size == 1 and is_float(array.dtype)
+        if (number, slot) not in known and array.size <= _SMALL and not single:
+            yield from _of_constant(place, number, slot, name, array)
     yield from _together(place)
 
 
+def scaled_weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield weights that are scaled."""
+    for view in linears(place):
+        yield from _scaled(place, view)
+
+
+def _of_constant(
+    place: Place, number: int, slot: int, name: str, array: Array
+) -> Iterator[Hypothesis]:
+    readers = (place.node(number),) if slot >= 0 else ()
+    for kind, how, right in _variants(place, number, array):
+        sentence = f"constant {name!r} of {place.title(number)} {how}"
+        edits = (SetConstant(name, right, readers),)
+        yield Hypothesis(
+            kind, sentence, edits, (kind, place.index.nodes[number].op_type, slot, how)
+        )
+
+
 def _scaled(place: Place, view: Linear) -> Iterator[Hypothesis]:
-    """Yield a weight that is scaled, as a whole or by output."""
+    """Yield a weight that is scaled: as a whole, by output, or with a shifted bias, as by folding."""
     some = np.linspace(0, len(view.rows) - 1, min(_ROWS, len(view.rows))).astype(int)
     made, wanted = view.rows[some] @ view.weight, view.wanted[some]
-    for axis, how in ((None, "is scaled"), (0, "is scaled by output")):
-        power = np.square(made).sum(axis=axis, keepdims=True)
-        with np.errstate(all="ignore"):
-            factor = np.where(power > 0, (made * wanted).sum(axis=axis, keepdims=True) / power, 1)
-        if not np.isfinite(factor).all() or (np.abs(factor - 1) < 1e-5).all():
-            continue
-        if np.abs(made * factor - wanted).max(initial=0.0) > 1e-3 * np.abs(wanted).max(initial=0.0):
+    node, title = place.index.nodes[view.number], place.title(view.number)
+    bias = place.constant(node.input[2]) if len(node.input) > 2 else None
+    for axis, shifts, how in (
+        (None, False, "is scaled"),
+        (0, False, "is scaled by output"),
+        (0, True, "is scaled by output, and its bias shifted, as by another folded normalization"),
+    ):
+        factor, shift = _fit(made, wanted, axis, shifts)
+        close = np.abs(made * factor + shift - wanted).max(initial=0.0) <= 1e-3 * np.abs(
+            wanted
+        ).max(initial=0.0)
+        if not close or (np.abs(factor - 1) < 1e-5).all() or (shifts and bias is None):
             continue
         right = np.asarray(view.stored(view.weight * factor)).astype(view.array.dtype)
+        token = (place.node(view.number),)
+        edits: tuple[Pass, ...] = (SetConstant(view.name, right, token),)
+        if bias is not None and shifts:
+            moved = (wide(bias) + shift.reshape(bias.shape)).astype(bias.dtype)
+            edits = (*edits, SetConstant(node.input[2], moved, token))
         ends = [1 / number for number in (factor.max(), factor.min()) if number]
         by = " to ".join(dict.fromkeys(f"{number:.4g}" for number in ends))
-        sentence = (
-            f"constant {view.name!r} of {place.title(view.number)} {how}, by {by}; scaled back"
-        )
-        edit = SetConstant(view.name, right, (place.node(view.number),))
-        yield Hypothesis("scaled constant", sentence, (edit,), (), factor.size, view.wanted.size)
+        sentence = f"constant {view.name!r} of {title} {how}, by {by}; scaled back"
+        unknowns = factor.size * (1 + shifts)
+        yield Hypothesis("scaled constant", sentence, edits, (), unknowns, view.wanted.size)
         return
+
+
+def _fit(made: Wide, wanted: Wide, axis: int | None, shifts: bool) -> tuple[Wide, Wide]:
+    """Return the (factor, shift) that turn one into the other best, for each column or for all."""
+    x, y = (a - a.mean(axis=axis, keepdims=True) if shifts else a for a in (made, wanted))
+    power = np.square(x).sum(axis=axis, keepdims=True)
+    factor = np.divide(
+        (x * y).sum(axis=axis, keepdims=True), power, out=np.ones_like(power), where=power > 0
+    )
+    shift = (
+        (wanted - factor * made).mean(axis=axis, keepdims=True) if shifts else np.zeros_like(factor)
+    )
+    return factor, shift
 
 
 def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
@@ -93,11 +151,13 @@ def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
 def _scalars(place: Place, number: int, array: Array) -> Iterator[Variant]:
     """Yield numbers that people mistake for each other, and those that sizes of the node suggest."""
     old = array.reshape(-1)[0]
-    values: tuple[float, ...] = (
-        _MASKS if is_float(array.dtype) and float(old) <= _MASKED / 100 else ()
-    )
+    values: tuple[float, ...] = _MASKS if is_float(array.dtype) and float(old) < 0 else ()
     if array.dtype.kind in "iu":
-        values = tuple(int(old) + step for step in (1, -1, 2, -2, *range(-int(old), 4 - int(old))))
+        values = (
+            (*(int(old) + step for step in (1, -1, 2, -2)), *range(4))
+            if abs(int(old)) < _HUGE
+            else ()
+        )
     elif is_float(array.dtype):
         values = (*values, *_SCALARS, *_sizes(place, number))
     for value in dict.fromkeys(values):
@@ -120,28 +180,24 @@ def _sizes(place: Place, number: int) -> Iterator[float]:
 
 def _integers(array: Array) -> Iterator[Variant]:
     """Yield indices that are off by one, and the sizes of a shape in another order."""
-    for step in (1, -1, 2, -2):
-        yield (
-            "off by one",
-            f"is off by {abs(step)}; with {step:+d} everywhere",
-            np.add(array, step, dtype=array.dtype),
-        )
-        for at in range(array.size) if array.size <= _FEW else ():
+    small = np.abs(array.astype(np.float64)) < _HUGE
+    for step in (1, -1):
+        moved = np.where(small, array.astype(np.int64) + step * small, array).astype(array.dtype)
+        yield "off by one", f"is off by one; with {step:+d} everywhere", moved
+        for at in np.flatnonzero(small)[:_FEW]:
             right = array.copy()
-            right.reshape(-1)[at] += step
+            right.reshape(-1)[at] = moved.reshape(-1)[at]
             yield (
                 "off by one",
-                f"is off by {abs(step)} at [{at}]; with {right.reshape(-1)[at]} there",
+                f"is off by one at [{at}]; with {right.reshape(-1)[at]} there",
                 right,
             )
-    if array.ndim == 1 and 1 < array.size <= 6:
-        for order in itertools.permutations(range(array.size)):
-            if (array[[*order]] != array).any():
-                yield (
-                    "order of sizes",
-                    f"is {array.tolist()}; with {array[[*order]].tolist()}",
-                    array[[*order]],
-                )
+    pairs = itertools.combinations(range(array.size), 2) if array.ndim == 1 else ()
+    for a, b in pairs if array.size <= _FEW else ():
+        if array[a] != array[b] and min(array[a], array[b]) > 1:
+            right = array.copy()
+            right[[a, b]] = right[[b, a]]
+            yield "order of sizes", f"is {array.tolist()}; with {right.tolist()}", right
 
 
 def _masks(array: Array) -> bool:
@@ -155,7 +211,7 @@ def _masks(array: Array) -> bool:
 
 def _masking(array: Array) -> Iterator[Variant]:
     """Yield masks with another number, inverted, moved by one, and triangles."""
-    low, high = array.min(), array.max()
+    low, high = (False, True) if array.dtype.kind == "b" else (array.min(), array.max())
     for value in _MASKS if is_float(array.dtype) else ():
         with np.errstate(all="ignore"):
             yield (

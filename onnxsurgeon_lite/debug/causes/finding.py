@@ -3,7 +3,9 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -11,19 +13,31 @@ from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
 from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.constants import constants
+from onnxsurgeon_lite.debug.causes.constants import constants, scalars, scaled_weights, weights
 from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.operations import operations, other_operations
+from onnxsurgeon_lite.debug.causes.operations import (
+    extra_operations,
+    missing_factors,
+    operations,
+    other_operations,
+)
 from onnxsurgeon_lite.debug.causes.place import Place, Sample
 from onnxsurgeon_lite.debug.causes.precision import precision
-from onnxsurgeon_lite.debug.causes.solving import solved_constants, solved_numbers
+from onnxsurgeon_lite.debug.causes.solving import (
+    elementwise,
+    solved_numbers,
+    solved_weights,
+    sparse_weights,
+)
 from onnxsurgeon_lite.debug.causes.trying import Bench, Outcome, OutOfTime
-from onnxsurgeon_lite.debug.causes.wiring import wiring
+from onnxsurgeon_lite.debug.causes.wiring import exchanged_operands, wiring
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import RANDOM
 from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -32,31 +46,55 @@ from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
+Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
+    exchanged_operands,
+    weights,
+    sparse_weights,
+    extra_operations,
     operations,
+    scalars,
+    missing_factors,
     constants,
+    scaled_weights,
+    elementwise,
     wiring,
     other_operations,
     precision,
     feeding,
 )
 """Families of hypotheses, the cheapest first."""
-SOLVED: Sequence[Callable[[Place, Bench], Iterable[Hypothesis]]] = (
-    solved_numbers,
-    solved_constants,
-)
+SOLVED: Sequence[Solving] = (solved_weights, solved_numbers)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
 
+WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
+"""Families for a region with the nodes before it that only arrange what it reads."""
+
+_ARRANGING = (
+    "Transpose",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Mul",
+    "Div",
+    "Cast",
+    "Slice",
+    "Gather",
+)
+_STEPS_BEFORE = 4
 _LARGEST = 64  # nodes of a region
+_PROVED = 6  # hypotheses that fit, and are proved on the model
+_NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
 _NOISE = 1e-7  # a smaller relative error says nothing
 _CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
+_AROUND = 256  # values of which those that could be read are chosen
 _NEARBY = 48  # recorded values that a node could read instead
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
-_SECONDS = 8.0  # the least time for causes
+_SECONDS = 10.0  # the least time for causes
 
 
 def explain_causes(result: BisectResult, case: Case) -> None:
@@ -73,8 +111,41 @@ def explain_causes(result: BisectResult, case: Case) -> None:
         try:
             finder.explain(culprit, until)
         except OutOfTime:
-            result.notes.append(f"the time to search causes was over at {culprit.id}")
-            break
+            culprit.unexplained = "not known: the time for its search was over"
+    _of_all(result.culprits)
+
+
+def _of_all(culprits: Sequence[Culprit]) -> None:
+    """Put first what repairs several nodes that have the same mistake, in one edit and one sentence."""
+    alike: dict[str, list[Culprit]] = {}
+    for culprit in culprits:
+        for cause in culprit.causes[:1]:
+            if cause.mistake and len(cause.steps) == 1 and isinstance(cause.steps[0], SetAttr):
+                alike.setdefault(repr(cause.mistake), []).append(culprit)
+    for several in alike.values():
+        if len(several) > 1:
+            several[0].causes.insert(0, _joined(several))
+
+
+def _joined(several: Sequence[Culprit]) -> Cause:
+    """Return the cause of several culprits as one."""
+    first, culprit = several[0].causes[0], several[0]
+    steps = [step for c in several for step in c.causes[0].steps if isinstance(step, SetAttr)]
+    nodes = tuple(dict.fromkeys(node for step in steps for node in step.nodes))
+    joined = (replace(steps[0], nodes=nodes),)
+    every = f"all {len(nodes)} {culprit.op_type} nodes"
+    title = (
+        f"{culprit.op_type} {culprit.name!r}"
+        if culprit.name
+        else f"{culprit.op_type} ({culprit.id})"
+    )
+    sentence = first.sentence.replace(title, every)
+    sentence = (
+        sentence if every in sentence else f"{sentence}, and so do all {len(nodes)} nodes like it"
+    )
+    command = as_command(joined, Path(first.repair[3]) if first.repair else None)
+    edits = [*map(as_step, joined)]
+    return replace(first, sentence=sentence, steps=joined, edits=edits, repair=command)
 
 
 @dataclass
@@ -82,54 +153,104 @@ class Finder:
     """Finds the causes of culprits.
 
     Attributes:
-        mistakes: those that explained culprits so far.
+        known: causes of the culprits so far.
     """
 
     case: Case
     result: BisectResult
-    mistakes: list[tuple[object, ...]] = field(default_factory=list)
+    known: list[Cause] = field(default_factory=list)
 
     @property
     def index(self) -> GraphIndex:
         return self.case.index
 
     def explain(self, culprit: Culprit, until: float) -> None:
-        """Find what is wrong with one culprit."""
+        """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
         place = self._place(culprit)
         if place is None:
             return
-        with Bench(place, self.case.memory, until) as bench:
-            fits = ordered(self._fitting(bench, until))
-        proved = (self._proved(place, fit.hypothesis, culprit) for fit in fits)
-        culprit.causes = list(itertools.islice(filter(None, proved), _SHOWN))
-        culprit.unexplained = "" if culprit.causes else _unexplained(bench, fits)
+        culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
+        if culprit.causes:
+            return
+        found, culprit.unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
+        wider = None if found else self._place(culprit, self._before(culprit))
+        if wider is not None and len(wider.positions) > len(place.positions):
+            found, _ = self._search(wider, culprit, until, WIDER, ())
+        if len(found) > 1:
+            found.sort(key=lambda cause: -self._reach(cause, culprit))
+        both = "fits as well: other samples, or references in float64, tell the two apart"
+        culprit.causes = [*found[:1], *(replace(cause, apart=both) for cause in found[1:_SHOWN])]
+        culprit.unexplained = "" if found else culprit.unexplained
+        self.known += culprit.causes[:1]
         self.result.notes += place.left_out
 
-    def _fitting(self, bench: Bench, until: float) -> list[Outcome]:
+    def _search(
+        self,
+        place: Place,
+        culprit: Culprit,
+        until: float,
+        families: Sequence[Family],
+        solved: Sequence[Solving],
+    ) -> tuple[list[Cause], str]:
+        """Return (proved causes at a place, what to say if there is none)."""
+        with Bench(place, self.case.memory, until) as bench:
+            fits = ordered(self._fitting(bench, until, families, solved))
+        proved = (self._proved(place, fit.hypothesis, culprit) for fit in fits)
+        return list(itertools.islice(filter(None, proved), _PROVED)), _unexplained(bench, fits)
+
+    def _before(self, culprit: Culprit) -> list[str]:
+        """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
+        index, references = self.index, self.case.samples[0][0]
+        entering = list(culprit.inputs)
+        for _ in range(_STEPS_BEFORE):
+            for name in list(entering):
+                position = index.producer.get(name)
+                if position is None or index.nodes[position].op_type not in _ARRANGING:
+                    continue
+                reads = [n for n in index.reads[position] if n not in index.initializers]
+                alone = len(index.consumers.get(name, [])) == 1 and name not in index.outputs
+                if alone and all(n in references or n in index.inputs for n in reads):
+                    entering.remove(name)
+                    entering += [n for n in reads if n not in entering]
+        return entering
+
+    def _reach(self, cause: Cause, culprit: Culprit) -> int:
+        """Return how many of the next other culprits a cause explains too."""
+        others = [
+            other for other in self.result.culprits if other is not culprit and _explainable(other)
+        ]
+        places = filter(None, map(self._place, others[:_NEXT]))
+        return sum(self._agreement(place, cause.steps) is not None for place in places)
+
+    def _fitting(
+        self,
+        bench: Bench,
+        until: float,
+        families: Sequence[Family],
+        solved: Sequence[Solving],
+    ) -> list[Outcome]:
         """Return what fits: of the first family in which something does."""
         now = time.monotonic()
         bench.until = now + _KNOWN * (until - now)
         over: OutOfTime | None = None
         try:
-            for family in FAMILIES:
-                fits = [o for o in bench.outcomes(family(bench.place)) if o.fits]
-                if fits:
+            for family in families:
+                if fits := bench.fitting(family(bench.place)):
                     return fits
         except OutOfTime as error:
             over = error
         bench.until = until
-        for solving in SOLVED:
-            fits = [o for o in bench.outcomes(solving(bench.place, bench)) if o.fits]
-            if fits:
+        for solving in solved:
+            if fits := bench.fitting(solving(bench.place, bench)):
                 return fits
         if over is not None:
             raise over
         return []
 
-    def _place(self, culprit: Culprit) -> Place | None:
+    def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
         """Return a culprit's region as a place; None if no edit can be tried there."""
         index = self.index
-        entering = culprit.inputs
+        entering = entering or culprit.inputs
         positions = sorted(
             index.ancestors(culprit.outputs, stop=entering), key=index.places.__getitem__
         )
@@ -146,24 +267,33 @@ class Finder:
             )
             return None
         actual = {name: now for name, (_, now) in self.result.tensors.items()}
-        samples = [self._sample(culprit, actual, *sample) for sample in self.case.samples]
+        samples = [self._sample(culprit, entering, actual, *sample) for sample in self.case.samples]
         if samples[0] is None or culprit.value not in samples[0].wanted:
             return None
         nearby = self._nearby(culprit, samples[0])
         there = [sample for sample in samples if sample is not None]
         observer = Observer(index, self.case.runtime)
-        return Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
+        place = Place.at(observer, positions, culprit.value, there, self.case.judge, nearby)
+        place.lacking = self._lacking(culprit)
+        return place
+
+    def _lacking(self, culprit: Culprit) -> dict[str, Array]:
+        """Return the references of about here that the model has no value for."""
+        references = self.case.samples[0][0]
+        read = {name: references.read(name) for name in culprit.lacking if name in references}
+        return {name: value for name, value in read.items() if isinstance(value, np.ndarray)}
 
     def _sample(
         self,
         culprit: Culprit,
+        entering: Sequence[str],
         actual: Mapping[str, RunValue],
         references: ReferenceSet,
         feeds: Feeds,
     ) -> Sample | None:
         """Return what enters a culprit in a sample and what should come out; None if that is not known."""
         inputs: dict[str, RunValue] = {}
-        for name in culprit.inputs:
+        for name in entering:
             now = actual.get(name)
             stored = references.read(name) if name in references else feeds.get(name)
             value = now if stored is None else stored
@@ -174,74 +304,90 @@ class Finder:
         arrays = {name: value for name, value in wanted.items() if isinstance(value, np.ndarray)}
 
         def recorded(name: str) -> RunValue:
-            return references.read(name) if name in references else feeds[name]
+            if name in references or name in feeds:
+                return references.read(name) if name in references else feeds[name]
+            return self._computed([name], feeds)[name]
 
         return Sample(inputs, arrays, recorded) if arrays else None
 
     def _nearby(self, culprit: Culprit, sample: Sample) -> dict[str, Array]:
-        """Return recorded values that do not depend on the culprit, of the shapes that it deals with."""
+        """Return values that do not depend on a culprit, of the shapes that it deals with, the nearest ones."""
         references, feeds = self.case.samples[0]
-        index, found, size = self.index, dict[str, Array](), 0
-        here = index.rank.get(culprit.value, 0)
-        shapes = {
-            v.shape
-            for v in (*sample.inputs.values(), *sample.wanted.values())
-            if isinstance(v, np.ndarray)
-        }
         wanted = sample.wanted[culprit.value].shape
-        near = sorted(
-            (name for name in index.rank if name in references and name not in culprit.outputs),
-            key=lambda name: abs(index.rank[name] - here),
+        values = (*sample.inputs.values(), *sample.wanted.values())
+        shapes = {value.shape for value in values if isinstance(value, np.ndarray)}
+
+        def fits(shape: tuple[int, ...]) -> bool:
+            return shape in shapes or _broadcasts(shape, wanted)
+
+        index = self.index
+        here = index.rank.get(culprit.value, 0)
+        near = sorted(index.rank, key=lambda name: abs(index.rank[name] - here))[:_AROUND]
+        index.learn_types(near)
+        names = [
+            name
+            for name in [*near, *(name for name in feeds if name in index.inputs)]
+            if name not in sample.inputs and name not in culprit.outputs and fits(self._shape(name))
+        ]
+        names = [n for n in names if n not in index.rank or not self._depends(n)][:_NEARBY]
+        found, size = dict[str, Array](), 0
+        computed = self._computed(
+            [n for n in names if n not in references and n not in feeds], feeds
         )
-        for name in [*near, *(name for name in feeds if name in index.inputs)]:
-            if name in sample.inputs or len(found) >= _NEARBY:
-                continue
-            entry = references.entries.get(name)
-            shape = None if entry is None else entry.shape
-            if shape is not None and not (shape in shapes or _broadcasts(shape, wanted)):
-                continue
-            value = references.read(name) if name in references else feeds[name]
-            if not isinstance(value, np.ndarray) or not (
-                value.shape in shapes or _broadcasts(value.shape, wanted)
-            ):
-                continue
-            if name in index.rank and self._depends(name, culprit):
-                continue
-            size += value.nbytes
-            if size > self.case.memory:
-                break
-            found[name] = value
+        for name in names:
+            value = computed[name] if name in computed else sample.recorded(name)
+            size += value.nbytes if isinstance(value, np.ndarray) else 0
+            if isinstance(value, np.ndarray) and fits(value.shape) and size <= self.case.memory:
+                found[name] = value
         return found
 
-    def _depends(self, name: str, culprit: Culprit) -> bool:
-        """Return whether a value is computed from the culprit."""
-        if self.index.rank[name] <= min(self.index.rank[n] for n in culprit.outputs):
-            return False
-        made = {self.index.producer[output] for output in culprit.outputs}
-        return not made.isdisjoint(self.index.ancestors([name]))
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value that has a reference, is fed or is declared; () if it is not known."""
+        references, feeds = self.case.samples[0]
+        if name in references and (shape := references.entries[name].shape) is not None:
+            return shape
+        value = references.read(name) if name in references else feeds.get(name)
+        if isinstance(value, np.ndarray):
+            return value.shape
+        kind = self.index.types.get(name)
+        return () if kind is None else tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
+
+    def _computed(self, names: Sequence[str], feeds: Feeds) -> dict[str, RunValue]:
+        """Compute values of the model as it is."""
+        observer = Observer(self.index, self.case.runtime)
+        try:
+            observer.feed(feeds)
+            return observer.fetch(names) if names else {}
+        except RuntimeFailure:
+            return {}
+        finally:
+            observer.forget(list(observer.kept))
+
+    def _depends(self, name: str) -> bool:
+        """Return whether a value is computed from a culprit."""
+        return name in self._below
+
+    @cached_property
+    def _below(self) -> set[str]:
+        """The culprits' values, and all that is computed from them."""
+        found = {name for culprit in self.result.culprits for name in culprit.outputs}
+        for position in self.index.order:
+            if not found.isdisjoint(self.index.reads[position]):
+                found.update(self.index.nodes[position].output)
+        return found
 
     def _proved(self, place: Place, hypothesis: Hypothesis, culprit: Culprit) -> Cause | None:
-        """Apply a hypothesis to the model itself, and run it there on every sample."""
+        """Return a hypothesis as a cause, if the model itself, edited by it, agrees on every sample."""
         steps = place.outside(hypothesis.edits)
         if not hypothesis.proves:
             return None
-        try:
-            edited = Pipeline(steps).apply(self.index.model).model
-            index = GraphIndex.of(edited)
-            observer = Observer(index, self.case.runtime)
-            after: Comparison | None = None
-            for sample in place.samples:
-                compared = self._compared(observer, place, sample, hypothesis.instead)
-                if not all(c is not None and c.match for c in compared.values()):
-                    return None
-                after = after or compared[place.value]
-        except (SurgeonError, RuntimeFailure):
+        after = self._agreement(place, steps, hypothesis.instead)
+        if after is None:
             return None
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
-        gap = "" if after is None else f" (max abs {after.max_abs:.2g})"
         return Cause(
             hypothesis.name,
-            f"{hypothesis.sentence} {place.region} agrees{gap}",
+            f"{hypothesis.sentence} {place.region} agrees (max abs {after.max_abs:.2g})",
             before,
             after,
             steps,
@@ -249,6 +395,23 @@ class Finder:
             as_command(steps, self.index.model.path),
             hypothesis.mistake,
         )
+
+    def _agreement(
+        self, place: Place, steps: Sequence[Pass], instead: str = ""
+    ) -> Comparison | None:
+        """Run a place in the model with edits; return its value in the first sample, None if it does not agree."""
+        after: Comparison | None = None
+        try:
+            edited = Pipeline(tuple(steps)).apply(self.index.model).model
+            observer = Observer(GraphIndex.of(edited), self.case.runtime)
+            for sample in place.samples:
+                compared = self._compared(observer, place, sample, instead)
+                if not all(c is not None and c.match for c in compared.values()):
+                    return None
+                after = after or compared[place.value]
+        except (SurgeonError, RuntimeFailure, KeyError):
+            return None
+        return after
 
     def _compared(
         self, observer: Observer, place: Place, sample: Sample, instead: str

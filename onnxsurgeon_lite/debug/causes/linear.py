@@ -53,6 +53,21 @@ class Linear:
         scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
         return made.shape == wanted.shape and bool((np.abs(made - wanted) <= 2e-3 * scale).all())
 
+    def factor(self, right: Array) -> Wide | None:
+        """Return the factor by output with which other numbers give what is wanted; None if none does, or it is 1."""
+        rows = np.linspace(0, len(self.rows) - 1, min(8 * _CHECKED, len(self.rows))).astype(int)
+        matrix = self.matrix(right)
+        if matrix.shape != self.weight.shape or len(rows) < _CHECKED:
+            return None
+        made, wanted = self.rows[rows] @ wide(matrix), self.wanted[rows]
+        power = np.square(made).sum(axis=0)
+        factor = np.divide(
+            (made * wanted).sum(axis=0), power, out=np.ones_like(power), where=power > 0
+        )
+        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+        close = bool((np.abs(made * factor - wanted) <= 1e-3 * scale).all())
+        return factor if close and (np.abs(factor - 1) > 1e-4).any() else None
+
 
 def linears(place: Place) -> Iterator[Linear]:
     """Yield the nodes that are linear in a constant and whose wanted result is known."""
@@ -194,12 +209,12 @@ def wanted_at(place: Place, number: int) -> Wide | None:
         return None
     found: Wide | None = place.wanted.astype(np.float64)
     for node, slot in reversed(behind):
-        found = None if found is None else _taken_back(place, node, slot, found)
+        found = None if found is None else taken_back(place, node, slot, found)
     made = place.values.get(place.index.nodes[number].output[0])
     return found if found is not None and (made is None or made.shape == found.shape) else None
 
 
-def _taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
+def taken_back(place: Place, node: NodeProto, slot: int, result: Wide) -> Wide | None:
     """Return the input of a node that gives a result; None where that is not unique."""
     shape = place.values[node.input[slot]].shape if node.input[slot] in place.values else None
     if shape is None or (node.op_type != "Transpose" and int(np.prod(shape)) != result.size):

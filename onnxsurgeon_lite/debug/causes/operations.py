@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 from onnx import NodeProto, parser
@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.bisection.structure import KINDS
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import wanted_at
+from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
@@ -33,6 +33,7 @@ _ONLY = {
     "AveragePool": ("count_include_pad",),
 }  # attributes that the other lacks
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
 _LOOKED_AT = 4096  # elements of a result
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
@@ -42,14 +43,14 @@ def operations(place: Place) -> Iterator[Hypothesis]:
     """Yield other operators, and what is missing behind a node."""
     yield from _other_operators(place)
     yield from _missing_at_the_end(place)
+    yield from _missing_steps(place)
     yield from _missing_operands(place)
     yield from _replaced(place)
 
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield nodes that are too many, missing in front of another, or at another place."""
-    yield from _extra(place)
-    yield from _missing_factors(place)
+    """Yield operations that are missing in front of a node, or at another place."""
+    yield from _missing_additions(place)
     yield from _missing_between(place)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
@@ -59,7 +60,7 @@ def _other_operators(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
         for op_type in kind:
-            if op_type == node.op_type:
+            if op_type in (node.op_type, "Identity"):
                 continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
@@ -140,6 +141,8 @@ def _missing_operands(place: Place) -> Iterator[Hypothesis]:
             continue
         lacks = Lacking.of(wanted, wide(computed))
         for name, array in _candidates(place, number, wanted.shape):
+            if name in node.input:
+                continue
             for op_type in lacks.filled_by(array):
                 edit = Insert(value, op_type, (value, name), before=True)
                 sentence = f"{name!r} is not {_NAMES[op_type]} the result of {place.title(number)}; with it"
@@ -199,7 +202,13 @@ def _fits(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
 
 def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis]:
     """Yield a bias per channel that was not added, solved for."""
-    value, scale = place.index.nodes[number].output[0], place.scale or 1.0
+    node, scale = place.index.nodes[number], place.scale or 1.0
+    value = node.output[0]
+    if (
+        any(place.constant(name) is not None for name in node.input[-1:])
+        and node.op_type != "MatMul"
+    ):
+        return  # that constant is what is wrong
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
         bias = lacks.mean(axis=others, keepdims=True)
@@ -212,6 +221,86 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
         sentence = f"a bias is not added to the result of {title}; with one that was solved for,"
         yield Hypothesis("missing bias", sentence, (edit,), (), bias.size, lacks.size)
         return
+
+
+def _missing_steps(place: Place) -> Iterator[Hypothesis]:
+    """Yield what is missing between an input of the region and all that reads it."""
+    for name, right, where in _right_inputs(place):
+        given = place.operand(name)
+        if given is None or given.shape != right.shape or not is_float(given.dtype):
+            continue
+        made, wanted = wide(given), wide(right)
+        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+        yield from _missing_activation(name, made, wanted, where)
+        lacks = Lacking.of(wanted, made)
+        for other, array in _candidates(place, 0, wanted.shape):
+            for op_type in lacks.filled_by(array) if other != name else ():
+                edit = Insert(name, op_type, (name, other))
+                sentence = f"{other!r} is not {_NAMES[op_type]} {name!r}; with it"
+                yield Hypothesis("missing operand", sentence, (edit,))
+        yield from _missing_constant(name, given, wanted - made, scale, where)
+
+
+def _right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
+    """Yield (input, what it should be, where that is known from)."""
+    for name, (step, right) in product(place.inputs, place.lacking.items()):
+        yield name, right, f"behind {name!r}, where the references have {step!r}"
+    for number, node in enumerate(place.index.nodes):
+        wanted = wanted_at(place, number)
+        if node.op_type in ("Add", "Sub") and any(
+            place.constant(n) is not None for n in node.input
+        ):
+            continue  # that constant is what is wrong
+        for slot, name in enumerate(node.input):
+            if wanted is None or name not in place.inputs or list(node.input).count(name) != 1:
+                continue
+            needed = taken_back(place, node, slot, wanted)
+            if needed is not None:
+                yield name, needed, f"behind {name!r}"
+
+
+def _missing_activation(name: str, made: Wide, wanted: Wide, where: str) -> Iterator[Hypothesis]:
+    scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
+    for title, formula in FORMULAS.items():
+        op_type, _, more = title.partition(" ")
+        with np.errstate(all="ignore"):
+            close = bool((np.abs(formula(made) - wanted) <= 1e-3 * scale).all())
+        if close and op_type not in ("Identity", "Silu") and more != "(sigmoid)":
+            edit = Insert(name, op_type, attributes=(("approximate", "tanh"),) if more else ())
+            sentence = f"{title} is missing {where}; with it"
+            yield Hypothesis("missing operation", sentence, (edit,))
+
+
+def _missing_constant(
+    name: str, given: Array, lacks: Wide, scale: float, where: str
+) -> Iterator[Hypothesis]:
+    """Yield a constant that was not added, as small as it can be."""
+    if lacks.size and np.ptp(lacks) <= 1e-5 * scale:
+        return  # a number, not an operand
+    flat = [
+        a
+        for a, size in enumerate(lacks.shape)
+        if size > 1 and (np.abs(lacks - lacks.mean(axis=a, keepdims=True)) <= 1e-5 * scale).all()
+    ]
+    if not flat or not (np.abs(lacks) > 1e-4 * scale).any():
+        return
+    numbers = lacks.mean(axis=tuple(flat), keepdims=True)
+    edit = Insert(name, "Add", constants=((f"{name}_bias", numbers.astype(given.dtype)),))
+    what = "a bias" if numbers.size == max(numbers.shape) else f"a constant {list(numbers.shape)}"
+    sentence = f"{what} is not added {where}; with one that was solved for,"
+    yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
+
+
+def _missing_additions(place: Place) -> Iterator[Hypothesis]:
+    """Yield recorded values that are not added in front of a node: residuals, embeddings, biases."""
+    for name, given in place.inputs.items():
+        if not isinstance(given, np.ndarray) or not is_float(given.dtype):
+            continue
+        for other, _ in _candidates(place, 0, given.shape):
+            if other != name:
+                edit = Insert(name, "Add", (name, other))
+                sentence = f"{other!r} is not added to {name!r}; with it"
+                yield Hypothesis("missing operand", sentence, (edit,))
 
 
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
@@ -289,7 +378,7 @@ def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
     return Replace(*ends, model=loaded(parsed))
 
 
-def _extra(place: Place) -> Iterator[Hypothesis]:
+def extra_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield nodes that should not be there."""
     for number, node in enumerate(place.index.nodes):
         value = node.output[0]
@@ -339,12 +428,19 @@ def _missing_between(place: Place) -> Iterator[Hypothesis]:
                 )
 
 
-def _missing_factors(place: Place) -> Iterator[Hypothesis]:
+def missing_factors(place: Place) -> Iterator[Hypothesis]:
     """Yield factors that sizes suggest, in front of a node or behind the last one."""
     for number, node in enumerate(place.index.nodes):
         for name in dict.fromkeys(node.input):
             array = place.operand(name) if name else None
-            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
+            made = place.index.producer.get(name)
+            product_ = made is None or place.index.nodes[made].op_type in _PRODUCTS
+            if (
+                array is None
+                or not product_
+                or not is_float(array.dtype)
+                or place.constant(name) is not None
+            ):
                 continue
             for what, factor in factors(place):
                 edit = Insert(

@@ -51,6 +51,7 @@ class Place:
         samples: the one that the search explains first.
         nearby: recorded values from elsewhere that the region could read, in the first sample; inputs of `index` too.
         beside: constants from elsewhere that the region could read; initializers of `index` too.
+        lacking: references of about here that no value of the model has.
         left_out: what was not looked into, a sentence each.
     """
 
@@ -63,6 +64,7 @@ class Place:
     runtime: Runtime
     nearby: Mapping[str, Array] = field(default_factory=dict)
     beside: Sequence[str] = ()
+    lacking: Mapping[str, Array] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     @classmethod
@@ -83,6 +85,7 @@ class Place:
             node.name = f"{_TOKEN}{number}"
         there = {declared.name for declared in part.graph.input}
         there |= {t.name for t in part.graph.initializer}
+        there |= {name for node in part.graph.node for name in node.output}
         beside = {name: v for name, v in nearby.items() if name not in there}
         for name, array in beside.items():
             part.graph.input.add(name=name, type=type_of(array))
@@ -194,12 +197,15 @@ class Place:
         return self.index.model.array(tensor)
 
     def constants(self) -> Iterator[tuple[int, int, str, Array]]:
-        """Yield (node, slot, name, numbers) of each constant that a node reads."""
+        """Yield (node, slot, name, numbers) of each constant that a node reads; slot -1 for what is wrong itself."""
         for number, node in enumerate(self.index.nodes):
             for slot, name in enumerate(node.input):
                 array = self.constant(name)
                 if array is not None and array.size:
                     yield number, slot, name, array
+        made = self.constant(self.value)
+        if made is not None and made.size:
+            yield self.index.producer[self.value], -1, self.value, made
 
     def operand(self, name: str) -> Array | None:
         """Return the numbers of any value: constant, input or computed."""

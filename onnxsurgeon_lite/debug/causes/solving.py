@@ -51,13 +51,20 @@ def _constant(place: Place, number: int, name: str, array: Array, value: float) 
     return Hypothesis("number", sentence, (SetConstant(name, right, (place.node(number),)),))
 
 
-def solved_constants(place: Place, bench: Bench) -> Iterator[Hypothesis]:
-    """Yield constants that are solved for: a few channels, then all, then whole weights."""
-    yield from _elementwise(place)
+def solved_weights(place: Place, _: Bench) -> Iterator[Hypothesis]:
+    """Yield weights that are solved for by least squares."""
     for view in linears(place):
         every = stacked(place, view)
         yield from _some_rows(place, every)
         yield from _some_outputs(place, every)
+
+
+def sparse_weights(place: Place) -> Iterator[Hypothesis]:
+    """Yield weights in which a few rows or outputs differ, where the references prove it."""
+    for view in linears(place):
+        every = stacked(place, view)
+        found = (*_some_rows(place, every), *_some_outputs(place, every, 0.5))
+        yield from (hypothesis for hypothesis in found if hypothesis.proves)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Operand:
     other: Wide  # what it is added to or multiplied by
 
 
-def _elementwise(place: Place) -> Iterator[Hypothesis]:
+def elementwise(place: Place) -> Iterator[Hypothesis]:
     """Yield constants of additions, multiplications and normalizations."""
     for number in range(len(place.index.nodes)):
         wanted = wanted_at(place, number)
@@ -208,13 +215,14 @@ def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
             return
 
 
-def _some_outputs(place: Place, view: Linear) -> Iterator[Hypothesis]:
+def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hypothesis]:
     """Yield the weight solved for as a whole, at the outputs that are wrong."""
     error = view.wanted - view.rows @ view.weight
     scale = float(np.abs(view.wanted).max(initial=0.0))
     wrong = np.flatnonzero(np.abs(error).max(axis=0, initial=0.0) > 1e-4 * scale)
     inputs = view.rows.shape[1]
-    if not wrong.size or inputs > _WIDEST or not np.isfinite(error).all():
+    few = 0 < wrong.size <= most * error.shape[1]
+    if not few or inputs > _WIDEST or not np.isfinite(error).all():
         return
     products = view.rows.T @ view.rows
     sizes, turned = np.linalg.eigh(products)
@@ -271,15 +279,12 @@ def described(old: Wide, right: Wide) -> str:
 
 def rounding(array: Wide) -> str:
     """Say to what dtype a constant looks rounded."""
-    if (
-        array.size >= 4 * _LEVELS
-        and all(len(np.unique(channel)) <= _LEVELS for channel in array.reshape(len(array), -1))
-        and len(np.unique(array)) <= max(_LEVELS, array.size // 8)
-    ):
+    levels = len(np.unique(array))
+    if levels <= _LEVELS and array.size >= 4 * levels and levels > 2:
         return "looks rounded to int8 and "
     with np.errstate(all="ignore"):
         if (array.astype(np.float16).astype(np.float64) == array).all():
             return "looks rounded to float16 and "
-        if (np.float32(array).view(np.uint32) & 0xFFFF == 0).all():
+        if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
             return "looks rounded to bfloat16 and "
     return ""

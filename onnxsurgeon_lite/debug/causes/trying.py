@@ -75,8 +75,20 @@ class Bench:
                 self.place.runtime.put(_STORED + name, value)
                 self._fed[name] = _STORED + name
 
+    def fitting(self, hypotheses: Iterable[Hypothesis]) -> list[Outcome]:
+        """Return the hypotheses that fit, of the first that run together and of which one does."""
+        for outcomes in self._batches(hypotheses):
+            fits = [outcome for outcome in outcomes if outcome.fits]
+            if fits:
+                return fits
+        return []
+
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
+        for outcomes in self._batches(hypotheses):
+            yield from outcomes
+
+    def _batches(self, hypotheses: Iterable[Hypothesis]) -> Iterator[list[Outcome]]:
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
         pending = iter(hypotheses)
@@ -84,7 +96,7 @@ class Bench:
             if time.monotonic() > self.until:
                 raise OutOfTime
             edited = [(h, m) for h in batch if (m := self._edited(h)) is not None]
-            yield from self._run(edited)
+            yield [*self._run(edited)]
 
     def _edited(self, hypothesis: Hypothesis) -> Model | None:
         try:

@@ -15,13 +15,13 @@ _PAIRS = 32  # pairs of values that are exchanged
 
 def wiring(place: Place) -> Iterator[Hypothesis]:
     """Yield hypotheses about what nodes read."""
-    yield from _exchanged_operands(place)
     yield from _other_values(place)
     yield from _other_constants(place)
     yield from _exchanged_values(place)
 
 
-def _exchanged_operands(place: Place) -> Iterator[Hypothesis]:
+def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes whose operands are in the wrong order."""
     for number, node in enumerate(place.index.nodes):
         for a, b in combinations(range(min(3, len(node.input))), 2):
             one, two = node.input[a], node.input[b]

@@ -6,6 +6,7 @@ from typing import Literal
 
 from onnx import AttributeProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
+from onnxsurgeon_lite.errors import ExternalDataError
 from onnxsurgeon_lite.graph.index import call_key
 from onnxsurgeon_lite.graph.text import attribute_texts, type_text
 from onnxsurgeon_lite.matching.diff.contents import compare_contents
@@ -47,6 +48,7 @@ class DiffContext:
     Attributes:
         renamed: pairs of names that differ, by kind.
         untyped: per model, the number of values without a type that the other model declares.
+        missing: tensors that were not compared, because their data is missing.
     """
 
     models: tuple[Model, Model]
@@ -54,6 +56,7 @@ class DiffContext:
     dims: DimNames = field(default_factory=DimNames)
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     untyped: list[int] = field(default_factory=lambda: [0, 0])
+    missing: set[str] = field(default_factory=set)
 
     def rename(self, kind: str, name: str, other: str) -> None:
         """Record two names of one thing if they differ."""
@@ -61,8 +64,12 @@ class DiffContext:
             self.renamed.setdefault(kind, {})[name] = other
 
     def compare(self, tensor: TensorProto, other: TensorProto) -> TensorDifference | None:
-        """Return the difference in contents of two tensors with one dtype and shape."""
-        return compare_contents(self.models, tensor, other, self.tolerance)
+        """Return the difference in contents of two tensors with one dtype and shape, as far as the data is there."""
+        try:
+            return compare_contents(self.models, tensor, other, self.tolerance)
+        except ExternalDataError:
+            self.missing.add(tensor.name)
+            return None
 
 
 class GraphDiff:

@@ -179,6 +179,11 @@ def _notes(context: DiffContext) -> list[str]:
             for kind, names in context.renamed.items()
         )
         notes.append(f"named differently: {', '.join(counts)}")
+    if context.missing:
+        shown = ", ".join(map(repr, sorted(context.missing)[:6]))
+        notes.append(
+            f"not compared, the data of {len(context.missing)} tensors is missing: {shown}"
+        )
     for number, which in zip(context.untyped, ("first", "second"), strict=True):
         if number:
             notes.append(f"the {which} model declares no type for {number} values, the other does")

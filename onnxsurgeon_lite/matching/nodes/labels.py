@@ -175,6 +175,8 @@ class Labeler:
         file, offset, length = model.span(tensor)
         if str(file.path) in self.shared:
             return str(file.path), offset, length
+        if file.is_missing:
+            return None
         if length <= 3 * _SAMPLE:
             return file.read(offset, length)
         starts = (0, length // 2, length - _SAMPLE)

@@ -18,7 +18,8 @@ class StoredTensor:
 
     Attributes:
         file: relative to the model's folder; the name of the model file for embedded data.
-        fingerprint: of the contents, independent of where they are stored; '' if not requested.
+        fingerprint: of the contents, independent of where they are stored; '' if not requested, or if the file is
+            missing.
     """
 
     name: str
@@ -54,7 +55,7 @@ def list_data(model: Model, fingerprints: bool = True) -> Iterator[StoredTensor]
             length,
             dtypes.dtype_name(tensor.data_type),
             tuple(tensor.dims),
-            fingerprint(model, tensor) if fingerprints else "",
+            fingerprint(model, tensor) if fingerprints and not file.is_missing else "",
         )
 
 

@@ -50,10 +50,9 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
     """
     index.require_sound()
     encoded = _undeclared(index)
-    if outer is None:
-        types, expressions = _inferred(encoded)
-    else:
-        types, expressions = _completed(encoded, outer)
+    types, expressions = _types(encoded), outer or Expressions()
+    if not all(_is_complete(types.get(name)) for name in (*index.producer, *index.inputs)):
+        types, expressions = _inferred(encoded) if outer is None else _completed(encoded, outer)
     found = {name: kind for name, kind in types.items() if name in index.producer}
     return found, expressions.copy()
 
@@ -97,8 +96,6 @@ def _completed(encoded: bytes, expressions: Expressions) -> tuple[Types, Express
     """Infer types; resolve unknown sizes, from the start again where the model refuses some of the numbers."""
     types = _types(encoded)
     index = GraphIndex.of(Model(ModelProto.FromString(encoded)))
-    if all(_is_complete(types.get(name)) for name in (*index.producer, *index.inputs)):
-        return types, expressions
     inference = Inference(index.model.proto, 1)
     start = expressions.copy()
     while True:

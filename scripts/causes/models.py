@@ -1,0 +1,366 @@
+"""Small networks that can be built with a mistake: `GPT("eps")` has one, `GPT()` has none."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+WIDTH, HEADS, LENGTH = 32, 4, 48
+
+
+class Attention(nn.Module):
+    def __init__(self, bug: str, causal: bool) -> None:
+        super().__init__()
+        self.bug = bug
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        ones = torch.ones(LENGTH + 1, LENGTH + 1)
+        shift = {"mask_off": 1, "mask_strict": -1}.get(bug, 0)
+        keep = torch.tril(ones, diagonal=shift)
+        keep[0, 0] = 1
+        mask = keep.bool() if causal and bug != "mask_missing" else ones.bool()
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = x.shape
+        q, k, v = self.qkv(x).split(WIDTH, dim=2)
+        if self.bug == "qkv_order":
+            q, k, v = q, v, k
+        if self.bug == "qk_swapped":
+            q, k = k, q
+        q, k, v = (t.view(batch, length, HEADS, -1).transpose(1, 2) for t in (q, k, v))
+        size = q.shape[-1]
+        scale = {"scale_missing": 1.0, "scale_square": 1 / size}.get(self.bug, 1 / math.sqrt(size))
+        scores = (q @ k.transpose(-2, -1)) * scale
+        value = -1.0 if self.bug == "mask_value" else -1e9
+        scores = scores.masked_fill(~self.mask[:length, :length], value)
+        weights = scores.softmax(dim=-2 if self.bug == "softmax_axis" else -1)
+        out = (weights @ v).transpose(1, 2).reshape(batch, length, WIDTH)
+        return self.proj(out)
+
+
+class Gelu(nn.Module):
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        self.bug = bug
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        match self.bug:
+            case "gelu_tanh":
+                return F.gelu(x, approximate="tanh")
+            case "gelu_sigmoid":
+                return x * torch.sigmoid(1.702 * x)
+            case "gelu_relu":
+                return F.relu(x)
+            case "activation_missing":
+                return x * 1.0
+        return F.gelu(x)
+
+
+class Block(nn.Module):
+    def __init__(self, bug: str, causal: bool) -> None:
+        super().__init__()
+        self.bug = bug
+        self.ln_1 = nn.LayerNorm(WIDTH, eps=1e-2 if bug in ("eps", "eps_all") else 1e-5)
+        self.attn = Attention(bug, causal)
+        self.ln_2 = nn.LayerNorm(WIDTH, eps=1e-2 if bug == "eps_all" else 1e-5)
+        self.fc = nn.Linear(WIDTH, 2 * WIDTH, bias=bug != "bias_missing")
+        self.act = Gelu(bug)
+        self.out = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.bug == "residual_missing":
+            x = self.attn(self.ln_1(x))
+        elif self.bug == "post_norm":
+            x = self.ln_1(x + self.attn(x))
+        else:
+            x = x + self.attn(self.ln_1(x))
+        if self.bug == "half":
+            return x + self.out(self.act(self.fc(self.ln_2(x)).half().float()))
+        return x + self.out(self.act(self.fc(self.ln_2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, bug: str = "", causal: bool = True) -> None:
+        super().__init__()
+        self.bug = bug
+        self.wte, self.wpe = nn.Embedding(97, WIDTH), nn.Embedding(LENGTH + 2, WIDTH)
+        self.h = nn.ModuleList(
+            [Block(bug, causal), Block(bug if bug in ("eps_all",) else "", causal)]
+        )
+        self.ln_f = nn.LayerNorm(WIDTH, eps=1e-2 if bug == "eps_all" else 1e-5)
+        self.head = nn.Linear(WIDTH, 97, bias=False)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(given.shape[1]) + (1 if self.bug == "position_shift" else 0)
+        x = self.wte(given)
+        if self.bug != "position_missing":
+            x = x + self.wpe(places)
+        for block in self.h:
+            x = block(x)
+        return self.head(self.ln_f(x))
+
+
+class Bert(GPT):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__(bug, causal=False)
+        self.pooler = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        x = self.wte(given) + self.wpe(torch.arange(given.shape[1]))
+        for block in self.h:
+            x = block(x)
+        pooled = self.pooler(self.ln_f(x))
+        return pooled if self.bug == "tanh_missing" else torch.tanh(pooled)
+
+
+class Basic(nn.Module):
+    def __init__(self, bug: str, channels: int) -> None:
+        super().__init__()
+        self.bug = bug
+        pad, dilation = {"dilation": (2, 2)}.get(bug, (1, 1))
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=pad, dilation=dilation, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels, eps=0.1 if bug in ("bn_eps", "bn_eps_all") else 1e-5)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels, eps=0.1 if bug == "bn_eps_all" else 1e-5)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.bn1(self.conv1(x))
+        y = y if self.bug == "relu_missing" else self.relu(y)
+        y = self.bn2(self.conv2(y))
+        return F.relu(y) + x if self.bug == "relu_before" else self.relu(y + x)
+
+
+class ResNet(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        pool = nn.AvgPool2d if bug == "avg_for_max" else nn.MaxPool2d
+        self.pool = pool(3, stride=2, padding=1, ceil_mode=bug == "ceil_mode")
+        self.layer1, self.layer2 = (
+            Basic(bug, 8),
+            Basic("bn_eps_all" if bug == "bn_eps_all" else "", 8),
+        )
+        self.fc = nn.Linear(8, 10)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        if self.bug == "bgr":
+            given = given.flip(1)
+        if self.bug == "hw":
+            given = given.transpose(2, 3)
+        if self.bug == "not_normalized":
+            given = given / 255
+        x = self.layer2(self.layer1(self.pool(F.relu(self.stem(given)))))
+        return self.fc(x.amax((2, 3)) if self.bug == "max_pooled" else x.mean((2, 3)))
+
+
+class ViT(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.patch = nn.Conv2d(3, WIDTH, 4, stride=4)
+        self.cls = nn.Parameter(torch.randn(1, 1, WIDTH))
+        self.pos = nn.Parameter(torch.randn(1, 37, WIDTH))
+        self.blocks = nn.ModuleList([Block(bug, False)])
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, 10)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        x = self.patch(given).flatten(2).transpose(1, 2)
+        pos = self.pos.roll(1, 1) if self.bug == "position_shift" else self.pos
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + pos
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 1 if self.bug == "token_off" else 0])
+
+
+class UNet(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.down, self.mid = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.up, self.last = nn.Conv2d(16, 8, 3, padding=1), nn.Conv2d(8, 1, 1)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        skip = F.relu(self.down(given))
+        x = F.leaky_relu(self.mid(skip), 0.2 if self.bug == "slope" else 0.01)
+        if self.bug == "nearest":
+            x = F.interpolate(x, scale_factor=2.0, mode="nearest")
+        else:
+            corners = self.bug == "align_corners"
+            x = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=corners)
+        both = (skip, x) if self.bug == "concat_order" else (x, skip)
+        x = F.relu(self.up(torch.cat(both, 1)))
+        return torch.sigmoid(self.last(x)) if self.bug != "sigmoid_missing" else self.last(x)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.lstm = nn.LSTM(12, 16, batch_first=True)
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        out, _ = self.lstm(given)
+        return self.fc(out[:, -2] if self.bug == "last_off" else out[:, -1])
+
+
+class Cross(nn.Module):
+    def __init__(self, bug: str) -> None:
+        super().__init__()
+        self.bug = bug
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: torch.Tensor, memory: torch.Tensor, causal: bool) -> torch.Tensor:
+        def heads(t: torch.Tensor) -> torch.Tensor:
+            return t.view(t.shape[0], t.shape[1], HEADS, -1).transpose(1, 2)
+
+        q, k, v = heads(self.q(x)), heads(self.k(memory)), heads(self.v(memory))
+        if causal:
+            q, k = rotated(q, self.bug == "rotary"), rotated(k, self.bug == "rotary")
+        scores = q @ k.transpose(-2, -1) * (WIDTH // HEADS) ** -0.5
+        if causal and self.bug != "causal_missing":
+            keep = torch.ones(scores.shape[-2:]).tril().bool()
+            scores = scores.masked_fill(~keep, -1e9)
+        out = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return self.o(out)
+
+
+def rotated(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    """Turn pairs of features by an angle that grows with the position."""
+    half = x.shape[-1] // 2
+    angles = torch.arange(x.shape[-2])[:, None] / 100 ** (torch.arange(half)[None] / half)
+    cos, sin = angles.cos(), angles.sin()
+    if interleaved:
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+class Translator(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.embed = nn.Embedding(97, WIDTH)
+        self.encoder = Block("", False)
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.own, self.cross = Cross(bug), Cross("")
+        self.head = nn.Linear(WIDTH, 20)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        memory = self.encoder(self.embed(given))
+        x = self.embed(given.flip(1))
+        normed = self.norm1(x)
+        x = x + self.own(normed, normed, True)
+        normed = self.norm2(x)
+        x = x + self.cross(normed, normed if self.bug == "cross_input" else memory, False)
+        return self.head(x * 0.5 if self.bug == "factor" else x)
+
+
+def _image(size: int) -> torch.Tensor:
+    return torch.rand(2, 3, size, size) * 2 - 0.7
+
+
+def _words() -> torch.Tensor:
+    return torch.randint(0, 97, (2, LENGTH))
+
+
+NETWORKS = {
+    "gpt2": (GPT, _words),
+    "bert": (Bert, _words),
+    "resnet": (ResNet, lambda: _image(32)),
+    "vit": (ViT, lambda: _image(24)),
+    "unet": (UNet, lambda: _image(16)),
+    "lstm": (Recurrent, lambda: torch.randn(24, 9, 12)),
+    "translator": (Translator, _words),
+}
+
+
+def network(name: str, bug: str = "") -> tuple[nn.Module, torch.Tensor]:
+    """Return a network with or without a mistake, with the same weights, and its input."""
+    torch.manual_seed(0)
+    make, given = NETWORKS[name]
+    right = make()
+    for module in right.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_var, 0.2, 2)
+            nn.init.normal_(module.running_mean)
+        if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.2)
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.3)
+    sample = given()
+    if not bug:
+        return right.eval(), sample
+    wrong = make(bug)
+    wrong.load_state_dict(right.state_dict(), strict=False)
+    with torch.no_grad():
+        MISTAKES.get(bug, lambda _: None)(wrong)
+    return wrong.eval(), sample
+
+
+def _transposed(model: nn.Module) -> None:
+    weight = next(
+        p for n, p in model.named_parameters() if n.endswith(("proj.weight", "own.o.weight"))
+    )
+    weight.copy_(weight.T.clone())
+
+
+def _zero_row(model: nn.Module) -> None:
+    weight = next(
+        p for n, p in model.named_parameters() if n.endswith(("proj.weight", "fc.weight"))
+    )
+    weight[7 % len(weight)] = 0
+
+
+def _int8(model: nn.Module) -> None:
+    weight = next(
+        p for n, p in model.named_parameters() if n.endswith(("proj.weight", "conv1.weight"))
+    )
+    step = weight.abs().max() / 15
+    weight.copy_((weight / step).round() * step)
+
+
+def _oihw(model: nn.Module) -> None:
+    model.layer1.conv2.weight.copy_(model.layer1.conv2.weight.transpose(0, 1).clone())
+
+
+def _kernel(model: nn.Module) -> None:
+    model.layer1.conv2.weight.copy_(model.layer1.conv2.weight.transpose(2, 3).clone())
+
+
+def _mean(model: nn.Module) -> None:
+    model.layer1.bn1.running_mean.zero_()
+
+
+def _gates(model: nn.Module) -> None:
+    for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
+        parameter = getattr(model.lstm, name)
+        i, f, g, o = parameter.chunk(4)
+        parameter.copy_(torch.cat([i, g, f, o]))
+
+
+def _bias_zero(model: nn.Module) -> None:
+    next(p for n, p in model.named_parameters() if n.endswith(("proj.bias", "stem.bias"))).zero_()
+
+
+def _other_layer(model: nn.Module) -> None:
+    model.h[0].fc.weight.copy_(model.h[1].fc.weight)
+
+
+MISTAKES = {
+    "transposed": _transposed,
+    "zero_row": _zero_row,
+    "int8": _int8,
+    "oihw": _oihw,
+    "kernel_hw": _kernel,
+    "bn_mean": _mean,
+    "gates": _gates,
+    "bias_zero": _bias_zero,
+}

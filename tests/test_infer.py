@@ -1,0 +1,159 @@
+"""`infer`: the type of every value, with sizes in the symbols of the inputs, as the runtime finds them."""
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import Expose, GraphIndex, Model
+from onnxsurgeon_lite.graph.text import type_text
+from onnxsurgeon_lite.surgery.symbolic import Expressions
+
+CHAIN = """sizes (float[batch,seq,8] x) => (float[a,b,c] y) <int64[1] first = {0}, int64[1] four = {4}> {
+    s = Shape(x)
+    b1 = Gather<axis = 0>(s, first)
+    at = Constant<value_ints = [1]>()
+    l1 = Gather<axis = 0>(s, at)
+    l4 = Mul(l1, four)
+    two = Constant<value_ints = [2]>()
+    shape = Concat<axis = 0>(b1, l4, two)
+    r = Reshape(x, shape)
+    y = Relu(r)
+}"""
+IMAGES = """images (float[N,3,H,W] x) => (float[a,b,c] y) <float[4,3,3,3] w, float[4,4,3,3] v> {
+    one = Conv<strides = [2,2], pads = [1,1,1,1]>(x, w)
+    two = Conv<strides = [2,2], pads = [1,1,1,1]>(one, v)
+    shape = Constant<value_ints = [0,4,-1]>()
+    flat = Reshape(two, shape)
+    y = Transpose<perm = [0,2,1]>(flat)
+}"""
+CACHE = """cache (float[batch,heads,past,8] old, float[batch,heads,seq,8] new) => (float[a,b,c,d] y) {
+    all = Concat<axis = 2>(old, new)
+    y = Softmax(all)
+}"""
+TABLE = """table (int64[1,seq] ids, float[batch,seq,4] x) => (float[a,b,c] y)
+<float[77,4] weights, int64[1] zero = {0}, int64[1] one = {1}> {
+    size = Shape<start = 1, end = 2>(ids)
+    rows = Slice(weights, zero, size, zero)
+    whole = Unsqueeze(rows, zero)
+    y = Add(x, whole)
+}"""
+BODIES = """bodies (float[n,4] x, bool flag) => (float[m,k] y) {
+    c = Concat<axis = 0>(x, x)
+    y = If(flag) <
+        then_branch = one () => (float[p,q] o) { t = Concat<axis = 0>(c, c) o = Relu(t) },
+        else_branch = two () => (float[p,q] u) { u = Neg(c) }>
+}"""
+
+
+def declared(model: Model) -> dict[str, str]:
+    """Value -> its declared type, in bodies too."""
+    graphs = osl.model.walk.graphs(model.proto)
+    return {
+        info.name: type_text(info.type)
+        for graph in graphs
+        for info in (*graph.value_info, *graph.output)
+    }
+
+
+def built(text: str) -> Model:
+    """A model of which nothing but the interface is typed; weights that the text has no numbers for are ones."""
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}')
+    for info in proto.graph.value_info:
+        ones = np.ones([dim.dim_value for dim in dims(info)], np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(ones, info.name))
+    del proto.graph.value_info[:]
+    return Model(proto)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        (CHAIN, "r", "float [batch, 4*seq, 2]"),
+        (IMAGES, "one", "float [N, 4, (H + 1)//2, (W + 1)//2]"),
+        (IMAGES, "two", "float [N, 4, (H + 3)//4, (W + 3)//4]"),
+        (IMAGES, "flat", "float [N, 4, ((H + 3)//4)*((W + 3)//4)]"),
+        (CACHE, "all", "float [batch, heads, past + seq, 8]"),
+        (TABLE, "whole", "float [1, seq, 4]"),
+        (BODIES, "c", "float [2*n, 4]"),
+        (BODIES, "t", "float [4*n, 4]"),
+        (BODIES, "u", "float [p, q]"),
+    ],
+)
+def test_sizes_are_expressions_of_the_inputs(text, value, expected):
+    result = osl.infer(built(text))
+
+    assert declared(result.model)[value] == expected
+    assert not osl.infer(result.model).changed
+    assert not re.search("unk__", str(declared(result.model)))
+
+
+@pytest.mark.parametrize("text", [CHAIN, IMAGES, CACHE])
+def test_every_size_is_what_the_runtime_makes(text, runtime):
+    model = osl.infer(built(text)).model
+    index = GraphIndex.of(model)
+    sizes = {"batch": 2, "seq": 5, "past": 3, "heads": 2, "N": 2, "H": 11, "W": 9}
+    feeds = {
+        name: np.ones([sizes.get(d.dim_param, d.dim_value) for d in dims(info)], np.float32)
+        for name, info in index.inputs.items()
+    }
+
+    values = osl.run(Expose(tuple(index.producer)).apply(model).model, feeds)
+
+    for name, info in index.declarations.items():
+        if name in index.producer and name not in index.outputs:
+            texts = (d.dim_param or str(d.dim_value) for d in dims(info))
+            expected = [eval(text, {}, sizes) for text in texts]
+            assert list(values[name].shape) == expected, name
+
+
+def dims(info):
+    return info.type.tensor_type.shape.dim
+
+
+def test_a_limit_is_no_expression():
+    seq = Expressions().size("seq")
+    found = Expressions()
+    found.size("seq")
+
+    assert found.text(tuple(min(n, 512) for n in seq)) is None
+    assert found.text(tuple(max(n, 512) for n in seq)) is None
+    assert found.text(tuple(n // 2 for n in seq)) == "seq//2"
+    assert found.text(tuple(3 * n - 1 for n in seq)) == "3*seq - 1"
+
+
+def test_what_depends_on_numbers_gets_a_name_of_its_own():
+    model = built("""found (float[n,4] x) => (int64[k,two] y) {
+        at = NonZero(x) y = Transpose<perm = [1,0]>(at)
+    }""")
+
+    result = osl.infer(model)
+
+    assert declared(result.model)["at"] == "int64 [2, at_dim1]"
+
+
+def test_a_declared_type_that_says_more_stays_and_a_wrong_one_goes():
+    model = built(CHAIN)
+    more = helper.make_tensor_value_info("r", TensorProto.FLOAT, ["b", 12, 2])
+    wrong = helper.make_tensor_value_info("l4", TensorProto.FLOAT, [1])
+    model.proto.graph.value_info.extend([more, wrong])
+
+    result = osl.infer(model)
+
+    assert declared(result.model)["r"] == "float [b, 12, 2]"
+    assert declared(result.model)["l4"] == "int64 [1]"
+    assert result.notes == ("'l4' was declared float [1], it is int64 [1]",)
+
+
+def test_an_unknown_operator_is_named_and_what_follows_is_inferred():
+    model = built(
+        "custom (float[n] x) => (float[m] y) { h = some.Where(x) y = Relu(x) z = Neg(h) }"
+    )
+    model.proto.opset_import.add(domain="some", version=1)
+
+    result = osl.infer(model)
+
+    assert result.notes == ("no shape is known for 2 values: 'h', 'z'",)

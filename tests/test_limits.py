@@ -1,0 +1,268 @@
+"""Small files that ask for endless work: it is bounded, it is linear, or it is refused in words."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import pytest
+from onnx import SequenceProto, TensorProto, helper, numpy_helper, parser
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import Model, load
+from onnxsurgeon_lite.debug.bisection.journal import Journal
+from onnxsurgeon_lite.errors import (
+    EditError,
+    GraphError,
+    RuntimeCrash,
+    RuntimeFailure,
+    RuntimeTimeout,
+    SurgeonError,
+    UsageError,
+)
+from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.passes.recipe import read_recipe
+from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.tensors.references import open_references
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
+LEAF = '<domain: "local", opset_import: ["" : 21]> f{0} (a) => (b) {{ b = Relu(a) }}'
+
+
+def model(text: str, *functions: str) -> Model:
+    return Model(parser.parse_model("\n".join([HEADER + text, *functions])))
+
+
+def calling(count: int, body: str) -> Model:
+    """Functions that each call the next."""
+    head = '<domain: "local", opset_import: ["" : 21, "local" : 1]>'
+    functions = [f"{head} f{i} (a) => (b) {{ {body.format(i + 1)} }}" for i in range(count)]
+    graph = "g (float[4] x) => (float[4] y) { h = local.f0(x) y = Relu(h) }"
+    return model(graph, *functions, LEAF.format(count))
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+# what runs in a fork, at module level: it finds its work by name
+
+
+def crash() -> bytes:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return b""
+
+
+def hang() -> bytes:
+    while True:
+        pass
+
+
+def grow() -> bytes:
+    return bytes(bytearray(4 << 30)[:1])
+
+
+def who() -> bytes:
+    return str(os.getpid()).encode()
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "says"),
+    [
+        (crash, RuntimeCrash, "the thing crashed on the model: SIGSEGV"),
+        (hang, RuntimeTimeout, "the thing did not finish within 0.5 seconds"),
+        (grow, RuntimeFailure, "the thing needs more than 0.1 GB of memory"),
+    ],
+    ids=["crash", "hang", "grow"],
+)
+def test_what_crashes_hangs_or_grows_is_an_error_and_the_next_request_works(work, error, says):
+    with limited(0.5, 10**8), pytest.raises(error, match=says):
+        native._apart("the thing", work)
+
+    assert native._apart("the thing", who).isdigit()
+
+
+def test_one_fork_answers_a_thread_and_ends_with_it():
+    def twice(found: list[int]) -> None:
+        found += [int(native._apart("the thing", who)) for _ in range(2)]
+
+    found: list[int] = []
+    thread = threading.Thread(target=twice, args=[found])
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+
+    assert found[0] == found[1] != int(native._apart("the thing", who))
+    with pytest.raises(ProcessLookupError):
+        os.kill(found[0], 0)
+
+
+def test_a_forked_process_does_not_talk_to_the_fork_of_its_parent():
+    mine = native._apart("the thing", who)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        other = pool.apply(native._apart, ["the thing", who])
+
+    assert other != mine
+    assert native._apart("the thing", who) == mine
+
+
+def test_limits_are_options_of_what_infers():
+    endless = model(
+        "g (float[1] x) => (float[N] y) <int64[1] n = {1099511627776}> { r = ConstantOfShape(n) y = Add(r, x) }"
+    )
+
+    with pytest.raises(RuntimeFailure, match=r"type inference needs more than 0\.1 GB"):
+        osl.fix(endless, memory_limit="100MB")
+    with pytest.raises(RuntimeTimeout, match="did not finish within 0 seconds"):
+        osl.inspect(calling(400, "c = local.f{0}(a) b = Relu(c)"), value="h", timeout=0)
+
+
+# linear
+
+
+def test_functions_that_multiply_are_refused():
+    multiplied = calling(40, "c = local.f{0}(a) b = local.f{0}(c)")
+
+    for work in (osl.inline, osl.fix, osl.check, lambda given: osl.inspect(given, value="h")):
+        with within(5), pytest.raises(GraphError, match="'local::f0' stands for more than 2000000"):
+            work(multiplied)
+
+
+def test_a_long_chain_of_functions_is_checked_in_linear_time():
+    with within(10):
+        GraphIndex.of(calling(5000, "b = local.f{0}(a)")).require_sound()
+
+
+def test_functions_nested_deeper_than_can_be_followed_are_refused():
+    with pytest.raises(SurgeonError, match="nested too deep|did not finish|crashed"):
+        osl.rebatch(calling(3000, "b = local.f{0}(a)"), unproved=True)
+
+
+def test_nodes_of_one_name_are_renamed_in_linear_time():
+    taken = {"same", *(f"same_{number}" for number in range(1, 30_001))}
+
+    with within(2):
+        assert [fresh("same", taken) for _ in range(1000)][-1] == "same_31000"
+
+
+def test_values_of_an_unsorted_graph_are_typed_at_once():
+    nodes = [helper.make_node("Relu", [f"q{i + 1}"], [f"q{i}"]) for i in range(2000)]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("q2000", "q0"))
+    unsorted = Model(helper.make_model(helper.make_graph(nodes, "g", [x], [y])))
+
+    with within(10):
+        assert len(osl.inspect(unsorted, value="*")) == 2001
+
+
+@pytest.mark.parametrize("payload", [b"", b"1234"], ids=["none", "short"])
+def test_a_tensor_with_fewer_elements_than_declared_is_neither_stripped_nor_filled(
+    payload, tmp_path
+):
+    short = model("g (float[1] x) => (float[1] y) { y = Add(x, w) }")
+    short.proto.graph.initializer.add(
+        name="w", data_type=1, dims=[1 << 20, 1 << 20], raw_data=payload
+    )
+
+    with pytest.raises(SurgeonError, match="'w'.* lacks|malformed"):
+        osl.data.strip(short, output=tmp_path / "out.onnx")
+    with pytest.raises(SurgeonError, match="malformed"):
+        osl.set_constant(short, "w", 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_input_of_endless_size_is_not_frozen():
+    with pytest.raises(EditError, match="too many elements"):
+        osl.freeze(model("g (float[1099511627776] x) => (float[M] y) { y = Relu(x) }"), {"x": 0})
+
+
+# what fuzzing found
+
+
+def test_functions_of_other_opsets_are_not_inlined_in_words():
+    other = model(
+        "g (float[4] x) => (float[4] y) { y = local.f(x) }",
+        '<domain: "local", opset_import: ["" : 11]> f (a) => (b) { b = Relu(a) }',
+    )
+
+    with pytest.raises(GraphError, match="cannot be inlined: .*opset"):
+        osl.inline(other)
+
+
+def test_a_tensor_of_no_dtype_is_told_by_the_bridge():
+    undefined = model("g (float[1] x) => (float[1] y) <float w = {1}> { y = Add(x, w) }")
+    undefined.proto.graph.initializer[0].data_type = 0
+
+    with pytest.raises(GraphError, match="onnx-graphsurgeon cannot hold the graph"):
+        osl.script(undefined, lambda graph: None)
+
+
+def test_a_node_without_outputs_is_rewired():
+    silent = model("g (float[1] x) => (float[1] y) { h = Relu(x) y = Neg(h) }")
+    silent.proto.graph.node.add(op_type="Print", domain="local", input=["h"])
+
+    assert len(osl.rewire(silent, "h", "x").changes) == 2
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 9000, "a = " + "9" * 5000])
+def test_a_recipe_nested_too_deep_is_refused(text, tmp_path):
+    (tmp_path / "recipe.toml").write_text(text)
+
+    with pytest.raises(UsageError, match="cannot read the recipe"):
+        read_recipe(tmp_path / "recipe.toml", {})
+
+
+def test_a_line_of_a_journal_that_is_nested_too_deep_is_left_out(tmp_path):
+    (tmp_path / "journal").write_text('{"question": "q"}\n' + "[" * 200_000)
+
+    Journal.at(tmp_path / "journal", "q", resume=True).close()
+
+
+# tensors and sequences have no mark in a file: their fields tell them apart
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (numpy_helper.from_array(np.ones((2, 3), np.float32), "x"), np.ndarray),
+        (numpy_helper.from_array(np.zeros((0, 3), np.float32)), np.ndarray),
+        (numpy_helper.from_list([np.ones(2, np.float32)] * 2, "x"), list),
+        (SequenceProto(name="x", elem_type=SequenceProto.TENSOR), list),
+    ],
+    ids=["tensor", "empty tensor", "sequence", "empty sequence"],
+)
+def test_a_tensor_is_told_from_a_sequence_by_its_fields(message, kind, tmp_path):
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    (folder / "input_0.pb").write_bytes(message.SerializeToString())
+
+    ((name, read),) = (
+        (name, stored.read(name)) for stored in [open_references(folder)] for name in stored
+    )
+
+    assert isinstance(read, kind), name
+
+
+def test_a_damaged_tensor_does_not_pass_for_an_empty_sequence(tmp_path):
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    (folder / "input_0.pb").write_bytes(TensorProto(dims=[3], data_type=1).SerializeToString())
+
+    with pytest.raises(SurgeonError, match="is not a serialized tensor"):
+        open_references(folder)
+
+
+def test_a_loaded_model_is_what_protobuf_parses(tmp_path):
+    parsed = calling(3, "b = local.f{0}(a)").proto
+    onnx.save(parsed, tmp_path / "m.onnx")
+
+    assert load(tmp_path / "m.onnx").materialize() == parsed

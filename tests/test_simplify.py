@@ -1,0 +1,248 @@
+"""`fold`, `cse`, `skip-noops` and `simplify`: fewer nodes, the same numbers."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from test_cut import run
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite import Model, load, passes
+from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.passes.protocol import PassResult
+
+HEADS = """heads (float[batch,seq,8] x) => (float[b,h,s,d] y)
+<int64 first = {0}, int64 second = {1}, int64[1] axes = {0}, int64[1] heads = {2}, int64[1] size = {4}> {
+    s = Shape(x)
+    b = Gather<axis = 0>(s, first) b1 = Unsqueeze(b, axes)
+    again = Shape(x)
+    l = Gather<axis = 0>(again, second) l1 = Unsqueeze(l, axes)
+    shape = Concat<axis = 0>(b1, l1, heads, size)
+    split = Reshape(x, shape)
+    y = Transpose<perm = [0,2,1,3]>(split)
+}"""
+CHANNELS = """channels (float[N,6,H,W] x) => (float[a,b,c,d] y)
+<int64 one = {1}, int64[1] axes = {0}, int64[1] zero = {0}, int64[1] rest = {-1}, float[2] scale = {2, 3}> {
+    s = Shape(x)
+    c = Gather<axis = 0>(s, one) c1 = Unsqueeze(c, axes)
+    two = Add(scale, scale)
+    sum = ReduceSum<keepdims = 0>(two)
+    many = Cast<to = 1>(c1)
+    factor = Mul(many, sum)
+    y = Mul(x, factor)
+}"""
+NOOPS = """noops (float[n,4] x) => (float[m,4] y)
+<float one = {1}, float[4] zero = {0,0,0,0}, int64[2] same = {0,-1}, int64[2] pads = {0,0}, int64[1] last = {1},
+ float[1,4] wide = {0,0,0,0}> {
+    a = Identity(x)
+    b = Cast<to = 1>(a)
+    c = Mul(b, one)
+    d = Add(zero, c)
+    e = Reshape(d, same)
+    f = Transpose<perm = [0,1]>(e)
+    g = Pad(f, pads, , last)
+    h = Concat<axis = 0>(g)
+    k = Relu(h)
+    y = Identity(k)
+}"""
+NOT_NOOPS = """stay (float[n,4] x, float[1] small) => (float[m,4] y, float[a,b] w, float[c] u)
+<float[4] zero = {0,0,0,0}, float[2,4] rows = {0,0,0,0,0,0,0,0}> {
+    b = Cast<to = 11>(x) c = Cast<to = 1>(b)
+    d = Transpose<perm = [1,0]>(c) w = Relu(d)
+    y = Neg(c)
+    u = Add(small, zero)
+}"""
+TWICE = """twice (float[4] x, bool flag) => (float[4] y, float[4] z) <float[1] one = {1}, float[1] uno = {1}> {
+    a = Add(x, one) b = Add(x, uno)
+    c = Neg(a) d = Neg(b)
+    r = RandomNormalLike<seed = 1.0>(x) s = RandomNormalLike<seed = 1.0>(x)
+    rs = Sub(r, s)
+    e = Mul(c, d)
+    y = Add(e, rs)
+    z = If(flag) <then_branch = t () => (float[4] o) { n = Neg(b) o = Abs(n) },
+                  else_branch = f () => (float[4] o2) { m = Add(x, uno) m2 = Add(x, one) o2 = Mul(m, m2) }>
+}"""
+BODY = """body (float[4] x, bool flag) => (float[4] y) <float[4] w = {1,2,3,4}> {
+    y = If(flag) <then_branch = t () => (float[4] o) { v = Add(w, w) k = Mul(v, v) o = Mul(x, k) },
+                  else_branch = f () => (float[4] u) { u = Neg(x) }>
+}"""
+
+
+def built(text: str) -> Model:
+    return Model(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{text}'))
+
+
+def operators(model: Model) -> list[str]:
+    """The operators of every graph, without those that hold constants."""
+    nodes = [node.op_type for graph in walk.graphs(model.proto) for node in graph.node]
+    return sorted(operator for operator in nodes if operator != "Constant")
+
+
+def agree(runtime, before: Model, after: Model, feeds: dict[str, np.ndarray]) -> bool:
+    one, two = (run(runtime, model, feeds) for model in (before, after))
+    return all(np.array_equal(one[name], two[name]) for name in one)
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_a_shape_that_only_copies_sizes_becomes_constant(runtime):
+    model = built(HEADS)
+
+    result = osl.simplify(model)
+
+    assert operators(result.model) == ["Reshape", "Transpose"]
+    assert result.proof == ("agrees with the original in 2 runs",)
+    assert agree(runtime, model, result.model, {"x": ones(1, 1, 8)})
+    assert agree(runtime, model, result.model, {"x": ones(0, 3, 8)})
+
+
+def test_a_known_size_is_folded_where_others_are_open(runtime):
+    model = built(CHANNELS)
+
+    result = osl.fold(model)
+
+    assert operators(osl.clean(result.model).model) == ["Mul"]
+    assert agree(runtime, model, result.model, {"x": ones(2, 6, 3, 5)})
+
+
+def test_constants_of_bodies_are_folded(runtime):
+    model = built(BODY)
+
+    result = osl.fold(model)
+
+    assert operators(result.model) == ["If", "Mul", "Neg"]
+    assert agree(runtime, model, result.model, {"x": ones(4), "flag": np.array(True)})
+
+
+def test_what_is_larger_than_the_limit_stays_and_is_counted():
+    model = built("large (float[4] x) => (float[n] y) { z = Constant<value_ints = [100000]>() "
+                  "o = ConstantOfShape(z) k = Neg(o) y = Concat<axis = 0>(x, k) }")  # fmt: skip
+
+    result = osl.fold(model, limit=1000)
+
+    assert not result.changed
+    assert result.notes == (
+        "kept 1 constant nodes: an input or result is over 1000 bytes or of unknown size",
+    )
+    assert operators(osl.fold(model).model) == ["Concat"]
+
+
+def test_quantization_and_random_numbers_are_not_folded():
+    model = built("""kept (float[4] x) => (float[4] y, float[4] z) <int8[4] w = {1,2,3,4}, float s = {0.5}> {
+        d = DequantizeLinear(w, s) y = Mul(x, d)
+        shape = Constant<value_ints = [4]>() r = RandomUniform<shape = [4]>() z = Add(x, r)
+    }""")
+
+    assert not osl.fold(model).changed
+
+
+def test_only_what_is_folded_is_read(tmp_path, monkeypatch):
+    big = np.ones((64, 64), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["small", "small"], ["two"]), helper.make_node("Mul", ["two", "x"], ["m"]),
+         helper.make_node("MatMul", ["m", "big"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
+        [numpy_helper.from_array(big, "big"), numpy_helper.from_array(big[:8].reshape(8, 64)[:1], "small")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
+    (tmp_path / "m.onnx").rename(tmp_path / "model.onnx")
+    model = load(tmp_path / "model.onnx")
+    read: list[str] = []
+    raw = Model.raw
+    monkeypatch.setattr(
+        Model, "raw", lambda self, tensor: read.append(tensor.name) or raw(self, tensor)
+    )
+
+    result = osl.simplify(model, unproved=True)
+
+    assert operators(result.model) == ["MatMul", "Mul"]
+    assert "big" not in read
+
+
+def test_nodes_that_return_their_input_go(runtime):
+    model = built(NOOPS)
+
+    result = osl.skip_noops(model)
+
+    assert operators(result.model) == ["Relu"]
+    assert agree(runtime, model, result.model, {"x": ones(3, 4)})
+
+
+def test_nodes_that_change_type_order_or_shape_stay():
+    assert not osl.skip_noops(built(NOT_NOOPS)).changed
+
+
+def test_equal_nodes_are_merged_in_bodies_too_and_random_ones_are_not(runtime):
+    model = built(TWICE)
+
+    result = osl.cse(model)
+
+    assert operators(result.model) == [
+        "Abs", "Add", "Add", "If", "Mul", "Mul", "Neg",
+        "RandomNormalLike", "RandomNormalLike", "Sub",
+    ]  # fmt: skip
+    for flag in (True, False):
+        assert agree(runtime, model, result.model, {"x": ones(4), "flag": np.array(flag)})
+
+
+def test_a_convolution_takes_its_normalization():
+    text = """conv (float[N,3,8,8] x) => (float[N,4,a,b] y) <float[4] s = {1,2,3,4}, float[4] v = {1,2,1,2}> {
+        c = Conv(x, w) y = BatchNormalization(c, s, s, s, v)
+    }"""
+    model = built(text)
+    weights = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    model.proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+
+    result = osl.simplify(model)
+
+    assert operators(result.model) == ["Conv"]
+    assert result.proof
+
+
+def test_a_step_that_is_not_proved_is_left_out_by_name(monkeypatch):
+    def broken(self: passes.Cse, model: Model) -> PassResult:
+        result = model.copy()
+        for node in result.proto.graph.node:
+            if node.op_type == "Relu":
+                node.op_type = "Neg"
+        return PassResult.of(model, result, ["merged what is not equal"])
+
+    monkeypatch.setattr(passes.Cse, "apply", broken)
+
+    result = osl.simplify(built(NOOPS))
+
+    assert operators(result.model) == ["Relu"]
+    assert "left out 'cse', which is not proved: output 'y' differs by up to" in result.notes[0]
+    assert result.proof == ("agrees with the original in 2 runs",)
+
+
+def test_a_step_can_be_left_out():
+    result = osl.simplify(built(NOOPS), without="skip-noops")
+
+    assert "Identity" in operators(result.model)
+    with pytest.raises(UnknownNameError, match="no step 'shrink'"):
+        osl.simplify(built(NOOPS), without="shrink")
+
+
+def test_annotations_keep_their_values():
+    model = built(
+        "q (float[4] x) => (float[4] y) { a = Identity(x) b = Neg(a) c = Neg(a) y = Add(b, c) }"
+    )
+    for name in ("a", "b", "c"):
+        model.proto.graph.quantization_annotation.add(tensor_name=name)
+
+    assert not osl.simplify(model, without="infer").changed
+
+
+def test_the_proof_speaks_of_outputs_that_no_feed_changes():
+    model = built("fixed (float[4] x) => (float[4] y, float[1] k) <float[1] o = {1}> "
+                  "{ i = Identity(x) y = Neg(i) k = Neg(o) }")  # fmt: skip
+
+    result = osl.simplify(model)
+
+    assert result.notes == ("nothing was proved for output 'k': it is the same for all feeds",)
