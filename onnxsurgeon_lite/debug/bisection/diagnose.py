@@ -43,6 +43,7 @@ class Diagnosis:
 
     Attributes:
         changed: initializers that differ from those of the model that computed the references.
+        made: (reference, actual) of the outputs of culprits, as they were found: a healed value is another's input.
     """
 
     space: Space
@@ -51,6 +52,7 @@ class Diagnosis:
     result: BisectResult
     feeds: Mapping[str, Stored] = field(default_factory=dict)
     changed: Container[str] = ()
+    made: dict[str, tuple[Stored | None, Stored | None]] = field(default_factory=dict)
 
     def culprit(self, bad: int, region: Iterable[int]) -> Culprit:
         """Return a found culprit with its place and its compared values."""
@@ -70,6 +72,7 @@ class Diagnosis:
             if reference is not None:
                 report.comparison = self.judge.compared(name, actual.get(name), reference)
             culprit.values.append(report)
+        self.made |= {name: self.result.tensors[name] for name in culprit.outputs}
         return culprit
 
     def _is_own_constant(self, name: str) -> bool:
@@ -99,6 +102,7 @@ class Diagnosis:
         Args:
             widest: the most nodes of a region whose structure is searched.
         """
+        self.result.tensors |= {n: self.made[n] for n in culprit.outputs if n in self.made}
         inputs = {name: self.result.tensors[name] for name in culprit.inputs}
         expected, actual = (
             self.judge.seen(culprit.value, value) for value in self.result.tensors[culprit.value]
