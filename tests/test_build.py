@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from onnxsurgeon_lite import Builder, load
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.errors import BuildError, UnknownNameError
+from onnxsurgeon_lite.errors import BuildError, SurgeonError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.summary import model_text
 from onnxsurgeon_lite.matching.diff import diff
@@ -120,7 +120,7 @@ def test_a_built_model_is_what_its_text_says():
     a, x, b = (g.input(name, "float", [2]) for name in "axb")
     g.output("y", g.op("Add", g.op("Mul", a, x), b))
 
-    assert diff(g.model(), parse_text(LINEAR)).differences[1:] == []
+    assert diff(g.model("linear"), parse_text(LINEAR)).differences[1:] == []
     assert np.array_equal(run_model(g.model(), {"a": X, "x": X, "b": X})["y"], X * X + X)
 
 
@@ -193,3 +193,25 @@ def test_two_values_of_one_name_and_foreign_values_are_refused():
     other.output("y", other.op("Neg", x))
     with pytest.raises(BuildError, match="another builder"):
         other.model()
+
+
+@pytest.mark.parametrize(
+    ("add", "says"),
+    [
+        (lambda g, x, n: g.op("Reluu", x), "no operator 'Reluu'"),
+        (lambda g, x, n: g.op("Relu", x, x), "takes 1 inputs, the node has 2"),
+        (lambda g, x, n: g.op("Softmax", x, axes=1), "has no attribute 'axes'"),
+        (lambda g, x, n: g.op("Add", x, n), "has type tensor\\(int64\\)"),
+        (lambda g, x, n: g.op("MatMul", g.op("Transpose", x, perm=[1, 0]), g.op("Transpose", x, perm=[1, 0])),
+         "types do not fit"),
+        (lambda g, x, n: g.body().op("Add", x, n), "has type tensor\\(int64\\)"),
+    ],
+)  # fmt: skip
+def test_a_builder_refuses_a_wrong_node_where_it_is_added(add, says):
+    g = Builder()
+    x, n = g.input("x", "float", [2, 3]), g.constant(np.array([1, 2]))
+
+    with pytest.raises(SurgeonError, match=says):
+        add(g, x, n)
+
+    assert g._nodes == [] or g._nodes[-1].op_type == "Transpose"  # what was right before it

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
+from onnx.reference import ReferenceEvaluator
 
 from onnxsurgeon_lite import Expose, Model, load
 from onnxsurgeon_lite.errors import EditError, UnknownNameError, UsageError
@@ -602,3 +603,34 @@ def test_inner_values_of_random_graphs_are_those_that_numpy_computes(unoptimized
     same({name: value for name, value in found.items() if value is not None}, expected)
     if names:
         sound(runtime, model, feeds, *names)
+
+
+NESTED = """
+    g (float[2] x) => (float[2] y, float[3, 2] rows)
+    <bool yes = {1}, int64 trips = {3}, float[3, 2] table = {1, 2, 3, 4, 5, 6}> {
+        y = Loop(trips, yes, x) <body = outer (int64 i, bool going, float[2] s) => (bool on, float[2] t) {
+            on = Identity(going)
+            t = Loop(trips, going, s) <body = inner (int64 j, bool more, float[2] u) => (bool again, float[2] v) {
+                again = Identity(more) q = Add(u, u) v = Neg(q)
+            }>
+        }>
+        last, rows = Scan<
+            num_scan_inputs = 1,
+            body = scanned (float[2] state, float[2] row) => (float[2] next, float[2] out) {
+                p = Add(state, row) next = Abs(p) out = Neg(p)
+            }
+        >(x, table)
+    }
+"""
+
+
+@pytest.mark.parametrize("value", ["@0/body/@1/body/q", "@0/body/@1/body/v", "@1/body/p"])
+def test_exposed_values_are_those_of_the_reference_evaluator_too(value, unoptimized, loaded):
+    model = loaded(NESTED)
+    exposed = Expose((value,)).apply(model).model
+
+    names = [info.name for info in exposed.proto.graph.output]
+    found = dict(zip(names, ReferenceEvaluator(exposed.proto).run(None, {"x": X}), strict=True))
+
+    for name, expected in run(GraphIndex.of(exposed), {"x": X}, unoptimized).items():
+        assert np.array_equal(found[name], expected), name

@@ -226,11 +226,14 @@ class Graph:
         return Nodes(self, fewest)
 
     def around(self, name: str, radius: int = 1) -> Nodes:
-        """Return the nodes at most `radius` edges away, in topological order; shared constants do not connect nodes."""
+        """Return the nodes at most `radius` edges away, in topological order; shared constants do not connect nodes.
+
+        The nodes at the ends of a value are one edge away from it.
+        """
         index = self.index
         near = set(self._ends(name, backwards=True)) | set(self._ends(name, backwards=False))
         edge = near
-        for _ in range(radius - 1):
+        for _ in range(radius - (name in index)):
             values = {n for p in edge for n in (*index.reads[p], *index.nodes[p].output) if n}
             values -= index.initializers.keys()
             edge = {p for n in values for p in self._neighbors(n)} - near

@@ -35,13 +35,13 @@ def close(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> C
 
     Raises:
         UnknownNameError: a name is not a value of the main graph.
-        CutError: an output is also an input, or lies upstream of the inputs.
+        CutError: an output is also an input, as it is not in the graph itself, or lies upstream of the inputs.
         OpenCutError: the inputs do not determine the outputs.
     """
     for name in (*inputs, *outputs):
         index.require(name)
     for name in outputs:
-        if name in inputs:
+        if name in inputs and not (name in index.inputs and name in index.outputs):
             raise CutError(
                 f"value {name!r} is both an input and an output of the cut",
                 "remove it from one of the two",

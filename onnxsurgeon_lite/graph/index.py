@@ -236,14 +236,23 @@ class GraphIndex:
             GraphError: a function calls itself.
             RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
         """
-        unknown = {name for name in names if name not in self.types} - self._without_type
+        unknown = {
+            name
+            for name in names
+            if name not in self.types
+            or (name in self.producer and not is_complete(self.types[name]))
+        } - self._without_type
         if not unknown:
             return
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
             inferred = self._inferred(positions, data_prop, states)
-            found = {info.name: info.type for info in inferred if info.name in unknown}
+            found = {
+                info.name: info.type
+                for info in inferred
+                if info.name in unknown and not _says_less(info.type, self.types.get(info.name))
+            }
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
@@ -314,7 +323,7 @@ class GraphIndex:
         declared = self.declarations.get(name)
         if declared is not None:
             info.CopyFrom(declared)
-        type_proto = None if info.HasField("type") else self.type_of(name)
+        type_proto = None if is_complete(info.type) else self.type_of(name)
         if type_proto is not None:
             info.type.CopyFrom(type_proto)
         return info
@@ -580,6 +589,23 @@ def _defined(body: Body) -> set[str]:
 def has_shape(kind: TypeProto) -> bool:
     """Return whether a type is complete enough for a declaration: a tensor needs its rank."""
     return not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape")
+
+
+def is_complete(kind: TypeProto) -> bool:
+    """Return whether a declared type says all that inference can add but sizes: a tensor's dtype and rank."""
+    if kind.HasField("tensor_type"):
+        return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+    return kind.WhichOneof("value") is not None
+
+
+def _says_less(kind: TypeProto, known: TypeProto | None) -> bool:
+    """Return whether a type lacks the dtype or shape that another has."""
+    if known is None or not known.HasField("tensor_type"):
+        return False
+    one, other = kind.tensor_type, known.tensor_type
+    return bool(other.elem_type and not one.elem_type) or other.HasField("shape") > one.HasField(
+        "shape"
+    )
 
 
 def plain_domain(domain: str) -> str:

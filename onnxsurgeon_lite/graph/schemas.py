@@ -53,7 +53,16 @@ def schema_of(index: GraphIndex, node: NodeProto) -> Schema | None:
         if not known:
             return None
         place = f"opset {version} of {domain or 'ai.onnx'}"
-        raise UnknownNameError(node.op_type, place, sorted(known), kind="operator") from error
+        unknown = UnknownNameError(node.op_type, place, sorted(known), kind="operator")
+        since = [
+            schema.since_version
+            for schema in defs.get_all_schemas_with_history()
+            if (schema.name, schema.domain) == (node.op_type, domain)
+        ]
+        if since:
+            step = "convert the model first: onnxdbg edit opset MODEL"
+            unknown.hint = f"{node.op_type}: opset {min(since)}; {step} {min(since)}"
+        raise unknown from error
 
 
 @cache

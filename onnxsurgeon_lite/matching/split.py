@@ -197,4 +197,6 @@ def _part(index: GraphIndex, nodes: Sequence[int], owner: dict[int, int]) -> Par
         for name in filter(None, index.nodes[position].output):
             if name in index.outputs or not own.issuperset(index.consumers.get(name, ())):
                 outputs[name] = None
-    return Part(tuple(inputs), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))
+    declared = iter([name for name in index.inputs if name in inputs])
+    ordered = [next(declared) if name in index.inputs else name for name in inputs]
+    return Part(tuple(ordered), tuple(outputs), tuple(f"@{position}" for position in sorted(nodes)))

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import BuildError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import check_node, schema_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -49,6 +50,7 @@ class Builder:
     _outputs: list[tuple[str, BuiltValue]] = field(default_factory=list)
     _constants: list[tuple[BuiltValue, TensorProto]] = field(default_factory=list)
     _nodes: list[_BuiltNode] = field(default_factory=list)
+    _types: dict[BuiltValue, TypeProto] = field(default_factory=dict)
 
     def input(
         self, name: str, dtype: str, shape: Sequence[int | str | None] | None = None
@@ -61,12 +63,15 @@ class Builder:
         value = BuiltValue(name)
         info = helper.make_tensor_value_info(name, dtypes.data_type_of(dtype), shape)
         self._inputs.append((value, info))
+        self._types[value] = info.type
         return value
 
     def constant(self, array: Array, name: str = "") -> BuiltValue:
         """An initializer."""
         value = BuiltValue(name)
-        self._constants.append((value, dtypes.from_array(array)))
+        tensor = dtypes.from_array(array)
+        self._constants.append((value, tensor))
+        self._types[value] = tensor_type(tensor)
         return value
 
     def op(
@@ -83,12 +88,55 @@ class Builder:
         domain: str = "",
         **attributes: object,
     ) -> tuple[BuiltValue, ...]:
-        """Add a node with several outputs."""
+        """Add a node with several outputs.
+
+        Raises:
+            UnknownNameError: the opset has no such operator.
+            EditError: it does not take these inputs or attributes.
+        """
         made = tuple(BuiltValue() for _ in range(outputs))
-        self._nodes.append(_BuiltNode(op_type, domain, inputs, made, attributes))
         if domain:
             self.domains.setdefault(domain, 1)
+        node = _BuiltNode(op_type, domain, inputs, made, attributes)
+        self._check(node)
+        self._nodes.append(node)
         return made
+
+    def _check(self, node: _BuiltNode) -> None:
+        """Check a node by itself, on the types known so far; of one with a body only the operator."""
+        part = self._proto()
+        names: dict[BuiltValue, str] = {}
+        for value in filter(None, node.inputs):
+            if value not in names:
+                names[value] = f"input {len(names)}"
+                self._declare(part, value, names[value])
+        index = GraphIndex.of(Model(part))
+        if any(isinstance(attribute, Builder) for attribute in node.attributes.values()):
+            schema_of(index, NodeProto(op_type=node.op_type, domain=node.domain))
+            return
+        inputs = [names[value] if value is not None else "" for value in node.inputs]
+        outputs = [f"output {n}" for n in range(len(node.outputs))]
+        proto = helper.make_node(node.op_type, inputs, outputs, domain=node.domain)
+        given = ((name, value) for name, value in node.attributes.items() if value is not None)
+        proto.attribute.extend(helper.make_attribute(*pair) for pair in given)
+        types = check_node(index, proto, f"the new {node.op_type}")
+        for value, name in zip(node.outputs, outputs, strict=True):
+            if name in types:
+                self._types[value] = types[name]
+
+    def _declare(self, part: ModelProto, value: BuiltValue, name: str) -> None:
+        constant = next((tensor for known, tensor in self._constants if known is value), None)
+        if constant is None:
+            part.graph.input.add(name=name, type=self._types.get(value))
+        else:
+            part.graph.initializer.append(constant)
+            part.graph.initializer[-1].name = name
+
+    def _proto(self) -> ModelProto:
+        opsets = {"": self.opset, **self.domains}
+        proto = ModelProto(ir_version=self.ir_version, producer_name="onnxsurgeon-lite")
+        proto.opset_import.extend(helper.make_opsetid(*opset) for opset in opsets.items())
+        return proto
 
     def output(self, name: str, value: BuiltValue) -> None:
         """Declare a graph output; a value that has a name already is copied by an Identity."""
@@ -99,7 +147,7 @@ class Builder:
 
     def body(self) -> "Builder":
         """Return a builder for a subgraph of one of this graph's nodes."""
-        return Builder(self.opset, self.ir_version, self.domains)
+        return Builder(self.opset, self.ir_version, self.domains, _types=self._types)
 
     def model(self, name: str = "built") -> Model:
         """Return the model, with the types of its outputs inferred.
@@ -108,9 +156,7 @@ class Builder:
             BuildError: two values have one name, or a node reads a value of another builder.
         """
         _give_names(self)
-        opsets = {"": self.opset, **self.domains}
-        proto = ModelProto(ir_version=self.ir_version, producer_name="onnxsurgeon-lite")
-        proto.opset_import.extend(helper.make_opsetid(*opset) for opset in opsets.items())
+        proto = self._proto()
         proto.graph.CopyFrom(self._graph(name))
         model = Model(proto)
         index = GraphIndex.of(model)

@@ -13,6 +13,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoPr
 from onnx_graphsurgeon.exporters.onnx_exporter import OnnxExporter
 from onnx_graphsurgeon.importers.onnx_importer import OnnxImporter
 from onnx_graphsurgeon.ir.tensor import LazyValues
+from onnx_graphsurgeon.logger import G_LOGGER
 
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -21,6 +22,8 @@ from onnxsurgeon_lite.surgery.edits import defined, rename_parameters
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 State = tuple[object, ...]
+
+G_LOGGER.severity = G_LOGGER.ERROR  # it warns of what is kept here all the same
 
 
 class _LazyWeights(LazyValues):  # type: ignore[misc]
@@ -126,6 +129,8 @@ class Bridge:
             result.ClearField(kind)
         if graph.name != scope.proto.name:
             result.name = graph.name
+        if (graph.doc_string or "") != scope.proto.doc_string:
+            result.doc_string = graph.doc_string or ""
         result.node.extend(self._node(node, visible) for node in graph.nodes)
         result.initializer.extend(self._initializers(scope, present, gone, outer))
         result.input.extend(self._declared(scope, graph.inputs))

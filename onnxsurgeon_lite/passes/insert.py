@@ -1,7 +1,7 @@
 """Insert a node on an edge."""
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import NodeProto
@@ -30,7 +30,8 @@ class Insert:
         attributes: (name, value) pairs.
         to: the readers to connect to the node; all by default.
         before: the node's output takes the value's name, also as a graph output, and the producer's output gets a new
-            one. Otherwise the node's output gets the new name and a graph output stays.
+            one; so it is for a graph output unless `to` or `output` is given. Otherwise the node's output gets the new
+            name and a graph output stays.
         output: the name of the new value.
         constants: (name, numbers) pairs: new constants that the node reads, behind the value where `inputs` is empty.
             They have the dtype that the operator takes.
@@ -65,6 +66,9 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
+        at_end = value in index.outputs and value in index.producer
+        if at_end and not (self.before or self.to or self.output):
+            return replace(self, before=True).apply(model, unsettled)
         taken = value_names(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)

@@ -6,7 +6,7 @@ from onnx import GraphProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.index import GraphIndex, check_functions
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, is_complete
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -155,7 +155,7 @@ def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
         kind = info.type
         if kind != last:  # neighbors often have the same type
             last = kinds.setdefault(kind.SerializeToString(), kind)
-            says = _says(last)
+            says = is_complete(last)
         if says:
             found[info.name] = last
     return found
@@ -210,9 +210,3 @@ def downstream(index: GraphIndex, values: Iterable[str]) -> set[str]:
             found.update(index.nodes[position].output[:])
             found.discard("")
     return found
-
-
-def _says(kind: TypeProto) -> bool:
-    if kind.HasField("tensor_type"):
-        return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
-    return kind.WhichOneof("value") is not None

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.debug.bisection.healing_effect import effect_of
 from onnxsurgeon_lite.debug.bisection.journal import Journal, digest
 from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coarse_values
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
+from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
@@ -113,7 +114,8 @@ def bisect(
     """
     search = search or Search()
     index = GraphIndex.of(model)
-    values = FloatValues.of(index, references, feeds)
+    written = expanded(index)
+    values = FloatValues.of(written[0] if written else index, references, feeds)
     if values is not None:
 
         def again(own: ReferenceSet) -> BisectResult:
@@ -121,7 +123,8 @@ def bisect(
             return bisect(model, own, feeds, runtime, optimized, looked, progress)
 
         given = search.tolerance, search.memory, search.quick
-        return QuantizedSearch(values, runtime, optimized, *given, changed, again, progress).run()
+        held = QuantizedSearch(values, index, runtime, optimized, *given, changed, again, progress)
+        return as_written(held.run(), *written) if written else held.run()
     judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()

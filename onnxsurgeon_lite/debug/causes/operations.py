@@ -60,7 +60,7 @@ def _other_operators(place: Place) -> Iterator[Hypothesis]:
     for number, node in enumerate(place.index.nodes):
         kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
         for op_type in kind:
-            if op_type == node.op_type:
+            if op_type in (node.op_type, "Identity"):
                 continue
             for steps, with_ in _set_op(place, number, node, op_type):
                 sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
@@ -212,7 +212,8 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
         bias = lacks.mean(axis=others, keepdims=True)
-        flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
+        with np.errstate(invalid="ignore"):  # infinities
+            flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
         if lacks.shape[axis] == lacks.size or not flat or not (np.abs(bias) > 1e-4 * scale).any():
             continue
         numbers = bias.reshape(bias.shape[axis:]).astype(place.values[value].dtype)
@@ -247,6 +248,10 @@ def _right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
         yield name, right, f"behind {name!r}, where the references have {step!r}"
     for number, node in enumerate(place.index.nodes):
         wanted = wanted_at(place, number)
+        if node.op_type in ("Add", "Sub") and any(
+            place.constant(n) is not None for n in node.input
+        ):
+            continue  # that constant is what is wrong
         for slot, name in enumerate(node.input):
             if wanted is None or name not in place.inputs or list(node.input).count(name) != 1:
                 continue
@@ -282,9 +287,8 @@ def _missing_constant(
         return
     numbers = lacks.mean(axis=tuple(flat), keepdims=True)
     edit = Insert(name, "Add", constants=((f"{name}_bias", numbers.astype(given.dtype)),))
-    sentence = (
-        f"a constant {list(numbers.shape)} is not added {where}; with one that was solved for,"
-    )
+    what = "a bias" if numbers.size == max(numbers.shape) else f"a constant {list(numbers.shape)}"
+    sentence = f"{what} is not added {where}; with one that was solved for,"
     yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
 
 

@@ -73,7 +73,7 @@ def to_loop(
 
     left = _take_stacked(node, graph, states, given, after)
     node.op_type = "Loop"
-    node.input[:] = [trips, "", *node.input[:states]]
+    node.input[:] = [trips, before.always(), *node.input[:states]]
     drop(node.attribute, lambda attribute: attribute.name != "body")
     return elements, left
 

@@ -106,6 +106,11 @@ class NewNodes:
         value = dtypes.from_array(np.array(numbers, np.int64))
         return self.add("Constant", [], base, value=value)
 
+    def always(self) -> str:
+        """Add a true condition for a Loop; some evaluators take an omitted one for false."""
+        value = dtypes.from_array(np.array(True))
+        return self.add("Constant", [], "always", value=value)
+
     def places(self, sequence: str, base: str) -> str:
         """Return a table with a row for each tensor of a sequence: its index."""
         count = self.add("SequenceLength", [sequence], f"{base}.count")
@@ -134,7 +139,7 @@ class NewNodes:
         if not wire.many:
             return self.add("SequenceInsert", [before, self._widened(wire)], base)
         count = self.add("SequenceLength", [wire.name], f"{wire.key}.count")
-        return self.add("Loop", [count, "", before], base, body=self._append_all(wire))
+        return self.add("Loop", [count, self.always(), before], base, body=self._append_all(wire))
 
     def _widened(self, wire: Wire) -> str:
         """Cast the tensor to a dtype that sequences support."""

@@ -5,10 +5,11 @@ from fractions import Fraction
 from itertools import combinations
 from math import prod
 
-from onnx import NodeProto, TensorProto
+from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import ShapeError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import MOST_ELEMENTS
@@ -59,18 +60,13 @@ def _numbers(index: GraphIndex, name: str) -> list[int] | None:
     """Return the elements of a small integer constant."""
     tensor = index.initializers.get(name)
     if tensor is None and name in index.producer:
-        tensor = _value_of(index.nodes[index.producer[name]])
+        tensor = constant_of(index.nodes[index.producer[name]])
     if not isinstance(tensor, TensorProto) or is_external(tensor):
         return None
     array = dtypes.to_array(tensor)
     if array.dtype.kind != "i" or array.size > MOST_ELEMENTS:
         return None
     return [int(number) for number in array.reshape(-1)]
-
-
-def _value_of(node: NodeProto) -> TensorProto | None:
-    values = [a.t for a in node.attribute if a.name == "value" and node.op_type == "Constant"]
-    return values[0] if values else None
 
 
 def _all_following(

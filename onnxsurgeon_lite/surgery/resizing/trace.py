@@ -29,6 +29,7 @@ from onnxsurgeon_lite.graph.index import (
     check_functions,
     function_key,
 )
+from onnxsurgeon_lite.graph.schemas import constant_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked
@@ -160,10 +161,9 @@ class _Tracer:
         if operator in self.with_bodies:
             states = self.with_bodies[operator](visit)
             return [replace(state, follows=follows or state.follows) for state in states]
-        if operator == "Constant":
-            value = next((a for a in node.attribute if a.name == "value"), None)
-            if value is not None:
-                return [self._constant(value.t)]
+        held = constant_of(node)
+        if held is not None:
+            return [self._constant(held)]
         if operator in RULES:
             RULES[operator](visit)
         if self.context.outdated:

@@ -33,7 +33,9 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
+_BELOW = 0.1  # quanta that do not matter
 _EQUAL = 0.01  # errors that differ by a smaller share are equal
+_RARE = 0.2  # a bias alone is wrong only if another scale removes so much of the error
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
 
 Progress = Callable[[str], None]
@@ -127,8 +129,18 @@ class Examination:
             actual = next(part.run(part.part()))
             self._shake(part, part.part(), actual)
             producer = self.values.index.producer
-            yield from (Fault(n, producer[n]) for n in names if self._excess(n, actual[n]) > 1)
+            wrong = [name for name in names if self._excess(name, actual[name]) > 1]
+            yield from (Fault(n, producer[n]) for n in wrong if not self._is_right_uncut(n))
             done += len(names)
+
+    def _is_right_uncut(self, name: str) -> bool:
+        """Return whether a value is right when nothing is cut off its operands: they are saturated, then."""
+        self.values.cuts = False
+        try:
+            part = Isolated(self.values, self.observer, [name])
+            return self._excess(name, next(part.run(part.part()))[name]) <= 1
+        finally:
+            self.values.cuts = True
 
     def _chunks(self) -> Iterator[list[str]]:
         names, size = list[str](), 0
@@ -181,18 +193,19 @@ class Examination:
         measured = Errors.of(error, reference, self._axis(name))
         size = float(np.sqrt(np.mean(np.square(reference)))) if reference.size else 0.0
         floor = self.floors[name]
-        floor.allowed = self._allowed(actual, expected, size)
-        noise = floor.noise or [Errors.of(np.zeros_like(error), reference, self._axis(name))]
-        return measured.excess(noise, floor.allowed, size)
-
-    def _allowed(self, actual: Stored, expected: Stored, size: float) -> float:
         assert isinstance(actual, np.ndarray)
         assert isinstance(expected, np.ndarray)
+        floor.allowed = self._allowed(name, actual, expected, size)
+        noise = floor.noise or [Errors.of(np.zeros_like(error), reference, self._axis(name))]
+        return measured.excess(noise, floor.allowed, size, error.size)
+
+    def _allowed(self, name: str, actual: Array, expected: Array, size: float) -> float:
+        """Return an error that is none: one of the runtime's arithmetic, or far below a quantum."""
         tolerance = self.tolerance or default_tolerance(actual.dtype, expected.dtype)
-        return (
-            tolerance.absolute(float(np.abs(_finite(expected)).max(initial=0.0)))
-            + tolerance.rtol * size
-        )
+        largest = float(np.abs(_finite(expected)).max(initial=0.0))
+        grid = self.values.quantizers.grids.get(name)
+        quantum = 0.0 if grid is None else float(np.median(grid.quantum(actual.shape)))
+        return max(tolerance.absolute(largest) + tolerance.rtol * size, _BELOW * quantum)
 
     def _axis(self, name: str) -> int:
         """Return the axis of the channels of a value."""
@@ -224,6 +237,7 @@ class Examination:
         why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         factors = {weight: unlike.ratio, bias: 1 / unlike.ratio}
         left = {name: self._left(made, name, factor) for name, factor in factors.items()}
+        left[bias] *= 1 + _RARE
         wrong = min(left, key=left.__getitem__)
         position, factor = unlike.position, factors[wrong]
         if self._left(made) < (1 + _EQUAL) * left[wrong]:

@@ -22,12 +22,14 @@ class FloatValues:
 
     Attributes:
         known: value of the quantized model -> the name of its reference.
+        cuts: give references cut off at 0 where a merged Relu may cut: they may be those before the Relu.
     """
 
     index: GraphIndex
     quantizers: Quantizers
     references: ReferenceSet
     feeds: Feeds
+    cuts: bool = True
     known: Mapping[str, str] = field(init=False)
     _held: dict[str, Stored] = field(default_factory=dict, init=False, repr=False)
 
@@ -93,9 +95,9 @@ class FloatValues:
         return self._held[name] if name in self._held else self.references.read(self.known[name])
 
     def given(self, name: str) -> Stored:
-        """Return the reference of a value in the dtype that the model gives it, cut off where a merged Relu cuts."""
+        """Return the reference of a value in the dtype that the model gives it."""
         stored = self.read(name)
-        grid = self.quantizers.grids.get(name)
+        grid = self.quantizers.grids.get(name) if self.cuts else None
         if grid is not None and isinstance(stored, np.ndarray) and (grid.zero == grid.low).all():
             stored = np.maximum(stored, 0)
         kind = self.index.type_of(name)

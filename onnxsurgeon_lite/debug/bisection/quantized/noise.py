@@ -1,16 +1,16 @@
-"""Tell an error from rounding: by its size, its bias and its slope, in the whole tensor and in each channel."""
+"""Tell an error from rounding: by its size, its bias and how it follows the value, overall and by channel."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onnxsurgeon_lite.tensors.grid import Wide
 
-_LIMITS = {"rms": 4.0, "mean": 6.0, "slope": 6.0}
-_IN_CHANNEL = 12.0  # a channel has few elements, and there are many channels
-_SLOPE = 1e-3  # a smaller slope is no fault
-_FEW = 4  # elements of a channel that have no slope of their own
+_LIMITS = {"rms": 4.0, "mean": 8.0, "along": 8.0}  # standard deviations, known from few runs
+_IN_CHANNEL = 16.0  # a channel has few elements, and there are many channels
+_SLOPE = 1e-3  # a smaller share of the value is no fault
+_FEW = 4  # elements of a channel that have no trend
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Errors:
     """Measures of a tensor's errors: a number for the whole tensor, then one for each channel.
 
     Attributes:
-        rms: the root of the mean square. mean: the bias. slope: the error as a share of the value.
+        rms: the root of the mean square. mean: the bias. along: the part of the error that follows the value.
     """
 
     rms: Wide
     mean: Wide
-    slope: Wide
+    along: Wide
 
     @classmethod
     def of(cls, error: Wide, value: Wide, axis: int) -> "Errors":
@@ -35,32 +35,42 @@ class Errors:
         parts = (np.moveaxis(a, axis, 0).reshape(channels, -1) for a in (error, value))
         return cls(*map(np.concatenate, zip(whole, _measures(*parts), strict=True)))
 
-    def excess(self, noise: Iterable["Errors"], allowed: float, size: float) -> float:
+    def excess(
+        self, noise: Sequence["Errors"], allowed: float, size: float, elements: int
+    ) -> float:
         """Return how far the worst measure is above its limit; at most 1 for noise.
 
         Args:
             noise: measures of errors that rounding alone makes.
-            allowed: an error that is none. size: the root mean square of the value.
+            allowed: an error that is none. size: the root mean square of the value. elements: how many it has.
         """
-        noise = list(noise)
         worst = 0.0
         for name, limit in _LIMITS.items():
             own = np.abs(getattr(self, name))
-            usual = np.sqrt(np.mean([np.square(getattr(n, name)) for n in noise], axis=0))
+            usual = _usual(np.array([getattr(n, name) for n in noise]))
             limits = np.full(own.shape, _IN_CHANNEL)
-            limits[0] = limit
-            least = _SLOPE + allowed / size if name == "slope" and size else allowed
+            limits[0] = limit + (elements**-0.5 * _IN_CHANNEL if elements else 0.0)
+            least = allowed + _SLOPE * size * (name == "along")
             worst = max(worst, float((own / (limits * usual + least)).max(initial=0.0)))
         return worst
 
 
+def _usual(noise: Wide) -> Wide:
+    """Return the root mean square of each measure over the runs; of channels, half from all of them."""
+    squares = np.mean(np.square(noise), axis=0)
+    if squares.size > 1:
+        squares[1:] = (squares[1:] + np.median(squares[1:])) / 2
+    return np.asarray(np.sqrt(squares))
+
+
 def _measures(error: Wide, value: Wide) -> tuple[Wide, Wide, Wide]:
-    """Return root mean square, mean and slope of each row."""
+    """Return root mean square, mean and the part that follows the value, of each row."""
     if not error.shape[1]:
         return np.zeros(len(error)), np.zeros(len(error)), np.zeros(len(error))
     centered = value - value.mean(1, keepdims=True)
-    power = (centered * centered).sum(1)
-    slope = np.zeros(len(error))
+    power = np.sqrt((centered * centered).sum(1))
+    along = np.zeros(len(error))
     if error.shape[1] >= _FEW:
-        np.divide((error * centered).sum(1), power, out=slope, where=power > 0)
-    return np.sqrt((error * error).mean(1)), error.mean(1), slope
+        follows = (error * centered).sum(1) / np.sqrt(error.shape[1])
+        np.divide(follows, power, out=along, where=power > 0)
+    return np.sqrt((error * error).mean(1)), error.mean(1), along

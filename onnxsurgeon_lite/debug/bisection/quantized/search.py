@@ -46,11 +46,13 @@ class QuantizedSearch:
     """A bisection against the float model.
 
     Attributes:
+        written: the model as it is written; that of `values` may have its quantized operators expanded.
         runtime: with optimization off. optimized: with it on, if that is looked at.
         again: bisects the model against its own values, in the optimized look.
     """
 
     values: FloatValues
+    written: GraphIndex
     runtime: Runtime
     optimized: Runtime | None
     tolerance: Tolerance | None
@@ -75,7 +77,7 @@ class QuantizedSearch:
         result.notes += examination.notes
         errors |= self._floor_of(targets)
         judge.outputs = dict.fromkeys(targets)
-        outputs = run(values.index, values.feeds, self.runtime, targets)
+        outputs = run(self.written, values.feeds, self.runtime, targets)
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
         for fault in faults[: 1 if self.quick else None]:
             result.culprits.append(self._culprit(fault, space, judge, examination, result))
@@ -205,14 +207,14 @@ class QuantizedSearch:
         """Return whether the optimized outputs are as far from the others as rounding may bring them."""
         if self.optimized is None:
             return True
-        found = run(self.values.index, self.values.feeds, self.optimized, targets)
+        found = run(self.written, self.values.feeds, self.optimized, targets)
         far = {name: _distance(found[name], outputs[name]) for name in targets}
         return all(
             distance <= errors.get(name, 0.0) or not distance for name, distance in far.items()
         )
 
     def _search_optimized(self, result: BisectResult) -> BisectResult:
-        index, feeds = self.values.index, self.values.feeds
+        index, feeds = self.written, self.values.feeds
         with computed_references(index, feeds, self.runtime) as own:
             found = self.again(own)
         found.notes = [*result.notes, *found.notes]

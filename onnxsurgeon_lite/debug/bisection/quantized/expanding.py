@@ -1,0 +1,126 @@
+"""A model of quantized operators, written with quantizers around float operators."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from onnxsurgeon_lite.debug.bisection.result import BisectResult
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of
+
+_SUFFIX = "_quantized"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Where a quantized operator has its operands, result and bias: the input slot of each; -1 for none.
+
+    Attributes:
+        op_type: the float operator.
+    """
+
+    op_type: str
+    operands: tuple[int, ...]
+    result: int
+    bias: int = -1
+
+
+_FORMS = {
+    "QLinearConv": _Form("Conv", (0, 3), 6, 8),
+    "QLinearMatMul": _Form("MatMul", (0, 3), 6),
+    "QGemm": _Form("Gemm", (0, 3), 7, 6),
+    "QLinearAdd": _Form("Add", (0, 3), 6),
+    "QLinearMul": _Form("Mul", (0, 3), 6),
+    "QLinearSigmoid": _Form("Sigmoid", (0,), 3),
+    "QLinearLeakyRelu": _Form("LeakyRelu", (0,), 3),
+    "QLinearGlobalAveragePool": _Form("GlobalAveragePool", (0,), 3),
+    "QLinearAveragePool": _Form("AveragePool", (0,), 3),
+}
+_DROPPED = ("channels_last",)
+
+
+def expanded(index: GraphIndex) -> tuple[GraphIndex, list[int]] | None:
+    """Return (the model with each quantized operator as a float one between quantizers, the node behind each node).
+
+    None if there is no such operator, or one that is not known here.
+    """
+    quantized = [node.op_type for node in index.nodes if _is_quantized(node)]
+    if not quantized or not _FORMS.keys() >= {*quantized}:
+        return None
+    result = index.model.copy()
+    del result.proto.graph.node[:]
+    behind: list[int] = []
+    for position, node in enumerate(index.nodes):
+        nodes = [node]
+        if node.op_type in _FORMS:
+            nodes = list(_parts(index, result.proto, node, _FORMS[node.op_type]))
+        result.proto.graph.node.extend(nodes)
+        behind += [position] * len(nodes)
+    return GraphIndex.of(result), behind
+
+
+def _is_quantized(node: NodeProto) -> bool:
+    return node.op_type.startswith(("QLinear", "QGemm")) or node.op_type.endswith("Integer")
+
+
+def _parts(
+    index: GraphIndex, model: ModelProto, node: NodeProto, form: _Form
+) -> Iterator[NodeProto]:
+    """Yield the nodes that compute what a quantized operator does."""
+    made, operands = node.output[0], []
+    for number, slot in enumerate(form.operands):
+        name = f"{made}\x01operand {number}"
+        operands.append(name)
+        axis = _weight_axis(node) if slot else 1
+        given = node.input[slot : slot + 3]
+        yield helper.make_node(DEQUANTIZE, given, [name], name=f"{node.name}\x01{slot}", axis=axis)
+    if 0 <= form.bias < len(node.input) and node.input[form.bias]:
+        name = f"{made}\x01bias"
+        operands.append(name)
+        scale = _product(index, model, node, form.operands, name)
+        given = [node.input[form.bias], scale]
+        yield helper.make_node(DEQUANTIZE, given, [name], name=name, axis=0)
+    result = made.removesuffix(_SUFFIX) if made.endswith(_SUFFIX) else f"{made}\x01float"
+    result = f"{made}\x01float" if result in index else result
+    float_node = helper.make_node(form.op_type, operands, [result], name=node.name)
+    float_node.attribute.extend(a for a in node.attribute if a.name not in _DROPPED)
+    float_node.metadata_props.extend(node.metadata_props)
+    yield float_node
+    given = [result, *node.input[form.result : form.result + 2]]
+    yield helper.make_node(QUANTIZE, given, [made], name=f"{node.name}\x01quantize")
+
+
+def _weight_axis(node: NodeProto) -> int:
+    """Return the axis of the output channels of a weight."""
+    transposed = any(a.name == "transB" and a.i for a in node.attribute)
+    return 0 if node.op_type == "QLinearConv" or transposed else 1
+
+
+def _product(
+    index: GraphIndex, model: ModelProto, node: NodeProto, slots: Sequence[int], name: str
+) -> str:
+    """Add the scale of a bias: the product of the operands' scales."""
+    scales = [constant_of(index, node.input[slot + 1]) for slot in slots]
+    product = np.ones((), np.float32)
+    for scale in scales:
+        wide = np.ones(()) if scale is None else scale.astype(np.float64)
+        product = (product * np.squeeze(wide)).astype(np.float32)
+    tensor: TensorProto = numpy_helper.from_array(np.asarray(product), f"{name} scale")
+    model.graph.initializer.append(tensor)
+    return tensor.name
+
+
+def as_written(result: BisectResult, index: GraphIndex, behind: Sequence[int]) -> BisectResult:
+    """Return a result on the expanded model with the nodes of the model as it is written."""
+    result.body = index.model
+    for culprit in result.culprits:
+        culprit.id = _behind(culprit.id, behind)
+        culprit.region = list(dict.fromkeys(_behind(node, behind) for node in culprit.region))
+        culprit.nodes = {_behind(node, behind): title for node, title in culprit.nodes.items()}
+    return result
+
+
+def _behind(node_id: str, behind: Sequence[int]) -> str:
+    return f"@{behind[int(node_id[1:])]}"
