@@ -207,9 +207,8 @@ def _numbers(index: GraphIndex, name: str) -> str:
         array = index.model.array(tensor)
     except (SurgeonError, OSError):
         return ""
-    return " ".join(
-        np.array2string(array, separator=", ", threshold=_SHOWN + 1, floatmode="unique").split()
-    )
+    text = np.array2string(array, separator=", ", threshold=_SHOWN + 1, formatter={"all": str})
+    return " ".join(text.split())
 
 
 def model_text(model: Model) -> str:
