@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 from conftest import AS_WRITTEN
-from faults import Output
 
+from faults import Output
 from onnxsurgeon_lite import Extract, load, open_references, save
 from onnxsurgeon_lite.debug.bisection import bisect
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -67,6 +67,23 @@ edit rebatch MODEL --unproved OUT
 edit pad-outputs MODEL --max 5 OUT
 edit batch-outputs MODEL --max 5 OUT
 edit name-outputs MODEL first OUT
+edit set-type MODEL OUTPUT=double OUT
+edit set-layout MODEL INPUT=NHWC OUT
+edit remove-input MODEL INPUT OUT
+edit remove-output MODEL OUTPUT OUT
+edit reorder MODEL --outputs OUTPUT OUT
+edit add-constant MODEL three=3 OUT
+edit set MODEL producer_name=me OUT
+edit append MODEL "more = Relu(OUTPUT)" OUT
+edit prepend MODEL "x = Relu(INPUT)" OUT
+edit fold MODEL OUT
+edit cse MODEL OUT
+edit skip-noops MODEL OUT
+edit infer MODEL OUT
+edit simplify MODEL --unproved OUT
+edit rewrite MODEL layer-norm OUT
+edit gradient MODEL --of VALUE --to INPUT OUT
+edit attribution MODEL --method saliency --of VALUE OUT
 """
 """Commands that start no runtime."""
 

@@ -97,12 +97,13 @@ class _Faulted:
         """Run the command with a fault; return whether it met it."""
         self._restore()
         ran = running.run(self.words, self.folder, plant=plant)
-        self.attacked.counts["faults" if ran.code else "runs without a fault"] += 1
+        killed = ran.code == -signal.SIGKILL
+        met = "kills" if killed else "failures" if ran.code else "runs without a fault"
+        self.attacked.counts[met] += 1
         found = _state(self.folder)
         names = old.keys() | found.keys()
         wrong = [n for n in names if found.get(n) not in (old.get(n), new.get(n))]
         left = [path.name for path in self.folder.rglob("*.writing")]
-        killed = ran.code == -signal.SIGKILL
         problems = [
             f"neither old nor new: {wrong}" if wrong else "",
             f"ended with {ran.code}" if not killed and ran.code not in (0, 1, 2) else "",

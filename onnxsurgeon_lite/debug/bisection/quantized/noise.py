@@ -1,4 +1,4 @@
-"""Tell an error from rounding: by its size, its bias and how it follows the value, in the tensor and in each channel."""
+"""Tell an error from rounding: by its size, its bias and how it follows the value, overall and by channel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
