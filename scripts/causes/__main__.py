@@ -129,6 +129,8 @@ def main() -> None:
                 continue
             try:
                 rows.append(measured(case, folder))
+            except KeyboardInterrupt:
+                break  # what there is is told
             except Exception as error:  # a case that fails is told, and the others go on
                 rows.append(Row(said=f"ERROR {type(error).__name__}: {error}"))
             row = rows[-1]
