@@ -5,8 +5,8 @@ from pathlib import Path
 
 import onnx
 import pytest
-from faults import ARCHITECTURES, FAULTS, every_node, export
 
+from faults import ARCHITECTURES, FAULTS, every_node, export
 from onnxsurgeon_lite import load, open_references
 from onnxsurgeon_lite.debug.bisection import BisectResult, Search, bisect
 from onnxsurgeon_lite.graph.index import GraphIndex

@@ -126,3 +126,48 @@ def test_weights_stay_where_they_are_and_have_gradients_of_their_own(tmp_path, r
     found = run(runtime, osl.load(tmp_path / "gradient.onnx"), feeds)
     assert len(found) == 1 + len(result.changes)
     assert all(np.isfinite(value).all() for value in found.values())
+
+
+BRANCHES = """m (float[2] x, bool c) => (float[2] y) {
+    y = If (c) <
+        then_branch = t () => (float[2] a) { s = Sin(x) a = Mul(s, x) },
+        else_branch = e () => (float[2] b) { b = Identity(x) }>
+}"""
+LOOP = """m (float[2] x, int64 n, float[2] w) => (float[2] y, float[k,2] r) {
+    on = Constant <value = bool {1}> ()
+    y, r = Loop (n, on, x) <body = b (int64 i, bool go, float[2] s) => (bool more, float[2] t, float[2] o) {
+        more = Identity(go) p = Mul(s, w) t = Tanh(p) o = Mul(t, t)
+    }>
+}"""
+
+
+def test_the_gradient_of_a_branch_is_that_of_the_branch_taken(model_of, runtime):
+    x = np.array([0.5, 2], np.float32)
+
+    for taken, expected in ((True, np.sin(x) + x * np.cos(x)), (False, np.ones(2))):
+        found = gradient_of(model_of(BRANCHES), "y", "x", runtime, x=x, c=np.array(taken))
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4])
+@pytest.mark.parametrize("output", ["y", "r"])
+@pytest.mark.parametrize("by", ["x", "w"])
+def test_a_loop_of_unknown_length_is_differentiated_by_a_loop_backwards(
+    by, output, steps, model_of, runtime
+):
+    x, w = np.array([0.5, -0.25]), np.array([0.75, 1.5])
+
+    def value(x: np.ndarray, w: np.ndarray) -> float:
+        rows = []
+        for _ in range(steps):
+            x = np.tanh(x * w)
+            rows.append(x * x)
+        return float(np.sum(x if output == "y" else rows))
+
+    feeds = {"x": x.astype(np.float32), "w": w.astype(np.float32), "n": np.array(steps)}
+    found = gradient_of(model_of(LOOP), output, by, runtime, **feeds)
+
+    h = 1e-5 * np.eye(2)
+    given = [{"x": x, "w": w} | {by: {"x": x, "w": w}[by] + s * row} for s in (1, -1) for row in h]
+    ends = np.array([value(**one) for one in given]).reshape(2, 2)
+    np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-6)

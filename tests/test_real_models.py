@@ -121,3 +121,13 @@ def test_an_operator_of_a_later_opset_is_told_with_that_opset():
     assert (
         caught.value.hint == "Gelu: opset 20; convert the model first: onnxdbg edit opset MODEL 20"
     )
+
+
+@pytest.mark.parametrize("size", [-1, 7])
+def test_bisect_takes_references_that_a_wrong_declaration_of_an_output_contradicts(size, tmp_path):
+    model = parsed("g (float[2] x) => (float[2] y) { h = Neg(x) y = Abs(h) }")
+    model.proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value = size
+    onnx.save(model.proto, tmp_path / "model.onnx")
+    osl.record(tmp_path / "model.onnx", tmp_path / "refs", feeds=X)
+
+    assert osl.bisect(tmp_path / "model.onnx", reference=tmp_path / "refs").verdict == "agrees"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from faults import Output
 from typer.testing import CliRunner
 
+from faults import Output
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import ShapeError

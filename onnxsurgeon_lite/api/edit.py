@@ -246,6 +246,7 @@ def merge(
 def build(
     text: "str | PathLike[str]",
     initializer: "Mapping[str, str | PathLike[str] | np.ndarray] | None" = None,
+    weights: "str | PathLike[str] | None" = None,
     **how: Unpack[Limiting],
 ) -> "Model":
     """Build a model from ONNX text syntax, and check it.
@@ -253,6 +254,7 @@ def build(
     Args:
         text: The text, or the path of a file that holds it; a graph alone gets default versions.
         initializer: Name -> array, or the path of a `.npy` file; one for a declared input takes its place.
+        weights: The file that `text(weights=...)` wrote: what was not edited in the text is as it was in the model.
 
     Raises:
         BuildError: The text is no model, or an array does not fit.
@@ -267,7 +269,12 @@ def build(
     from onnxsurgeon_lite.passes.build import add_initializers, parse_text
 
     with Call(**how):
-        model = parse_text(_read(text))
+        if weights is None:
+            model = parse_text(_read(text))
+        else:
+            from onnxsurgeon_lite.passes.round_trip import build_with_weights
+
+            model = build_with_weights(_read(text), Path(weights))
         model = add_initializers(model, initializer or {})
         require_valid(model)
         return model

@@ -1,5 +1,6 @@
 """Look at models: inspect, text, check, diff."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel
@@ -76,8 +77,13 @@ def inspect(
 
 
 @spelled
-def text(model: "ModelLike", **how: Unpack[Limiting]) -> str:
+def text(
+    model: "ModelLike", weights: "str | PathLike[str] | None" = None, **how: Unpack[Limiting]
+) -> str:
     """Return a model in ONNX text syntax, weights elided.
+
+    Args:
+        weights: A `.safetensors` file to write: `build` makes the same model of the text and this file.
 
     Raises:
         ModelFileError: The file cannot be read as a model.
@@ -90,7 +96,11 @@ def text(model: "ModelLike", **how: Unpack[Limiting]) -> str:
     from onnxsurgeon_lite.model import loaded
 
     with Call(**how):
-        return model_text(loaded(model))
+        if weights is None:
+            return model_text(loaded(model))
+        from onnxsurgeon_lite.passes.round_trip import print_with_weights
+
+        return print_with_weights(loaded(model), Path(weights))
 
 
 @spelled

@@ -16,6 +16,7 @@ def build(
     text: Path,
     *,
     initializer: Annotated[Sequence[str], Typed(metavar="NAME=FILE.npy")] = (),
+    weights: Path | None = None,
     timeout: float | None = None,
     memory_limit: str = "0",
     **how: Unpack[Writing],
@@ -28,10 +29,12 @@ def build(
     Args:
         text: File in ONNX text syntax; a graph alone will do.
         initializer: Array for a name.
+        weights: What print --weights wrote: the model comes back as it was.
     """
     model = osl.build(
         text,
         dict(options.pairs("--initializer", initializer)),
+        weights,
         timeout=timeout,
         memory_limit=memory_limit,
     )

@@ -108,6 +108,7 @@ scopes = _listed(lambda names, typed: names.scopes(typed))
 functions = _listed(lambda names, typed: names.functions(typed))
 of_inputs = _paired(lambda names, typed: names.inputs(typed))
 of_outputs = _paired(lambda names, typed: names.outputs(typed))
+of_border = _paired(lambda names, typed: [*names.inputs(typed), *names.outputs(typed)])
 to_outputs = _paired(None, lambda names, typed: names.outputs(typed))
 links = _paired(lambda names, typed: names.values(typed), lambda names, typed: names.inputs(typed))
 

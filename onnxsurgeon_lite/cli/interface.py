@@ -12,7 +12,9 @@ _Outputs = Annotated[Sequence[str], Typed(completes=completion.outputs)]
 
 
 def set_type(
-    types: Annotated[Sequence[str], Typed(metavar="NAME=DTYPE...")], *, inward: bool = False
+    types: Annotated[Sequence[str], Typed((), completion.of_border, "NAME=DTYPE...")],
+    *,
+    inward: bool = False,
 ) -> "passes.Pass":
     """Give inputs and outputs another dtype, by a Cast at the border: what is computed stays the same.
 
@@ -27,7 +29,7 @@ def set_type(
 
 
 def set_layout(
-    layouts: Annotated[Sequence[str], Typed(metavar="NAME=LAYOUT...")],
+    layouts: Annotated[Sequence[str], Typed((), completion.of_border, "NAME=LAYOUT...")],
 ) -> "passes.Pass":
     """Give inputs and outputs another layout, by a Transpose at the border.
 
@@ -96,7 +98,7 @@ def add_constant(
 
 
 def set(  # noqa: A001 the verb's name
-    fields: Annotated[Sequence[str], Typed(metavar="[TARGET] FIELD=VALUE...")],
+    fields: Annotated[Sequence[str], Typed((), completion.nodes, "[TARGET] FIELD=VALUE...")],
 ) -> "passes.Pass":
     """Set fields of the header by ONNX's own names, of the model, a node or a function.
 

@@ -37,13 +37,22 @@ def inspect(
 
 
 @options.command
-def print_model(model: Path, **how: Unpack[Limiting]) -> None:
+def print_model(
+    model: Path, *, weights: Path | None = None, force: bool = False, **how: Unpack[Limiting]
+) -> None:
     """Print a model in ONNX text syntax, weights elided.
 
     $ onnxdbg print model.onnx
-    $ onnxdbg print linear.onnx > linear.txt
+    $ onnxdbg print linear.onnx --weights linear.safetensors --force > linear.txt
+
+    Args:
+        weights: Write what the text elides to this .safetensors file, for build --weights.
     """
-    plain.out(osl.text(model, **how))
+    from onnxsurgeon_lite.atomic import require_free
+
+    if weights is not None:
+        require_free(weights, force)
+    plain.out(osl.text(model, weights, **how))
 
 
 @options.command

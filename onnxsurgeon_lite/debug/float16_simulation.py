@@ -17,6 +17,7 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 _HALF = DEFAULTS["float16"]
 _ROUNDED = "\x01float16"
+_STEP = 2.0**-24  # between the smallest numbers of float16
 _PRUNED = 32  # kept nodes of which each is tried in float16
 
 
@@ -55,7 +56,7 @@ class Simulation:
         index = self.index
         simulated = run(self._indexed(kept), self.feeds, self.runtime, list(self._floats))
         for name in self._floats:
-            if not _compared(simulated[name], self._floats[name]).match:
+            if not _is_within(_compared(simulated[name], self._floats[name])):
                 before = {
                     index.producer[read]
                     for read in index.reads[index.producer[name]]
@@ -72,7 +73,7 @@ class Simulation:
         return {name: _compared(found[name], self._floats[name]) for name in names}
 
     def _is_right(self, outputs: Mapping[str, Comparison]) -> bool:
-        return all(comparison.match for comparison in outputs.values())
+        return all(map(_is_within, outputs.values()))
 
     @cached_property
     def _floats(self) -> dict[str, RunValue]:
@@ -126,6 +127,11 @@ class Simulation:
 
 def _is_float(value: RunValue) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.float32
+
+
+def _is_within(comparison: Comparison) -> bool:
+    finite = comparison.non_finite is None
+    return comparison.match or (finite and comparison.max_abs <= _STEP)
 
 
 def _rounding(name: str, result: str) -> list[NodeProto]:

@@ -21,7 +21,7 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors import dtypes
 
-_ELIDED_ABOVE = 16  # elements
+ELIDED_ABOVE = 16  # elements
 _SHOWN = 64  # elements of a constant that is shown whole
 
 
@@ -207,16 +207,15 @@ def _numbers(index: GraphIndex, name: str) -> str:
         array = index.model.array(tensor)
     except (SurgeonError, OSError):
         return ""
-    return " ".join(
-        np.array2string(array, separator=", ", threshold=_SHOWN + 1, floatmode="unique").split()
-    )
+    text = np.array2string(array, separator=", ", threshold=_SHOWN + 1, formatter={"all": str})
+    return " ".join(text.split())
 
 
 def model_text(model: Model) -> str:
     """Return the model in ONNX text syntax, weights omitted."""
     proto = copied(model.proto)
     for tensor in walk.tensors(proto):
-        if _elements(tensor) > _ELIDED_ABOVE:
+        if _elements(tensor) > ELIDED_ABOVE:
             _elide(tensor)
     try:
         return names.shown_text(native.printed(proto))

@@ -29,6 +29,7 @@ class Append:
         what: assignments, a graph in ONNX text, or a model (or the path of a file with one of them).
         links: value of this model -> input of the other; equal names by default.
         share: inputs of both that become one.
+        prefix: prefix for every name that is added.
 
     Example:
         >>> osl.append("whole_model.onnx", "best = ArgMax(scores, axis=1)", {"31": "scores"}).changes[-1]

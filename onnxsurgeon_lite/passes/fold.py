@@ -16,7 +16,6 @@ from onnxsurgeon_lite.graph.schemas import RANDOM, constant
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
-from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
 from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
@@ -227,7 +226,7 @@ class _Constants:
             return False
         sizes = [self._bytes(tensor) for tensor in tensors if tensor is not None]
         sizes += (_size(self.type_of(name)) for name in self.index.nodes[position].output if name)
-        if all(size is not None and size <= max(self.limit, LARGE) for size in sizes):
+        if all(size is not None and size <= self.limit for size in sizes):
             return True
         self.large.add(position)
         return False

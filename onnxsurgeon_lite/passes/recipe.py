@@ -11,10 +11,10 @@ Numbers may be the path of a file; a second model is a path.
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -74,11 +74,11 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
 def _value(key: str, value: object, expected: object) -> object:
     """Convert a value of TOML or Python to the field's type."""
     options = get_args(expected)
+    if get_origin(expected) is Literal:
+        return _choice(key, value, options)
     if any(get_origin(option) is np.ndarray for option in options):  # `Numbers`
         return read_numbers(value) if isinstance(value, str) else value
-    if expected == AttributeValue:
-        return value
-    if isinstance(value, tuple):
+    if expected == AttributeValue or isinstance(value, tuple):
         return value
     if get_origin(expected) is Mapping:
         if not isinstance(value, dict):
@@ -96,6 +96,12 @@ def _value(key: str, value: object, expected: object) -> object:
     if type(value) not in kinds:
         names = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise UsageError(f"{key!r} is {value!r}, not of type {names}")
+    return value
+
+
+def _choice(key: str, value: object, options: Sequence[object]) -> object:
+    if value not in options:
+        raise UsageError(f"{key!r} is {value!r}", f"write {' or '.join(map(repr, options))}")
     return value
 
 

@@ -77,7 +77,7 @@ def fits(kind: TypeProto | None, value: Array | list[Array]) -> bool:
         return True
     dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
     return len(dims) == value.ndim and all(
-        not d or d == size for d, size in zip(dims, value.shape, strict=True)
+        d <= 0 or d == size for d, size in zip(dims, value.shape, strict=True)
     )
 
 

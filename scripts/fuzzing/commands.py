@@ -74,6 +74,8 @@ edit remove-output MODEL OUTPUT OUT
 edit reorder MODEL --outputs OUTPUT OUT
 edit add-constant MODEL three=3 OUT
 edit set MODEL producer_name=me OUT
+edit append MODEL "more = Relu(OUTPUT)" OUT
+edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT
 edit cse MODEL OUT
 edit skip-noops MODEL OUT

@@ -335,7 +335,8 @@ def _rounding(
         if other is None or other.shape != exact.shape:
             return None
         moved = np.maximum(moved, np.abs(other.astype(np.float64) - wide))
-    typical = float(np.sqrt(np.mean(np.square(moved)))) if moved.size else 0.0
+    some = moved[moved > 0]
+    typical = 2 * float(np.median(some)) if some.size else 0.0  # a mask of -1e38 is not typical
     return np.maximum(moved, typical)
 
 

@@ -202,11 +202,11 @@ def _as_identity(slot: int) -> Alter:
 
 
 def _read(references: ReferenceSet, name: str, like: Array) -> Array | None:
-    """Return a reference in the dtype of another value, None if it has another shape."""
+    """Return a reference in the shape and dtype of another value, None if it has another size."""
     try:
         value = references.read(name)
     except SurgeonError:
         return None
-    if not isinstance(value, np.ndarray) or value.shape != like.shape or value.dtype.kind in "OUS":
+    if not isinstance(value, np.ndarray) or value.size != like.size or value.dtype.kind in "OUS":
         return None
-    return value.astype(like.dtype, copy=False)
+    return value.reshape(like.shape).astype(like.dtype, copy=False)

@@ -6,6 +6,7 @@ from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.text import shape_text
+from onnxsurgeon_lite.surgery.types import infer
 from onnxsurgeon_lite.tensors.dtypes import fits
 
 
@@ -38,10 +39,13 @@ def targets_of(space: Space, judge: AgainstReferences) -> tuple[list[str], list[
 
 
 def _require_fitting(space: Space, judge: AgainstReferences, name: str) -> None:
-    """Raise `ReferenceSetError` if a reference shape contradicts the model's declaration."""
+    """Raise `ReferenceSetError` if a reference shape contradicts the model's declaration, and what inference says."""
     stored = judge.references.read(name)
     kind = space.index.types.get(name)
     if isinstance(stored, np.ndarray) and kind is not None and not fits(kind, stored):
+        inferred = infer(space.index.model, {name}).get(name)
+        if inferred is not None and fits(inferred, stored):
+            return  # the declaration is wrong
         raise ReferenceSetError(
             f"reference {name!r} has shape {list(stored.shape)}, the model declares {shape_text(kind)}",
             f"was {judge.references.place} recorded from another model? record again: onnxdbg record",

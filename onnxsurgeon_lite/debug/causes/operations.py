@@ -212,7 +212,8 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
     for axis in dict.fromkeys((lacks.ndim - 1, 1)) if lacks.ndim > 1 else ():
         others = tuple(a for a in range(lacks.ndim) if a != axis)
         bias = lacks.mean(axis=others, keepdims=True)
-        flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
+        with np.errstate(invalid="ignore"):  # infinities
+            flat = bool((np.abs(lacks - bias) <= 1e-4 * scale).all())
         if lacks.shape[axis] == lacks.size or not flat or not (np.abs(bias) > 1e-4 * scale).any():
             continue
         numbers = bias.reshape(bias.shape[axis:]).astype(place.values[value].dtype)

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph.bodies import bound_nodes
+from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
@@ -122,7 +123,8 @@ def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:
         opset = [helper.make_opsetid("", tape.opset)]
         names.inference = Inference(ModelProto(ir_version=10, opset_import=opset), 1)
     for node in nodes:
-        given = {name: _state(tape, name) for name in node.input if name}
+        reads = (*node.input, *captured(node)) if node.attribute else node.input
+        given = {name: _state(tape, name) for name in reads if name}
         try:
             states = names.inference.states(node, given)
         except InferenceFailed:

@@ -8,7 +8,9 @@ from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import captured, described
-from onnxsurgeon_lite.surgery.gradients.expansion import expanded
+from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
+from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
+from onnxsurgeon_lite.surgery.gradients.recurrent import OPERATORS, unrolled
 from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, ZERO
 from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
@@ -102,7 +104,13 @@ class Reverse:
         self, node: NodeProto, given: Sequence[Term | None], wanted: Sequence[str]
     ) -> Iterator[tuple[str, Term]]:
         """Yield gradients through the nodes that define an operator."""
-        body = expanded(self.tape, node)
+        through = BODIES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if through is not None:
+            yield from through(self.tape, node, given, wanted, _inner)
+            return
+        body = (
+            _unrolled(self.tape, node) if node.op_type in OPERATORS else expanded(self.tape, node)
+        )
         if body is None:
             raise MissingRule(node)
         seeds = {
@@ -110,6 +118,26 @@ class Reverse:
         }
         inner = Reverse(self.tape, body.nodes)
         yield from inner.gradients(seeds, wanted).items()
+
+
+BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
+
+
+def _unrolled(tape: Tape, node: NodeProto) -> Expansion:
+    """Write a recurrent node as a Scan."""
+    apart = Tape(
+        tape.names, stage=tape.stage
+    )  # shares no node with others: all of them are differentiated
+    terms = unrolled(Step(apart, node, []))
+    tape.nodes.extend(apart.nodes)
+    learn(tape, apart.nodes)
+    return Expansion(apart.nodes, [term.name for term in terms])
+
+
+def _inner(
+    tape: Tape, nodes: Sequence[NodeProto], seeds: Mapping[str, Term], to: Sequence[str]
+) -> dict[str, Term]:
+    return Reverse(tape, nodes).gradients(seeds, to)
 
 
 class MissingRule(EditError):

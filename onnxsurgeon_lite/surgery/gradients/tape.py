@@ -8,9 +8,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import NodeProto, TensorProto, TypeProto, helper
+from onnx import NodeProto, TensorProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.errors import EditError
+from onnxsurgeon_lite.graph.index import tensor_type
+from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import Inference
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -18,6 +20,8 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 OLDEST = 16
 """The opset from which on all nodes can be written: ScatterElements and ScatterND add since then."""
 _AXES_AS_INPUT = 18  # of ReduceMax, ReduceMin
+
+_MADE = "unk__"
 
 Dim = int | str | None
 Number = int | float
@@ -174,10 +178,7 @@ class Tape:
         kind = self.type_of(name)
         if kind is None or not kind.tensor_type.HasField("shape"):
             return None
-        return [
-            d.dim_value if d.HasField("dim_value") else d.dim_param or None
-            for d in kind.tensor_type.shape.dim
-        ]
+        return [_dim(dim) for dim in kind.tensor_type.shape.dim]
 
     def rank(self, term: Term) -> int:
         """Return the rank of a value of the model.
@@ -220,11 +221,19 @@ class Tape:
 
     def array(self, array: Array) -> Term:
         """Return a constant."""
-        tensor = dtypes.from_array(array)
-        key = tensor.SerializeToString()
+        term = self.tensor(dtypes.from_array(array))
+        self.names.arrays[term.name] = array
+        return term
+
+    def tensor(self, tensor: TensorProto) -> Term:
+        """Return a constant; one that is in a file stays there."""
+        nameless = copied(tensor)
+        nameless.ClearField("name")
+        key = nameless.SerializeToString(deterministic=True)
         if key not in self.names.constants:
-            tensor.name = self.names.fresh()
-            self.names.constants[key] = tensor
+            nameless.name = self.names.fresh()
+            self.names.constants[key] = nameless
+            self.names.types[nameless.name] = tensor_type(tensor)
         return Term(self, self.names.constants[key].name, tensor.data_type)
 
     def integers(self, numbers: Iterable[int]) -> Term:
@@ -406,6 +415,13 @@ class Tape:
         other = self.op("Not", same)
         axes = self.flat(self.op("NonZero", other).typed(TensorProto.INT64))
         return self.op("Reshape", self.sum(term, axes, True), wanted)
+
+
+def _dim(dim: TensorShapeProto.Dimension) -> Dim:
+    """Return a dimension; a name that inference made says nothing, because two inferences make the same."""
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) if dim.dim_param and not dim.dim_param.startswith(_MADE) else None
 
 
 def _equal(one: Dim, other: Dim) -> bool:

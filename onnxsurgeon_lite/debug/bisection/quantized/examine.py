@@ -35,6 +35,7 @@ _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
 _BELOW = 0.1  # quanta that do not matter
 _EQUAL = 0.01  # errors that differ by a smaller share are equal
+_RARE = 0.2  # a bias alone is wrong only if another scale removes so much of the error
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
 
 Progress = Callable[[str], None]
@@ -236,6 +237,7 @@ class Examination:
         why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         factors = {weight: unlike.ratio, bias: 1 / unlike.ratio}
         left = {name: self._left(made, name, factor) for name, factor in factors.items()}
+        left[bias] *= 1 + _RARE
         wrong = min(left, key=left.__getitem__)
         position, factor = unlike.position, factors[wrong]
         if self._left(made) < (1 + _EQUAL) * left[wrong]:

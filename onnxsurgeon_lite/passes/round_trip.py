@@ -1,0 +1,172 @@
+"""Print a model so that it can be built again: weights, and what text cannot say, go into a `.safetensors` file.
+
+The file holds the payload of each tensor that the text elides, under its name, and the structure. What the text says
+as the structure says it is taken from there, with its metadata; what was edited is taken from the text.
+"""
+
+from collections.abc import MutableSequence
+from pathlib import Path
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+from onnx import GraphProto, ModelProto, TensorProto
+
+from onnxsurgeon_lite.errors import BuildError, GraphError
+from onnxsurgeon_lite.graph.native import RejectedError, parsed, printed
+from onnxsurgeon_lite.graph.summary import ELIDED_ABOVE
+from onnxsurgeon_lite.graph.text import parse_message
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.names import shown_text
+from onnxsurgeon_lite.surgery.constants import describe_like
+from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.references import ReferenceSet, open_references, save_tensors
+from onnxsurgeon_lite.tensors.references.reading import SAFETENSORS
+
+_STRUCTURE = "onnx.structure"
+_KEY = "weights"
+_IN_TEXT = (
+    "float",
+    "double",
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
+_ITEMS = ("node", "input", "output", "value_info", "initializer")
+_UNSAID = ("sparse_initializer", "quantization_annotation", "metadata_props")
+
+
+def print_with_weights(model: Model, path: Path) -> str:
+    """Return a model in ONNX text syntax, and write what it elides to a file.
+
+    Raises:
+        GraphError: the model cannot be printed, or a name cannot be.
+    """
+    structure = copied(model.proto)
+    arrays: dict[str, dtypes.Array] = {}
+    taken = {_STRUCTURE}
+    for tensor in walk.tensors(structure):
+        if _is_stored(tensor):
+            key = fresh(tensor.name or "tensor", taken)
+            held = dtypes.dtype_name(tensor.data_type) in SAFETENSORS.values()
+            raw = np.frombuffer(b"" if held else model.raw(tensor), np.uint8)
+            arrays[key] = model.array(tensor) if held else raw
+            _refer(tensor, key)
+    arrays[_STRUCTURE] = np.frombuffer(structure.SerializeToString(), np.uint8)
+    text = _printed(structure)
+    if shown_text(text) != text:
+        raise GraphError(
+            "a name has control characters, which text cannot hold",
+            "rename it: onnxdbg edit rename",
+        )
+    save_tensors(path, arrays)
+    return text
+
+
+def build_with_weights(text: str, path: Path) -> Model:
+    """Build the model of a text and its file.
+
+    Raises:
+        BuildError: the text is no model, or the file lacks one of its tensors.
+    """
+    try:
+        edited = parsed(text)
+    except RejectedError as error:
+        raise BuildError(f"the text is not a model: {parse_message(str(error))}") from error
+    stored = open_references(path)
+    if _STRUCTURE in stored:
+        try:
+            structure = ModelProto.FromString(_bytes(stored, _STRUCTURE))
+            edited = _restored(edited, parsed(_printed(structure)), structure)
+        except (DecodeError, RejectedError) as error:
+            raise BuildError(f"{str(path)!r} holds no structure that can be read") from error
+    for tensor in walk.tensors(edited):
+        key = next((entry.value for entry in tensor.external_data if entry.key == _KEY), None)
+        if key is not None:
+            _fill(tensor, key, stored)
+    return Model(edited)
+
+
+def _is_stored(tensor: TensorProto) -> bool:
+    """Return whether the payload is in the file: a large one, and one of a dtype that text does not hold."""
+    kind = dtypes.dtype_name(tensor.data_type)
+    large = np.prod(tensor.dims) > ELIDED_ABOVE
+    return kind != "string" and bool(large or is_external(tensor) or kind not in _IN_TEXT)
+
+
+def _printed(structure: ModelProto) -> str:
+    try:
+        return printed(structure)
+    except RejectedError as error:
+        raise GraphError(
+            f"the model cannot be printed: {error}", "find the cause with: onnxdbg check"
+        ) from error
+
+
+def _refer(tensor: TensorProto, key: str) -> None:
+    """Replace a payload by the name under which it is stored."""
+    elided = TensorProto(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    elided.data_location = TensorProto.EXTERNAL
+    elided.external_data.add(key=_KEY, value=key)
+    describe_like(elided, tensor)
+    tensor.CopyFrom(elided)
+
+
+def _fill(tensor: TensorProto, key: str, stored: ReferenceSet) -> None:
+    if key not in stored:
+        raise BuildError(
+            f"{str(stored.place)!r} has no tensor {key!r}", "give the file of this text"
+        )
+    raw = _bytes(stored, key)
+    if len(raw) != dtypes.byte_count(tensor.data_type, tensor.dims):
+        raise BuildError(f"{key!r} does not have the size of tensor {tensor.name!r}")
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+    tensor.raw_data = raw
+
+
+def _bytes(stored: ReferenceSet, key: str) -> bytes:
+    array = stored.read(key)
+    assert isinstance(array, np.ndarray)  # the format holds nothing else
+    return bytes(dtypes.payload(array))
+
+
+def _restored(edited: ModelProto, plain: ModelProto, structure: ModelProto) -> ModelProto:
+    """Return the edited model with all that was not edited as the structure has it.
+
+    Args:
+        plain: the structure as text says it.
+    """
+    if edited == plain:
+        return structure
+    for field in _ITEMS:
+        _take_over(*(getattr(proto.graph, field) for proto in (edited, plain, structure)))
+    _take_over(edited.functions, plain.functions, structure.functions)
+    _add_unsaid(edited.graph, structure.graph)
+    edited.training_info.extend(structure.training_info)
+    edited.MergeFromString(unknown_fields(structure))
+    return edited
+
+
+def _take_over(
+    edited: MutableSequence[Message],
+    plain: MutableSequence[Message],
+    structure: MutableSequence[Message],
+) -> None:
+    if len(plain) != len(structure):
+        return  # text does not say all of them
+    known = {said.SerializeToString(): own for said, own in zip(plain, structure, strict=True)}
+    for message in edited:
+        own = known.get(message.SerializeToString())
+        if own is not None:
+            message.CopyFrom(own)
+
+
+def _add_unsaid(graph: GraphProto, structure: GraphProto) -> None:
+    for field in _UNSAID:
+        getattr(graph, field).extend(getattr(structure, field))
+    if structure.HasField("doc_string"):
+        graph.doc_string = structure.doc_string
+    graph.MergeFromString(unknown_fields(structure))

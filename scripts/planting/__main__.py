@@ -1,0 +1,142 @@
+"""Plant faults in real architectures, and count how often `onnxdbg bisect` names them: a table.
+
+    python scripts/planting [ARCHITECTURE ...] [--each N] [--kind KIND ...] [--exporter NAME ...]
+
+Needs the test extra (torch, transformers). The architectures are those of `scripts/matching`, small, with random
+weights. A fault counts when an output, or a value that is compared, leaves its tolerance.
+
+- named first: the first culprit is the node that was changed, or its region has that node; of a missing node, a
+  neighbor.
+- nothing else blamed: it is the only culprit.
+"""
+
+import argparse
+import logging
+import sys
+import tempfile
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.errors import SurgeonError
+from planters import KINDS, Fault, Plan, runs, spread
+from subjects import NAMES, Subject, subjects
+
+BAD = ("others", "missed", "error")
+
+
+def judged(result: osl.BisectResult, fault: Fault, model: Path) -> str:
+    """Return `named`, `others` (named first, and another is blamed), `missed`, `agrees`."""
+    if result.verdict != "mismatch":
+        return "agrees"
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    places = {f"@{i}" for i, node in enumerate(nodes) if not fault.places.isdisjoint(node.output)}
+    held = [not places.isdisjoint([c.id, *c.region, *c.covers]) for c in result.culprits]
+    if not held or not held[0]:
+        return "missed"
+    return "named" if len(held) == 1 else "others"
+
+
+def healthy(subject: Subject, given: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
+    """Yield what bisect says of the right model."""
+    for kind, references in subject.references.items():
+        result = bisected(subject.model, references)
+        state = (
+            "error" if isinstance(result, str) else "agrees" if not result.culprits else "culprit"
+        )
+        if state != "agrees":
+            show(subject, kind, "healthy", result)
+        yield kind, "healthy", state
+
+
+def faulty(
+    subject: Subject, given: argparse.Namespace, folder: Path
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (kind of references, kind of fault, what bisect makes of it)."""
+    plan = Plan(onnx.load(subject.model), subject.shapes)
+    wrong = folder / "wrong.onnx"
+    faults = spread((fault for kind in given.kind for fault in KINDS[kind](plan)), given.each)
+    for fault in filter(lambda fault: runs(fault.model), faults):
+        onnx.save(fault.model, wrong)
+        for kind, references in subject.references.items():
+            if kind not in given.references:
+                continue
+            result = bisected(wrong, references)
+            state = "error" if isinstance(result, str) else judged(result, fault, wrong)
+            if given.verbose and state in BAD:
+                show(subject, kind, f"{fault.kind} {sorted(fault.places)[:3]}: {state}", result)
+            yield kind, fault.kind.partition(":")[0], state
+
+
+def show(subject: Subject, kind: str, what: str, result: osl.BisectResult | str) -> None:
+    print(f"  {subject.name}, {kind}, {what}")
+    said = [result] if isinstance(result, str) else str(result).splitlines()[:8]
+    print(*(f"      {line[:200]}" for line in said), sep="\n", flush=True)
+
+
+def bisected(model: Path, references: Path) -> osl.BisectResult | str:
+    try:
+        return osl.bisect(model, references, cause=False)
+    except SurgeonError as error:
+        return f"error: {error}"
+
+
+def table(counts: Mapping[tuple[str, str, str], Counter[str]]) -> Iterator[str]:
+    """Yield the shares as a Markdown table, a row for each model and kind of references."""
+    yield "| model | references | faults | named first | nothing else blamed | healthy |"
+    yield "|---|---|---|---|---|---|"
+    rows = dict.fromkeys((model, kind) for model, kind, _ in counts)
+    for model, kind in rows:
+        found = sum(
+            (
+                c
+                for (m, k, what), c in counts.items()
+                if (m, k) == (model, kind) and what != "healthy"
+            ),
+            Counter(),
+        )
+        told = found["named"] + found["others"]
+        total = told + found["missed"] + found["error"]
+        right = "no culprit" if counts[model, kind, "healthy"]["agrees"] else "CULPRIT"
+        shares = (f"{n} ({n / total:.1%})" if total else "" for n in (told, found["named"]))
+        yield f"| {model} | {kind} | {total} | {' | '.join(shares)} | {right} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", default=NAMES, metavar="ARCHITECTURE")
+    parser.add_argument("--each", type=int, default=1, help="faults of each kind")
+    parser.add_argument("--kind", nargs="*", default=[*KINDS], choices=[*KINDS])
+    parser.add_argument("--references", nargs="*", default=["full", "partial", "modules"])
+    parser.add_argument("--only", default="", help="part of the names of the models")
+    parser.add_argument(
+        "--keep", type=Path, help="folder for the models, which are deleted without it"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what is not named")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable()
+    counts: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for name in given.names:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = given.keep / name if given.keep else Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            for subject in subjects(name, folder):
+                if given.only in subject.name:
+                    for kind, what, state in (
+                        *healthy(subject, given),
+                        *faulty(subject, given, folder),
+                    ):
+                        counts[subject.name, kind, what][state] += 1
+    print(*table(counts), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
