@@ -301,6 +301,9 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
         onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')
+    Path("rule.onnxtxt").write_text(
+        "pattern (x) => (y) { y = Relu(x) } replacement (x) => (y) { y = Abs(x) }"
+    )
     words = [verb, "custom.onnx", *CUSTOM_WORDS.get(verb, [])]
     if verb in ("script", "apply"):
         words = [verb, {"script": "patch.py", "apply": "recipe.toml"}[verb], "custom.onnx"]

@@ -228,7 +228,7 @@ CUSTOM_WORDS = {
     "insert": ["t", "Abs"],
     "replace": ["--inputs", "s", "--outputs", "u", "--op", "Identity"],
     "rewire": ["t", "d", "--to", "/half"],
-    "rewrite": ["layer-norm"],
+    "rewrite": ["rule.onnxtxt"],
     "set-op": ["/relu", "Abs"],
     "set-attr": ["/deform", "deform_groups=3"],
     "set-constant": ["half", "2"],

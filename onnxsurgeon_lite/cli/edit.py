@@ -9,7 +9,7 @@ import typer
 from onnxsurgeon_lite import passes
 from onnxsurgeon_lite.cli import completion, gradient, interface, options, shape, simplify
 from onnxsurgeon_lite.cli.edit_shared import Keep, command
-from onnxsurgeon_lite.cli.options import Node, Nodes, Typed, Value, Values
+from onnxsurgeon_lite.cli.options import Inputs, Node, Nodes, Typed, Value, Values
 from onnxsurgeon_lite.names import key_value
 
 _Attributes = Annotated[Sequence[str], Typed(metavar="NAME=VALUE")]
@@ -233,8 +233,8 @@ def freeze(
 def prepend(
     what: str,
     *,
-    links: Annotated[Sequence[str], Typed(("--map",), metavar="RESULT=INPUT")] = (),
-    share: Sequence[str] = (),
+    links: Annotated[Sequence[str], Typed(("--map",), completion.of_inputs, "RESULT=INPUT")] = (),
+    share: Inputs = (),
 ) -> "passes.Pass":
     """Compute the inputs of a model from others: normalize, resize, transpose.
 
@@ -252,14 +252,14 @@ def prepend(
 def append(
     what: str,
     *,
-    links: Annotated[Sequence[str], Typed(("--map",), metavar="VALUE=INPUT")] = (),
-    share: Sequence[str] = (),
+    links: Annotated[Sequence[str], Typed(("--map",), completion.values, "VALUE=INPUT")] = (),
+    share: Inputs = (),
     prefix: str = "",
 ) -> "passes.Pass":
     """Compute further values from those of a model: Softmax, TopK, NonMaxSuppression.
 
     $ onnxdbg edit append model.onnx 'best = ArgMax(scores, axis=1)' --map 31=scores
-    $ onnxdbg edit append model.onnx 'top, at = TopK(scores, [5], axis=1)' --map 31=scores --dry-run
+    $ onnxdbg edit append model.onnx 'top, at = TopK(scores, [2], axis=1)' --map 31=scores --dry-run
 
     Args:
         what: Assignments, a graph in ONNX text, or a file with one of them; a model.

@@ -27,7 +27,7 @@ from onnx import (
     helper,
 )
 
-from onnxsurgeon_lite.errors import GraphError, UnknownNameError
+from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.native import RejectedError, infer
 from onnxsurgeon_lite.graph.scopes import Provenances
 from onnxsurgeon_lite.model import Model, walk
@@ -247,7 +247,11 @@ class GraphIndex:
         check_functions(self.model.proto)
         states: dict[str, TypeProto] = {}
         for positions, data_prop in self._inference_attempts(set(unknown)):
-            inferred = self._inferred(positions, data_prop, states)
+            try:
+                inferred = self._inferred(positions, data_prop, states)
+            except RuntimeFailure:
+                self._without_type |= unknown  # the next look goes on without them
+                raise
             found = {
                 info.name: info.type
                 for info in inferred

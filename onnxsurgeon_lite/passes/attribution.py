@@ -44,8 +44,8 @@ class Attribution:
         layer: the value that gradcam looks at; by default the last one with images.
 
     Example:
-        >>> osl.attribution("classifier.onnx", "saliency", 3).changes
-        ("added output 'heatmap': saliency of 'logits' by 'image'",)
+        >>> osl.attribution("whole_model.onnx", "saliency").changes
+        ("added output 'heatmap': saliency of '31' by 'input.1'",)
     """
 
     method: Method

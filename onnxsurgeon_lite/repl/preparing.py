@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from onnxsurgeon_lite.errors import GraphError
+from onnxsurgeon_lite.errors import GraphError, RuntimeFailure
 from onnxsurgeon_lite.graph.browse import Graph
 from onnxsurgeon_lite.graph.complete import Names
 
@@ -56,7 +56,7 @@ def _learn(graph: PreparedGraph) -> None:
     index = graph.index
     try:
         index.learn_types(index.producer)
-    except GraphError:
+    except (GraphError, RuntimeFailure):
         pass  # a look that meets it says so
     finally:
         graph.learning = False

@@ -112,7 +112,7 @@ class Reverse:
             _unrolled(self.tape, node) if node.op_type in OPERATORS else expanded(self.tape, node)
         )
         if body is None:
-            raise MissingRule(node)
+            raise missing_rule(node)
         seeds = {
             name: term for name, term in zip(body.outputs, given, strict=False) if term is not None
         }
@@ -141,15 +141,20 @@ def _inner(
 
 
 class MissingRule(EditError):
-    """An operator on the path has no rule."""
+    """An operator on the path has no rule: that of `node`."""
 
-    def __init__(self, node: NodeProto) -> None:
-        self.node = node
-        operator = "::".join(filter(None, (node.domain, node.op_type)))
-        super().__init__(
-            f"{described(node, '')} has no gradient rule: {operator}",
-            "leave it out of the path: choose another --to or --of",
-        )
+    node: NodeProto
+
+
+def missing_rule(node: NodeProto) -> MissingRule:
+    """Return the error for a node."""
+    operator = "::".join(filter(None, (node.domain, node.op_type)))
+    error = MissingRule(
+        f"{described(node, '')} has no gradient rule: {operator}",
+        "leave it out of the path: choose another --to or --of",
+    )
+    error.node = node
+    return error
 
 
 def is_zero(node: NodeProto) -> bool:
