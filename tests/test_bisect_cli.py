@@ -327,7 +327,7 @@ def test_a_model_that_cannot_run_is_an_error(folder):
 
 
 def quantized_pair(folder: Path) -> None:
-    """A float model of three layers and a copy in QDQ form, one layer of which has a hopeless scale."""
+    """A float model of three layers and a copy in QDQ form; the result of the first gets a hopeless scale."""
     rng = np.random.default_rng(0)
     lines, qdq, constants, more, stream, q = [], [], {}, {}, "x", "x"
     for i in range(3):
@@ -359,8 +359,8 @@ def test_rank_puts_the_lossiest_node_first_and_prints_names_to_exclude(tmp_path)
     done = onnxdbg("rank", "qdq.onnx", "--against", "float.onnx", "--json", cwd=tmp_path)
 
     result = json.loads(done.stdout)
-    assert [node["name"] for node in result["nodes"]][0] == "/layer/m1"
-    assert result["exclude"] == ["/layer/m1"]
+    assert [node["name"] for node in result["nodes"]][0] == "/layer/m0"
+    assert result["exclude"] == ["/layer/m0"]
     float_names = {node.name for node in onnx.load(tmp_path / "float.onnx").graph.node}
     assert float_names.issuperset(result["exclude"])
 
