@@ -11,14 +11,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
 from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
 from onnxsurgeon_lite.names import is_count
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.graph.patterns import Match, Rule
 
 _OP = re.compile(r"op:(?P<op>[^\[\]]+)(?:\[(?P<number>\d+)\])?")
 _PLACES = ("scope:", "class:", "src:")
@@ -201,12 +204,14 @@ def _by_kind(index: GraphIndex, argument: str) -> list[int] | None:
     return found[int(operator["number"]) :][:1]
 
 
-def pattern_matches(index: GraphIndex, argument: str) -> list[tuple[Rule, Match]]:
+def pattern_matches(index: GraphIndex, argument: str) -> "list[tuple[Rule, Match]]":
     """Return the matches that `pattern:RULES` means, `pattern:RULES[2]` the third alone.
 
     Raises:
         UnknownNameError: nothing matches; the hint says what nearly does.
     """
+    from onnxsurgeon_lite.graph.patterns import Matcher, closest, find_all, read_rules
+
     asked = _PATTERN.fullmatch(argument)
     assert asked is not None  # callers look for the prefix
     matchers = [Matcher(index, rule) for rule in read_rules(asked["rule"])]

@@ -1,7 +1,8 @@
 """One file per verb, imported on first use. A new verb is a line in `VERBS`, and one for type checkers."""
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.simplify import Simplify as Simplify
     from onnxsurgeon_lite.passes.skip_noops import SkipNoops as SkipNoops
     from onnxsurgeon_lite.passes.sort import Sort as Sort
-
-    PASSES: dict[str, type[Pass]]
 
 VERBS = {
     "append": "Append",
@@ -103,9 +102,23 @@ _FILES = {kind: verb.replace("-", "_") for verb, kind in VERBS.items()} | _OTHER
 __all__ = ["PASSES", *_FILES]
 
 
+class _Passes(Mapping[str, "type[Pass]"]):
+    """Verb -> class, imported when it is asked for."""
+
+    def __getitem__(self, verb: str) -> "type[Pass]":
+        return cast("type[Pass]", __getattr__(VERBS[verb]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+PASSES: Mapping[str, "type[Pass]"] = _Passes()
+
+
 def __getattr__(name: str) -> object:
-    if name == "PASSES":
-        return {verb: __getattr__(kind) for verb, kind in VERBS.items()}
     if name not in _FILES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_FILES[name]}"), name)
