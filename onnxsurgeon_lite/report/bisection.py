@@ -16,7 +16,7 @@ from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
-from onnxsurgeon_lite.report.plain import out, say_all, show_notes
+from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
@@ -203,7 +203,7 @@ def _causes(culprit: Culprit) -> Iterator[str]:
     for number, cause in enumerate(culprit.causes):
         yield f"  {'or ' * bool(number)}cause: {cause.sentence}"
         if cause.repair:
-            yield f"    repair: {command(*cause.repair)}"
+            yield Whole(f"    repair: {command(*cause.repair)}")
         else:
             yield f"    repair: {_edits(cause)}"
         if cause.apart:

@@ -62,10 +62,16 @@ def say(text: str, indent: int = 0) -> None:
     out(_wrapped(text, width(), indent))
 
 
+class Whole(str):
+    """A line that is not broken: a command to copy."""
+
+    __slots__ = ()
+
+
 def say_all(lines: Iterable[str]) -> None:
     """Write sentences, a line each; their names may hold anything."""
     for line in lines:
-        say(shown(line))
+        (out if isinstance(line, Whole) else say)(shown(line))
 
 
 def note(text: str) -> None:
