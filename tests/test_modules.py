@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import CutError, UnknownNameError
 from onnxsurgeon_lite.passes.build import parse_text
 
@@ -37,6 +39,19 @@ def layers(third: str = "Relu") -> osl.Model:
 
 def names(values) -> list[str]:
     return [value.name for value in values]
+
+
+def test_a_module_is_cut_out_by_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    osl.save(layers(), "m.onnx")
+
+    cut = CliRunner().invoke(app, ["extract", "m.onnx", "scope:layer.1", "-o", "part.onnx"])
+    none = CliRunner().invoke(app, ["extract", "m.onnx", "scope:layer.7", "-o", "none.onnx"])
+
+    assert cut.exit_code == 0
+    assert names(osl.load("part.onnx").proto.graph.output) == ["h2"]
+    assert none.exit_code == 2
+    assert not (tmp_path / "none.onnx").exists()
 
 
 def test_a_module_is_cut_out_between_what_it_reads_and_what_it_makes():

@@ -374,6 +374,17 @@ def test_near_values_that_change_places_are_a_tie_and_a_real_change_is_found(
     assert "@0" in changed.culprits[0].region
 
 
+def test_of_two_epsilons_that_agree_the_closest_is_named(tmp_path, runtime):
+    text = """net (float[4,16] x) => (float[4,16] y) {
+        n = LayerNormalization <epsilon = 1e-12> (x, g, b) y = Tanh (n) }"""
+    constants = {"g": random(16, seed=1), "b": random(16, seed=2)}
+    right, wrong = (parsed(text.replace("1e-12", e), **constants) for e in ("1e-12", "0.01"))
+
+    found = Case(tmp_path, right, runtime).bisect(wrong).culprits[0].findings[0].because
+
+    assert "epsilon=1e-12 gives the reference" in found
+
+
 def test_many_culprits_of_one_operator_are_one_group(tmp_path, runtime):
     lines = [
         f"n{i} = LayerNormalization <epsilon = 1e-5> ({f't{i - 1}' if i else 'x'}, g{i}, b) t{i} = Tanh (n{i})"

@@ -42,7 +42,7 @@ def extract(
     from onnxsurgeon_lite.model import movable
 
     result = osl.extract(
-        model, inputs, outputs, auto_inputs, timeout=timeout, memory_limit=memory_limit
+        model, inputs, outputs, auto_inputs, part, timeout=timeout, memory_limit=memory_limit
     )
     _save(result, Target(model, "extract", **how), movable(result.model))
 

@@ -181,14 +181,7 @@ class Diagnosis:
             return None
         positions = self._positions(culprit)
         own = [p for p in positions if f"@{p}" in culprit.region]
-        region = Region(
-            self.observer,
-            positions,
-            own,
-            culprit.value,
-            referenced,
-            lambda found: agrees(found, expected, allowed),
-        )
+        region = Region(self.observer, positions, own, culprit.value, referenced, expected, allowed)
         return region.explained(self.judge.references, culprit.lacking)
 
     def _positions(self, culprit: Culprit) -> list[int]:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, helper
 from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
@@ -41,7 +43,6 @@ _OTHER: Mapping[str, tuple[int | float | str, ...]] = {
 }
 """Attribute -> values to try."""
 
-Agrees = Callable[[Array], bool]
 Change = Literal["extra", "missing", "other"]
 
 
@@ -67,7 +68,7 @@ class Region:
 
     Attributes:
         positions: its nodes, in the order of the graph. own: those that may be at fault.
-        given: the references of its inputs, by name.
+        given: the references of its inputs, by name. expected: that of its value.
     """
 
     observer: Observer
@@ -75,22 +76,27 @@ class Region:
     own: Sequence[int]
     value: str
     given: Mapping[str, RunValue]
-    agrees: Agrees
+    expected: Array
+    tolerance: Tolerance | None
 
     def explained(self, references: ReferenceSet, lacking: Sequence[str]) -> Explained | None:
-        """Return the first change that gives the reference; None if there is none."""
+        """Return a change that gives the reference, of several the closest; None if there is none."""
         found = self._from_other_inputs(references, lacking)
-        return found or next(filter(None, itertools.islice(self._changed(), _TRIED)), None)
+        if found is not None:
+            return found
+        right = filter(None, itertools.islice(self._changed(), _TRIED))
+        return min(right, key=itemgetter(0), default=(0.0, None))[1]
 
-    def _changed(self) -> Iterator[Explained | None]:
-        """Yield, for each change of a node that is tried, what it explains."""
+    def _changed(self) -> Iterator[tuple[float, Explained] | None]:
+        """Yield, for each change of a node that is tried, how far it is from the reference that it gives."""
         for position in self.own:
             place = self.positions.index(position)
             for change, because, alter in _changes(self.observer.index.nodes[position]):
                 part = self._part()
                 alter(part.graph.node[place])
-                right = self._gives_reference(part, self.given)
-                yield Explained(change, because, position) if right else None
+                distance = self._distance(part, self.given)
+                right = Explained(change, because, position)
+                yield None if distance is None else (distance, right)
 
     def _from_other_inputs(
         self, references: ReferenceSet, lacking: Sequence[str]
@@ -102,9 +108,9 @@ class Region:
                 continue
             for other in self._sources(name, value, references, lacking):
                 instead = _read(references, other, value)
-                if instead is None or not self._gives_reference(
-                    part, {**self.given, name: instead}
-                ):
+                if instead is None:
+                    continue
+                if self._distance(part, {**self.given, name: instead}) is None:
                     continue
                 reads = self.observer.index.reads
                 reader = next((p for p in self.own if name in reads[p]), None)
@@ -142,12 +148,15 @@ class Region:
         types = {name: type_of(value) for name, value in self.given.items() if value is not None}
         return self.observer.part(self.positions, types, [self.value])
 
-    def _gives_reference(self, part: ModelProto, given: Mapping[str, RunValue]) -> bool:
+    def _distance(self, part: ModelProto, given: Mapping[str, RunValue]) -> float | None:
+        """Return the largest difference from the reference, None where they do not agree."""
         try:
             found = self.observer.run_part(part, given, [self.value])[self.value]
         except RuntimeFailure:
-            return False  # it has other attributes, dtypes or shapes
-        return isinstance(found, np.ndarray) and self.agrees(found)
+            return None  # it has other attributes, dtypes or shapes
+        if not isinstance(found, np.ndarray) or not agrees(found, self.expected, self.tolerance):
+            return None
+        return compare(found, self.expected, self.tolerance).max_abs or 0.0
 
 
 Alter = Callable[[NodeProto], None]
