@@ -92,7 +92,7 @@ class _Writer:
     def statement(self, statement: ast.stmt) -> None:
         match statement:
             case ast.AnnAssign(ast.Name(name), annotation, None):
-                self._input(name, _declared(name, annotation))
+                self._input(name, _declared(annotation))
             case ast.Assign([ast.Name(name)], value) if (number := _number(value)) is not None:
                 self.constants[name] = number
             case ast.Assign([ast.Name(name)], value):
@@ -248,7 +248,7 @@ def _attribute(name: str, value: ast.expr) -> AttributeValue:
     return found
 
 
-def _declared(name: str, annotation: ast.expr) -> TypeProto:
+def _declared(annotation: ast.expr) -> TypeProto:
     """Return the type that `uint8[N, 3]` says."""
     shape: list[int | str | None] | None = None
     if isinstance(annotation, ast.Subscript):

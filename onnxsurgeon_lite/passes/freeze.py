@@ -72,7 +72,7 @@ class Freeze:
                     f"its inputs are {', '.join(map(repr, index.inputs))}",
                 )
             relaxed.update(recall_types(index.inputs[value]))
-            _freeze(index, result, value, numbers)
+            _freeze(result, value, numbers)
             frozen.append(value)
             changes.append(f"input {value!r} is a constant now")
         after = settle(index, result)
@@ -86,7 +86,7 @@ class Freeze:
         return PassResult.of(model, result, changes, notes, waiting)
 
 
-def _freeze(index: GraphIndex, result: Model, value: str, numbers: Numbers | None) -> None:
+def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
     graph = result.proto.graph
     place = next(p for p, info in enumerate(graph.input) if info.name == value)
     declared = graph.input[place]

@@ -90,7 +90,7 @@ class Place:
         for name, array in beside.items():
             part.graph.input.add(name=name, type=type_of(array))
         shapes = {tuple(t.dims) for t in part.graph.initializer} | {first.wanted[value].shape[-1:]}
-        others = _constants_beside(whole, part, shapes, positions)
+        others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
         index = GraphIndex.of(whole.model.with_proto(part))
         named = [tensor.name for tensor in others]
@@ -263,7 +263,6 @@ def _constants_beside(
     whole: GraphIndex,
     part: ModelProto,
     shapes: Container[tuple[int, ...]],
-    positions: Sequence[int],
 ) -> list[TensorProto]:
     """Return the constants of the whole model with one of these shapes, nearest to the region first."""
     there = {tensor.name for tensor in part.graph.initializer}
