@@ -46,37 +46,44 @@ def large():
     )
 
 
-def prepared(index):
-    """What a session does while its user types."""
-    graph, names = PreparedGraph(index), Names(index)
-    Preparation(lambda: (graph, names)).begin()
-    assert repr(graph["v7"]).startswith("value 'v7' type not inferred yet: Relu @6 -> Relu @7")
-    deadline = time.monotonic() + 60
-    while graph.learning and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return repr(graph["v7"])
+@pytest.fixture
+def prepared(large, monkeypatch, tmp_path):
+    """What a look tells before the types are inferred elsewhere by `infer`, and after."""
+    here, looked = os.getpid(), tmp_path / "looked"
+
+    def looks(infer):
+        def elsewhere(*args, **options):
+            if os.getpid() == here:
+                return None
+            while not looked.exists():
+                time.sleep(0.01)
+            return infer(*args, **options)
+
+        monkeypatch.setattr(shape_inference, "infer_shapes", elsewhere)
+        graph, names = PreparedGraph(large), Names(large)
+        Preparation(lambda: (graph, names)).begin()
+        before = repr(graph["v7"])
+        looked.touch()
+        deadline = time.monotonic() + 60
+        while graph.learning and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return before, repr(graph["v7"])
+
+    return looks
 
 
-def test_the_types_of_a_large_graph_are_inferred_in_another_process(large, monkeypatch):
-    here, infer = os.getpid(), shape_inference.infer_shapes
+def test_the_types_of_a_large_graph_are_inferred_in_another_process(prepared):
+    before, after = prepared(shape_inference.infer_shapes)
 
-    def elsewhere(*args, **options):
-        return None if os.getpid() == here else infer(*args, **options)
-
-    monkeypatch.setattr(shape_inference, "infer_shapes", elsewhere)
-
-    assert prepared(large) == "value 'v7' float [2, 3]: Relu @6 -> Relu @7"
+    assert before.startswith("value 'v7' type not inferred yet: Relu @6 -> Relu @7")
+    assert after == "value 'v7' float [2, 3]: Relu @6 -> Relu @7"
 
 
-def test_a_look_goes_on_without_types_when_their_inference_died(large, monkeypatch):
-    here = os.getpid()
+def test_a_look_goes_on_without_types_when_their_inference_died(prepared):
+    before, after = prepared(lambda *_, **__: os._exit(1))
 
-    def dies(*_, **__):
-        return None if os.getpid() == here else os._exit(1)
-
-    monkeypatch.setattr(shape_inference, "infer_shapes", dies)
-
-    assert prepared(large) == "value 'v7' unknown type: Relu @6 -> Relu @7"
+    assert before.startswith("value 'v7' type not inferred yet: Relu @6 -> Relu @7")
+    assert after == "value 'v7' unknown type: Relu @6 -> Relu @7"
 
 
 @pytest.fixture
