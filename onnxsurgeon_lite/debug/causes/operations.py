@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 import numpy as np
 from onnx import NodeProto, parser
@@ -35,6 +35,7 @@ _ONLY = {
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
+_PAIRS = 256  # pairs of values of a region between which all is left out
 _LOOKED_AT = 4096  # elements of a result
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
@@ -52,6 +53,7 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
     yield from _missing_additions(place)
     yield from _missing_between(place)
+    yield from _missing_activations(place)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
 
@@ -226,7 +228,7 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
 
 def _missing_steps(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing between an input of the region and all that reads it."""
-    for name, right, where in _right_inputs(place):
+    for name, right, where in right_inputs(place):
         given = place.operand(name)
         if given is None or given.shape != right.shape or not is_float(given.dtype):
             continue
@@ -242,7 +244,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
         yield from _missing_constant(name, given, wanted - made, scale, where)
 
 
-def _right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
+def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
     """Yield (input, what it should be, where that is known from)."""
     for name, (step, right) in product(place.inputs, place.lacking.items()):
         yield name, right, f"behind {name!r}, where the references have {step!r}"
@@ -347,20 +349,20 @@ def _replaced(place: Place) -> Iterator[Hypothesis]:
                 sentence = (
                     f"what computes {place.value!r} from {start!r} is not {title}; with {title}"
                 )
-                edits = _activation(place, start, name, nodes)
+                edits = _activation(place, start, place.value, place.wanted, name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
 
 
-def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
+def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
     """Return a replacement by one operator, or by several where the opset has no such operator."""
-    ends = (start,), (place.value,)
+    ends = (start,), (end,)
     opset = next((o.version for o in place.index.model.proto.opset_import if not o.domain), 0)
     op_type, _, approximate = name.partition(" ")
     if not nodes or (op_type == "Gelu" and opset >= 20 and approximate != "(sigmoid)"):
         attributes = (("approximate", "tanh"),) if approximate else ()
         return Replace(*ends, op_type=op_type, attributes=attributes)
-    kind = dtype_name(data_type_of_numpy(place.wanted.dtype))
-    shape = ", ".join(map(str, place.wanted.shape))
+    kind = dtype_name(data_type_of_numpy(made.dtype))
+    shape = ", ".join(map(str, made.shape))
     known = {
         "a": 2**-0.5,
         "one": 1.0,
@@ -372,10 +374,8 @@ def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
     used = {name: value for name, value in known.items() if f"{name})" in nodes}
     weights = ", ".join(f"{kind} {name} = {{{value!r}}}" for name, value in used.items())
     header = f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {opset}]>'
-    given, made = f"{kind}[{shape}] x", f"{kind}[{shape}] y"
-    parsed = parser.parse_model(
-        f"{header} activation ({given}) => ({made}) <{weights}> {{ {nodes} }}"
-    )
+    ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
+    parsed = parser.parse_model(f"{header} activation {ends_as_text} <{weights}> {{ {nodes} }}")
     return Replace(*ends, model=loaded(parsed))
 
 
@@ -409,6 +409,38 @@ def extra_operations(place: Place) -> Iterator[Hypothesis]:
                 ("extra", node.op_type),
                 instead="" if alone else name,
             )
+
+
+def extra_steps(place: Place) -> Iterator[Hypothesis]:
+    """Yield several nodes that should not be there."""
+    values = list(place.values.items())
+    pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])
+    for (start, read), (end, made) in islice(pairs, _PAIRS):
+        if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:
+            continue
+        if len(place.index.ancestors([end], stop=[start])) > 1 and is_float(made.dtype):
+            edit = Replace((start,), (end,), op_type="Identity")
+            sentence = f"what computes {end!r} from {start!r} is one too many; without it"
+            yield Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))
+
+
+def _missing_activations(place: Place) -> Iterator[Hypothesis]:
+    """Yield activations in front of an input of a node."""
+    for number, node in enumerate(place.index.nodes):
+        for name in dict.fromkeys(node.input):
+            array = place.operand(name) if name else None
+            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
+                continue
+            for activation, (title, nodes) in _ACTIVATIONS.items():
+                if nodes:
+                    new = f"{name}_activated"
+                    there = Insert(name, "Identity", to=(place.node(number),), output=new)
+                    edits = (there, _activation(place, name, new, array, activation, nodes))
+                    sentence = (
+                        f"{title} is missing between {name!r} and {place.title(number)}; with it"
+                    )
+                    mistake = ("between", title, node.op_type)
+                    yield Hypothesis("missing operation", sentence, edits, mistake)
 
 
 def _missing_between(place: Place) -> Iterator[Hypothesis]:

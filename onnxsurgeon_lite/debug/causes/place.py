@@ -89,7 +89,9 @@ class Place:
         beside = {name: v for name, v in nearby.items() if name not in there}
         for name, array in beside.items():
             part.graph.input.add(name=name, type=type_of(array))
-        shapes = {tuple(t.dims) for t in part.graph.initializer} | {first.wanted[value].shape[-1:]}
+        ends = (first.wanted[value], *first.inputs.values())
+        shapes = {tuple(t.dims) for t in part.graph.initializer}
+        shapes |= {v.shape[-1:] for v in ends if isinstance(v, np.ndarray)}
         others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
         index = GraphIndex.of(whole.model.with_proto(part))
