@@ -9,14 +9,9 @@ import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
+from commands import HELP
 from onnxsurgeon_lite.cli.app import app
 
-GROUPS = {"": app} | {g.name: g.typer_instance for g in app.registered_groups}
-COMMANDS = {
-    f"{group} {command.name or command.callback.__name__}".strip(): command.callback.__doc__
-    for group, typer in GROUPS.items()
-    for command in typer.registered_commands
-}
 FILES = {
     "model.onnx": "whole_model.onnx",
     "faulty.onnx": "faulty_attribute.onnx",
@@ -40,7 +35,7 @@ def helped(command: str, monkeypatch) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", HELP)
 def test_every_command_has_panels_and_two_examples(command, monkeypatch):
     told = helped(command, monkeypatch)
 
@@ -65,7 +60,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)
 
-    for line in re.findall(r"^\$ (.*)", "\n".join(COMMANDS.values()), re.MULTILINE):
+    for line in re.findall(r"^\$ (.*)", "\n".join(HELP.values()), re.MULTILINE):
         words, _, file = line.partition(" > ")
         done = CliRunner().invoke(app, shlex.split(words)[1:])
         if file:
