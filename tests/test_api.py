@@ -39,6 +39,7 @@ TERMINAL = {
     "context",
     "metrics",
     "verbose",
+    "github",
 }
 ALIASES = {
     "print": "text",

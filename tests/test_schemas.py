@@ -31,6 +31,7 @@ COMMANDS = {
         f"compare faulty_attribute.onnx {REFS}",
         "compare references/transformer_block.npz references/transformer_block.npz",
     ],
+    "test": ["test export edited"],
     "bisect": [
         f"bisect faulty_constant.onnx --reference {REFS} -o a",
         f"bisect whole_model.onnx --reference {REFS} -o b",

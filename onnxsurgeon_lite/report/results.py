@@ -33,6 +33,7 @@ SHOWN_BY = {
     "Recording": "plain.show_recording",
     "Comparison": "metrics.show_tensors",
     "SetComparison": "metrics.show_comparison",
+    "SuiteResult": "suite.show_suite",
     "BisectResult": "bisection.show_bisection",
     "Ranking": "ranking.show_ranking",
     "Float16Risks": "ranking.show_risks",

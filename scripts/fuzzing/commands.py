@@ -8,6 +8,7 @@ FILES = {
     "script.py": "def edit(graph):\n    for node in graph.nodes:\n        node.name += '_'\n",
     "recipe.toml": '[[step]]\nverb = "clean"\n\n[[step]]\nverb = "sort"\n',
     "text.txt": "g (float[2] x) => (float[2] y) { y = Relu(x) }",
+    "suite.toml": '[[check]]\nmodel = "mutant.onnx"\nreference = "recorded"\n',
     "secret": "secret",
 }
 
@@ -92,6 +93,7 @@ run MODEL --save ran.npz LIMITS
 run MODEL --fetch VALUE LIMITS
 record MODEL -o refs LIMITS
 compare MODEL recorded LIMITS
+test --config suite.toml LIMITS
 bisect MODEL --reference recorded LIMITS
 bisect MODEL --against ORIGINAL -o culprit LIMITS
 rank MODEL --against ORIGINAL LIMITS

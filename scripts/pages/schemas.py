@@ -34,6 +34,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.matching.diff.result import ModelDiff
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.split import Split
+    from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
     from onnxsurgeon_lite.model.storage.listing import StoredTensor
@@ -51,6 +52,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "data-ls", "data ls", list[StoredTensor]
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison
+    yield "test", "test", SuiteResult
     yield "bisect", "bisect", contract
     yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
     yield "match", "match", MatchResult
