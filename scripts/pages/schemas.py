@@ -28,6 +28,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
@@ -52,7 +53,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison
     yield "bisect", "bisect", contract
-    yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
+    yield "rank", "rank", Ranking | Blame | Float16Risks | LeaveOneOut
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 
