@@ -150,3 +150,17 @@ def test_what_has_no_shares_is_said(options, said):
         osl.rank(model, **{"against": model, "by": "output"} | options)
 
     assert caught.value.message.startswith(said)
+
+
+def test_bits_of_layers_reach_the_wanted_error_at_the_least_bytes():
+    model = Model(net(BLOCKS))
+    feeds = {"x": random(5, 8, seed=9)}
+
+    found = {wanted: osl.rank(model, bits=wanted, feeds=feeds) for wanted in (15, 30, 60, 200)}
+
+    for wanted, bits in found.items():
+        assert bits.reached_db >= wanted
+        assert bits.bytes == sum(layer.bytes for layer in bits.layers)
+    assert [bits.bytes for bits in found.values()] == sorted({b.bytes for b in found.values()})
+    assert found[30].reached_db == pytest.approx(found[30].predicted_db, abs=3)
+    assert {layer.bits for layer in found[200].layers} == {32}

@@ -26,6 +26,7 @@ from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Ranking
@@ -431,11 +432,12 @@ def rank(
     reach: float | None = None,
     by: Literal["node", "output"] = "node",
     of: str | None = None,
+    bits: float | None = None,
     **how: Unpack[RunOnFeeds],
-) -> "Ranking | Blame | LeaveOneOut | Float16Risks":
+) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
-    Give one of `reference`, `against`, `fp16_risk`.
+    Give one of `reference`, `against`, `fp16_risk`, `bits`.
 
     Args:
         model: A path, bytes, a `ModelProto` or a `Model`; quantized or of half precision.
@@ -447,7 +449,8 @@ def rank(
             `against`.
         reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
-        of: The output whose error is shared; the worst by default.
+        of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
+        bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in decibels, at the least bytes.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -461,20 +464,21 @@ def rank(
         >>> ranking.exclude
         ['Conv_4']
     """
-    if sum((reference is not None, against is not None, fp16_risk)) != 1:
+    if sum((reference is not None, against is not None, fp16_risk, bits is not None)) != 1:
         raise UsageError(
             "say what to rank by",
-            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
+            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk, --bits DB",
         )
     if (leave_one_out or reach is not None) and (against is None or not leave_one_out):
         raise UsageError(
             "--leave-one-out and --reach need the float model's weights",
             "give it: rank MODEL --against FLOAT_MODEL --leave-one-out --reach 30",
         )
-    if (by == "output" and (fp16_risk or leave_one_out)) or (of is not None and by != "output"):
+    alone = fp16_risk or leave_one_out or bits is not None
+    if (by == "output" and alone) or (of is not None and by != "output" and bits is None):
         raise UsageError(
             "an output's error is shared among the nodes of one run against references",
-            "give --by output with --reference or --against, and no --fp16-risk or --leave-one-out",
+            "give --by output with --reference or --against alone",
         )
     with Call(**how) as call:
         child = call.child()
@@ -488,6 +492,11 @@ def rank(
             other, given = call.index(against), call.feeds(index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
+        if bits is not None:
+            from onnxsurgeon_lite.debug.bits import bits_per_layer
+
+            given = call.feeds(index, feeds)
+            return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.float16 import float16_risk
 

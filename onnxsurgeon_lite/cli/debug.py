@@ -140,6 +140,7 @@ def rank(
     reach: float | None = None,
     by: Literal["node", "output"] = "node",
     of: Value | None = None,
+    bits: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -155,11 +156,12 @@ def rank(
         leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
         reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
         by: What each node loses itself, or its share in an output's error.
-        of: With --by output: the output; the worst by default.
+        of: With --by output: the output, the worst by default; with --bits, the first.
+        bits: Choose the bits of each weight for this SQNR of an output, in decibels, at the least bytes.
     """
     with progress("ranking") as how["progress"]:
         result = osl.rank(
-            model, reference, against, risk, below, feeds, leave_one_out, reach, by, of, **how
+            model, reference, against, risk, below, feeds, leave_one_out, reach, by, of, bits, **how
         )
     options.show(result, json)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from onnxsurgeon_lite.debug.bits import BitsPerLayer
 from onnxsurgeon_lite.debug.float16 import Float16Risks
 from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
 from onnxsurgeon_lite.debug.rank import Ranking
@@ -45,6 +46,17 @@ def blame_lines(blame: Blame, most: int) -> Iterator[str]:
     total = f"all shares, to first order, are {blame.explained:.0%} of it"
     yield f"{total} (SQNR {blame.output_db:.3g} dB)"
     yield from (f"left out: {line}" for line in blame.left_out)
+
+
+def show_bits(found: BitsPerLayer) -> None:
+    """Show the bits of each weight, then what they save and reach."""
+    rows = [(str(w.bits), bytes_text(w.bytes), f"{w.share:.1%}", w.name) for w in found.layers]
+    show_table(["bits", "bytes", "error", "weight"], rows)
+    reached = (
+        f"run, {found.output!r} has {found.reached_db:.3g} dB, predicted {found.predicted_db:.3g}"
+    )
+    missed = "" if found.reached_db >= found.wanted_db else f": not the {found.wanted_db:g} wanted"
+    out(f"{bytes_text(found.bytes)} of {bytes_text(found.before)}; {reached}{missed}")
 
 
 def show_left_out(found: LeaveOneOut) -> None:
