@@ -39,6 +39,8 @@ COMMANDS = {
     ],
     "rank": [
         "rank faulty_constant.onnx --against whole_model.onnx",
+        "rank faulty_constant.onnx --against whole_model.onnx --by output",
+        "rank whole_model.onnx --bits 40",
         "rank whole_model.onnx --fp16-risk",
     ],
     "match": ["match whole_model.onnx whole_model_dynamo.onnx", f"match {REFS} whole_model.onnx"],

@@ -37,6 +37,8 @@ SHOWN_BY = {
     "BisectResult": "bisection.show_bisection",
     "Ranking": "ranking.show_ranking",
     "Float16Risks": "ranking.show_risks",
+    "Blame": "ranking.show_blame",
+    "BitsPerLayer": "ranking.show_bits",
     "LeaveOneOut": "ranking.show_left_out",
     "MatchResult": "matching.show_matching",
     "WeightsResult": "matching.show_weights",

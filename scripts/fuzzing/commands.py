@@ -97,6 +97,7 @@ test --config suite.toml LIMITS
 bisect MODEL --reference recorded LIMITS
 bisect MODEL --against ORIGINAL -o culprit LIMITS
 rank MODEL --against ORIGINAL LIMITS
+rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
 match MODEL ORIGINAL LIMITS
 weights MODEL --against weights.npz

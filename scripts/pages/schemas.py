@@ -25,9 +25,11 @@ Schema = dict[str, Any]
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
+    from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
@@ -54,7 +56,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "compare", "compare", SetComparison
     yield "test", "test", SuiteResult
     yield "bisect", "bisect", contract
-    yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
+    yield "rank", "rank", Ranking | Blame | BitsPerLayer | Float16Risks | LeaveOneOut
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 
