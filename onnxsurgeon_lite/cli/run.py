@@ -1,13 +1,17 @@
-"""Run: run, record, compare."""
+"""Run: run, record, compare, test."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Unpack
 
+import typer
+
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import Comparing, OptLevel, RunOnFeeds
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.api.call import Comparing, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.cli import completion, options
+from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
 
@@ -107,4 +111,42 @@ def compare(
     """
     result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
     options.show(result, json, metrics)
+    options.require(result.match)
+
+
+@options.command
+def test(
+    only: Annotated[Sequence[str], Typed(completes=completion.checks)] = (),
+    *,
+    config: Path = Path("onnxdbg.toml"),
+    junit: Path | None = None,
+    github: bool = False,
+    force: bool = False,
+    json: bool = False,
+    **how: Unpack[Running],
+) -> None:
+    """Run the checks that onnxdbg.toml holds: models against their references, each with tolerances of its own.
+
+    $ onnxdbg test
+    $ onnxdbg test 'whole*' --junit results.xml
+
+    Exit code 1 when a check mismatches, 2 when one could not be run.
+
+    Args:
+        only: Names or globs of the checks to run; all by default.
+        config: The file with the [[check]] tables; paths in it are relative to its folder.
+        junit: Write the results as JUnit XML, too.
+        github: Print annotations for GitHub's workflows, too.
+    """
+    with progress("testing") as how["progress"]:
+        result = osl.test(config, only, junit, force, **how)
+    options.show(result, json)
+    if github and not json:
+        from onnxsurgeon_lite.report.suite import show_annotations
+
+        show_annotations(result)
+    if junit is not None:
+        plain.show_written(junit)
+    if result.errors:
+        raise typer.Exit(FAILED)
     options.require(result.match)

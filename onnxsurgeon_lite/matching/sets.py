@@ -1,6 +1,6 @@
 """Compare two tensor sets, or a model's outputs with a reference set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,9 @@ from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+
+Allowed = Tolerance | Callable[[str], Tolerance | None] | None
+"""What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
 
 
 @dataclass(repr=False)
@@ -47,7 +50,7 @@ class SetComparison(Shown):
 def compare_sets(
     actual: Mapping[str, Stored | None] | ReferenceSet,
     reference: ReferenceSet,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
 ) -> SetComparison:
     """Compare the tensors in both sets, one at a time.
 
@@ -61,6 +64,7 @@ def compare_sets(
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
+            tolerance = allowed(name) if callable(allowed) else allowed
             result.compared |= compare_value(name, value, reference.read(name), tolerance)
             if place := _place(reference.entries[name]):
                 result.places[name] = place
@@ -81,7 +85,7 @@ def compare_model(
     reference: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
 ) -> SetComparison:
     """Compare a model's outputs with references; when no output has one, compare the other values."""
     fetch = [name for name in index.outputs if name in reference]
@@ -97,7 +101,7 @@ def compare_model(
         )
     found = run(index, feeds, runtime, fetch)
     computed = {n: value for n, value in found.items() if value is not None or n in index}
-    result = compare_sets(computed, reference, tolerance)
+    result = compare_sets(computed, reference, allowed)
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in result.only_reference if name not in fed]

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node, constant_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
@@ -42,6 +43,7 @@ class SetConstant:
     name: ClassVar[str] = "set-constant"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(values=("value",), nodes=("to",))
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Set the numbers.
 

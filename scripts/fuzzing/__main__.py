@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("what", nargs="?", default="models", choices=_WORK,
-        help="mutants; truncations and flips of five models; other files; faults while writing; what broke")  # fmt: skip
+        help="mutants; truncations and flips of five models; other files; faults; what broke once")  # fmt: skip
     add("--mutants", type=int, default=1000, help="how many")
     add("--first", type=int, default=0, help="the number of the first")
     add("--seed", default="0")

@@ -10,6 +10,7 @@ FILES = {
         f'[[step]]\nverb = "{verb}"\n' for verb in ("fix", "fold", "clean", "cse", "sort", "infer")
     ),
     "text.txt": "g (float[2] x) => (float[2] y) { y = Relu(x) }",
+    "suite.toml": '[[check]]\nmodel = "mutant.onnx"\nreference = "recorded"\n',
     "secret": "secret",
 }
 
@@ -115,6 +116,8 @@ bisect MODEL --a opt=none --b opt=all -o culprit LIMITS
 rank MODEL --against ORIGINAL LIMITS
 rank MODEL --reference recorded --json LIMITS
 rank MODEL --against ORIGINAL --leave-one-out LIMITS
+test --config suite.toml LIMITS
+rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
 match MODEL ORIGINAL --save map.json LIMITS
 match recorded MODEL LIMITS
