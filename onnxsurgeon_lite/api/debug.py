@@ -451,7 +451,7 @@ def rank(
         reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
-        bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in decibels, at the least bytes.
+        bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.

@@ -98,14 +98,14 @@ def bits_per_layer(
     """
     output = of or next(iter(index.outputs))
     weights = _weights(index, output, choices, rounding)
-    right = [run(index, feeds, runtime, [output])[output] for feeds in samples]
-    energy = sum(float((np.asarray(value, np.float64) ** 2).sum()) for value in right)
+    right = [_tensor(index, feeds, runtime, output) for feeds in samples]
+    energy = sum(float((value.astype(np.float64) ** 2).sum()) for value in right)
     _weigh(index, output, weights, samples, runtime)
     budget = energy * 10 ** (-wanted_db / 10)
     for _ in range(_TRIES):
         chosen = _cheapest(weights, budget)
         model = GraphIndex.of(_rounded(index.model, chosen))
-        actual = [run(model, feeds, runtime, [output])[output] for feeds in samples]
+        actual = [_tensor(model, feeds, runtime, output) for feeds in samples]
         reached = min(sqnr(a, b) for a, b in zip(actual, right, strict=True))
         if reached >= wanted_db:
             break
@@ -174,6 +174,13 @@ def _weights(
     return list(found.values())
 
 
+def _tensor(index: GraphIndex, feeds: Feeds, runtime: Runtime, name: str) -> Array:
+    value = run(index, feeds, runtime, [name])[name]
+    if not isinstance(value, np.ndarray):
+        raise UsageError(f"{name!r} is not a tensor", "name another output")
+    return value
+
+
 def _by(rounding: Rounding, axis: int, array: Array, bits: int) -> Array:
     return rounding(array, bits, axis)
 
@@ -195,7 +202,7 @@ def _weigh(
     gradient = GraphIndex.of(work.model())
     rng = np.random.default_rng(0)
     for feeds in samples:
-        shape = np.shape(run(index, feeds, runtime, [of])[of])
+        shape = _tensor(index, feeds, runtime, of).shape
         for _ in range(_PROBES):
             signs = rng.choice([-1, 1], shape).astype(numpy_dtype(kind.tensor_type.elem_type))
             observer = Observer(gradient, runtime)
@@ -204,7 +211,9 @@ def _weigh(
                 weight = terms[term]
                 squares = np.asarray(slope, np.float64) ** 2 / _PROBES
                 for bits in weight.losses:
-                    error = weight.in_bits(bits).astype(np.float64) - weight.array
+                    error = weight.in_bits(bits).astype(np.float64) - weight.array.astype(
+                        np.float64
+                    )
                     weight.losses[bits] += float((squares * error**2).sum())
 
 

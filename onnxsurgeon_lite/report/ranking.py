@@ -8,7 +8,7 @@ from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
 from onnxsurgeon_lite.debug.rank import Ranking
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out, say_all, show_notes
+from onnxsurgeon_lite.report.plain import out, say_all, show_notes, size_text
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
@@ -50,13 +50,13 @@ def blame_lines(blame: Blame, most: int) -> Iterator[str]:
 
 def show_bits(found: BitsPerLayer) -> None:
     """Show the bits of each weight, then what they save and reach."""
-    rows = [(str(w.bits), bytes_text(w.bytes), f"{w.share:.1%}", w.name) for w in found.layers]
+    rows = [(str(w.bits), size_text(w.bytes), f"{w.share:.1%}", w.name) for w in found.layers]
     show_table(["bits", "bytes", "error", "weight"], rows)
     reached = (
         f"run, {found.output!r} has {found.reached_db:.3g} dB, predicted {found.predicted_db:.3g}"
     )
     missed = "" if found.reached_db >= found.wanted_db else f": not the {found.wanted_db:g} wanted"
-    out(f"{bytes_text(found.bytes)} of {bytes_text(found.before)}; {reached}{missed}")
+    out(f"{size_text(found.bytes)} of {size_text(found.before)}; {reached}{missed}")
 
 
 def show_left_out(found: LeaveOneOut) -> None:
