@@ -276,13 +276,17 @@ def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
 
 
 def show(
-    result: "Shown", json: bool = False, metrics: str = "usual", verbose: bool = False
+    result: "Shown",
+    json: bool = False,
+    metrics: str = "usual",
+    verbose: bool = False,
+    by: str = "",
 ) -> None:
     """Print a result, or its JSON."""
     from onnxsurgeon_lite.report import results
 
-    how = {"every_metric": metrics == "all", "verbose": verbose}
-    results.show(result, json, **{name: True for name, wanted in how.items() if wanted})
+    how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
+    results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
 
 
 def require(agreement: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, Unpack
 
 import typer
 
@@ -150,3 +150,35 @@ def test(
     if result.errors:
         raise typer.Exit(FAILED)
     options.require(result.match)
+
+
+@options.command
+def profile(
+    model: Path,
+    *,
+    feeds: str | None = None,
+    runs: Annotated[int, Typed(least=1)] = 10,
+    by: Literal["node", "operator", "module"] = "node",
+    against: Path | None = None,
+    trace: Path | None = None,
+    opt: OptLevel = "all",
+    force: bool = False,
+    json: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> None:
+    """Time every node; say what it computes, moves and holds, and which nodes of the model it stands for.
+
+    $ onnxdbg profile model.onnx --by operator
+    $ onnxdbg profile faulty.onnx --against model.onnx --runs 3
+
+    Args:
+        runs: How many runs are timed, after one that is not.
+        by: What the table shows.
+        against: Another model, to see what takes longer and by how much.
+        trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
+    """
+    with progress(f"profiling {model}") as how["progress"]:
+        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
+    options.show(result, json, by="" if against else by)
+    if trace is not None and not json:
+        plain.show_written(trace)
