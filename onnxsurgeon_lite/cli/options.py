@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
-    from onnxsurgeon_lite.surgery.constants import Numbers
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -255,13 +254,6 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
             )
         found.append((name, cast("AttributeValue", parse(value))))
     return tuple(found)
-
-
-def constants(texts: Iterable[str]) -> "tuple[tuple[str, Numbers], ...]":
-    """(name, numbers) of every `NAME=NUMBERS`."""
-    from onnxsurgeon_lite.surgery.constants import read_numbers
-
-    return tuple((name, read_numbers(text)) for name, text in pairs("--constant", texts))
 
 
 def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
