@@ -208,6 +208,7 @@ def compare_sets(
     reference: "Tensors",
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
+    every: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
@@ -217,6 +218,7 @@ def compare_sets(
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
+        every: For a model: compare every value that has a reference, computed with optimization off.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -234,12 +236,14 @@ def compare_sets(
     with Call(opt=opt, **how) as call:
         child = call.child() if is_model(actual) else None
         from onnxsurgeon_lite.matching import sets
+        from onnxsurgeon_lite.matching.values import aligned, aligned_sets, feeds_in_order
         from onnxsurgeon_lite.tensors.references import open_references
 
+        mapping = None if map is None else fspath(map)
         if child is None:
             tensors = open_references(cast("Tensors", actual))
-            return sets.compare_sets(tensors, open_references(reference), call.tolerance())
-        from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
+            stored = aligned_sets(open_references(reference), tensors, mapping)
+            return sets.compare_sets(tensors, stored, call.tolerance())
         from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
 
         allowed = call.tolerance()
@@ -249,10 +253,10 @@ def compare_sets(
             given = read_feeds(index, feeds, said=call.notes)
         else:
             given = feeds_in_order(index, stored, call.notes)
-        runtime = call.runtime(child)
-        stored = aligned(stored, index, given, runtime, None if map is None else str(map))
+        runtime = call.runtime(child, "none" if every else None)
+        stored = aligned(stored, index, given, runtime, mapping)
         call.notes += stored.notes
-        result = sets.compare_model(index, stored, given, runtime, allowed)
+        result = sets.compare_model(index, stored, given, runtime, allowed, every)
         call.notes += () if result.match else stored.doubts
         return call.done(result)
 
