@@ -95,6 +95,7 @@ def compare(
     *,
     feeds: str | None = None,
     mapping: str | None = None,
+    every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
     json: bool = False,
@@ -103,13 +104,14 @@ def compare(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     $ onnxdbg compare faulty.onnx refs
-    $ onnxdbg compare model.onnx torch_refs --metrics all
+    $ onnxdbg compare model.onnx torch_refs --all
 
     Args:
         actual: A model, or a set of tensors.
         reference: The set of tensors to compare with.
+        every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
     options.show(result, json, metrics)
     options.require(result.match)
 
