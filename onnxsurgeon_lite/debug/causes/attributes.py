@@ -102,8 +102,9 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
     rank = _rank(place, node)
     if name == "epsilon" and isinstance(old, float):
         yield from _EPSILONS
-    elif name in _AXES and isinstance(old, int):
-        yield from (axis for axis in range(rank) if old not in (axis, axis - rank))
+    elif name in _AXES and isinstance(old, int) and rank:
+        axes = [*range(rank - 1), -1]  # people call the last one -1
+        yield from (axis for axis in axes if axis % rank != old % rank)
     elif name == "axes" and isinstance(old, list):
         yield from ([axis] for axis in range(rank))
     elif name == "to":

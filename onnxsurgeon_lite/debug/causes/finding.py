@@ -27,12 +27,11 @@ from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.masks import missing_masks
 from onnxsurgeon_lite.debug.causes.norms import missing_norms, reset_norms
 from onnxsurgeon_lite.debug.causes.operations import (
-    extra_operations,
-    extra_steps,
     missing_factors,
     operations,
     other_operations,
 )
+from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
 from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.solving import (
@@ -66,6 +65,7 @@ FAMILIES: Sequence[Family] = (
     arrangement,
     weights,
     sparse_weights,
+    other_operators,
     extra_operations,
     operations,
     extra_steps,

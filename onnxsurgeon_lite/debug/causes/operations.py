@@ -1,13 +1,12 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, permutations, product
+from itertools import permutations, product
 
 import numpy as np
-from onnx import NodeProto, parser
+from onnx import parser
 
-from onnxsurgeon_lite.debug.bisection.structure import KINDS
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -16,10 +15,7 @@ from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.replace import Replace
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name, is_float
 
 _UNARY = (
@@ -27,22 +23,15 @@ _UNARY = (
     *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
 )  # fmt: skip
 _BETWEEN = ("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp")  # tried at every edge
-_POOLS = {"MaxPool": "AveragePool", "AveragePool": "MaxPool"}
-_ONLY = {
-    "MaxPool": ("storage_order",),
-    "AveragePool": ("count_include_pad",),
-}  # attributes that the other lacks
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
-_PAIRS = 256  # pairs of values of a region between which all is left out
 _LOOKED_AT = 4096  # elements of a result
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
 
 def operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield other operators, and what is missing behind a node."""
-    yield from _other_operators(place)
+    """Yield what is missing behind a node."""
     yield from _missing_at_the_end(place)
     yield from _missing_steps(place)
     yield from _missing_operands(place)
@@ -56,36 +45,6 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     yield from _missing_activations(place)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
-
-
-def _other_operators(place: Place) -> Iterator[Hypothesis]:
-    for number, node in enumerate(place.index.nodes):
-        kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
-        for op_type in kind:
-            if op_type in (node.op_type, "Identity"):
-                continue
-            for steps, with_ in _set_op(place, number, node, op_type):
-                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
-                yield Hypothesis(
-                    "operator", sentence, steps, ("operator", node.op_type, op_type, with_)
-                )
-
-
-def _set_op(
-    place: Place, number: int, node: NodeProto, op_type: str
-) -> Iterator[tuple[tuple[Pass, ...], str]]:
-    """Yield the edits that set an operator, with its attributes."""
-    token = (place.node(number),)
-    has = {attribute.name for attribute in node.attribute}
-    drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
-    first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
-    yield (*first, SetOp(token, op_type)), ""
-    if op_type == "AveragePool":
-        counts = SetAttr(token, (("count_include_pad", 1),))
-        yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
-    if op_type == "Gelu":
-        tanh = SetAttr(token, (("approximate", "tanh"),))
-        yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"
 
 
 def _missing_at_the_end(place: Place) -> Iterator[Hypothesis]:
@@ -377,51 +336,6 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
     ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
     parsed = parser.parse_model(f"{header} activation {ends_as_text} <{weights}> {{ {nodes} }}")
     return Replace(*ends, model=loaded(parsed))
-
-
-def extra_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield nodes that should not be there."""
-    for number, node in enumerate(place.index.nodes):
-        value = node.output[0]
-        made = place.values.get(value)
-        if made is None:
-            continue
-        for name in dict.fromkeys(node.input):
-            read = place.operand(name) if name else None
-            if (
-                read is None
-                or read.shape != made.shape
-                or read.dtype != made.dtype
-                or place.constant(name) is not None
-            ):
-                continue
-            sentence = f"{place.title(number)} is one too many; without it"
-            alone = sum(place.constant(n) is None for n in node.input if n) == 1
-            edit: Pass = (
-                Replace((name,), (value,), op_type="Identity")
-                if alone
-                else Remove((place.node(number),), bridge=name)
-            )
-            yield Hypothesis(
-                "extra operation",
-                sentence,
-                (edit,),
-                ("extra", node.op_type),
-                instead="" if alone else name,
-            )
-
-
-def extra_steps(place: Place) -> Iterator[Hypothesis]:
-    """Yield several nodes that should not be there."""
-    values = list(place.values.items())
-    pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])
-    for (start, read), (end, made) in islice(pairs, _PAIRS):
-        if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:
-            continue
-        if len(place.index.ancestors([end], stop=[start])) > 1 and is_float(made.dtype):
-            edit = Replace((start,), (end,), op_type="Identity")
-            sentence = f"what computes {end!r} from {start!r} is one too many; without it"
-            yield Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))
 
 
 def _missing_activations(place: Place) -> Iterator[Hypothesis]:
