@@ -40,6 +40,7 @@ TERMINAL = {
     "metrics",
     "verbose",
     "github",
+    "by",
 }
 ALIASES = {
     "print": "text",
