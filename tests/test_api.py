@@ -39,6 +39,8 @@ TERMINAL = {
     "context",
     "metrics",
     "verbose",
+    "github",
+    "by",
 }
 ALIASES = {
     "print": "text",
@@ -155,6 +157,9 @@ SAME = {
     ),
     "rank faulty_constant.onnx --against whole_model.onnx": lambda: osl.rank(
         "faulty_constant.onnx", against="whole_model.onnx"
+    ),
+    "rank faulty_constant.onnx --against whole_model.onnx --by output": lambda: osl.rank(
+        "faulty_constant.onnx", against="whole_model.onnx", by="output"
     ),
     "rank whole_model.onnx --fp16-risk": lambda: osl.rank("whole_model.onnx", fp16_risk=True),
     "match references/whole_model.npz whole_model.onnx": lambda: osl.match(

@@ -107,6 +107,7 @@ def test_every_parameter_that_takes_names_completes_them():
         ("merge whole_model.onnx linear_func.onnx --map 31", ["31"]),
         ("merge whole_model.onnx linear_func.onnx --map 31=", ["input.1", "a", "b", "x"]),
         ("merge whole_model.onnx linear_func.onnx --share a", ["a"]),
+        ("test e", ["export", "edited"]),
     ],
 )
 def test_the_names_of_the_model_on_the_line_are_completed(line, names):

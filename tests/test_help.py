@@ -25,6 +25,7 @@ FILES = {
     "whole_model.safetensors": "whole_model.safetensors",
 }
 RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
+SUITE = '[[check]]\nname = "whole"\nmodel = "model.onnx"\nreference = "refs"\n'
 PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
 
 
@@ -55,6 +56,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     for name, source in FILES.items():
         shutil.copy(FIXTURES / source, tmp_path / name)
     (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "onnxdbg.toml").write_text(SUITE)
     (tmp_path / "patch.py").write_text(PATCH)
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))

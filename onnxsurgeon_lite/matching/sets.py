@@ -1,6 +1,6 @@
 """Compare two tensor sets, or a model's outputs with a reference set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,9 @@ from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+
+Allowed = Tolerance | Callable[[str], Tolerance | None] | None
+"""What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
 
 
 @dataclass(repr=False)
@@ -53,7 +56,7 @@ class SetComparison(Shown):
 def compare_sets(
     actual: Mapping[str, Stored | None] | ReferenceSet,
     reference: ReferenceSet,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
 ) -> SetComparison:
     """Compare the tensors in both sets, one at a time.
 
@@ -69,7 +72,7 @@ def compare_sets(
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
-            _compare_named(result, name, value, reference, tolerance)
+            _compare_named(result, name, value, reference, allowed)
     return _require_some(result, reference, names)
 
 
@@ -90,9 +93,10 @@ def _compare_named(
     name: str,
     value: Stored | None,
     reference: ReferenceSet,
-    tolerance: Tolerance | None,
+    allowed: Allowed,
 ) -> None:
     """Add the comparison of a value with its reference, and what is known of the reference."""
+    tolerance = allowed(name) if callable(allowed) else allowed
     result.compared |= compare_value(name, value, reference.read(name), tolerance)
     entry = reference.entries[name]
     if place := _place(entry):
@@ -110,7 +114,7 @@ def compare_model(
     reference: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
     every: bool = False,
 ) -> SetComparison:
     """Compare a model's outputs with references; when no output has one, compare the other values.
@@ -134,7 +138,7 @@ def compare_model(
     for name, value in compute(index, feeds, runtime, fetch):
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
-            _compare_named(result, name, value, reference, tolerance)
+            _compare_named(result, name, value, reference, allowed)
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in reference if name not in {*result.compared} | fed]
