@@ -18,6 +18,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
+from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.relax import restore
 from onnxsurgeon_lite.surgery.types import contradicts, retype
@@ -28,12 +29,13 @@ class Freeze:
     """Turn graph inputs into constants: (name, numbers) pairs, None for the input's default.
 
     With `fold`, onnxruntime computes the nodes that became constant, unless an input or result is larger than
-    `limit` bytes. `Promote` is the inverse.
+    `limit` bytes, and the branch that runs takes the place of an If. `Promote` is the inverse.
 
     Attributes:
         values: name -> numbers, a file that holds them, or None.
         fold: compute now what depends on nothing else.
         limit: bytes; nothing larger is folded.
+        unroll: with `fold`, replace a Loop that runs at most so many times by its iterations.
 
     Example:
         >>> opened = osl.promote("whole_model.onnx", "convs1.0.bias").model
@@ -44,6 +46,7 @@ class Freeze:
     values: tuple[tuple[str, Numbers | None], ...]
     fold: bool = False
     limit: int = 1 << 20
+    unroll: int = 0
     name: ClassVar[str] = "freeze"
     retypes: ClassVar[bool] = True
 
@@ -80,10 +83,26 @@ class Freeze:
             notes += retype(model, after, frozen, waiting)
         restore(result, relaxed)
         if self.fold and frozen:
-            folded, more = fold(result, frozen, self.limit)
+            result, folded, more = _folded(result, frozen, self.limit, self.unroll)
             changes += folded
             notes += more
         return PassResult.of(model, result, changes, notes, waiting)
+
+
+def _folded(
+    result: Model, frozen: list[str], limit: int, unroll: int
+) -> tuple[Model, list[str], list[str]]:
+    """Fold what depends on frozen values, and take the branches that this decides, as long as there is more."""
+    changes: list[str] = []
+    known = set(frozen)
+    while True:
+        folded, notes = fold(result, known, limit)
+        before = {tensor.name for tensor in result.proto.graph.initializer}
+        result, taken = straighten(result, unroll)
+        changes += (*folded, *taken)
+        if not taken:
+            return result, changes, notes
+        known |= {tensor.name for tensor in result.proto.graph.initializer} - before
 
 
 def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
