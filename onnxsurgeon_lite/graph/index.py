@@ -306,7 +306,7 @@ class GraphIndex:
         for node in (self.nodes[position] for position in positions):
             if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
                 continue
-            declared = walk.bodies(node)[0][1].output[1:]
+            declared = [result for _, body in walk.bodies(node) for result in body.output[1:]]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
                 if name and kind is not None and kind == result.type and has_shape(kind):
