@@ -209,6 +209,7 @@ def compare_sets(
     reference: "Tensors",
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
+    every: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
@@ -218,6 +219,7 @@ def compare_sets(
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
+        every: For a model: compare every value that has a reference, computed with optimization off.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -233,15 +235,17 @@ def compare_sets(
         True
     """
     with Call(opt=opt, **how) as call:
+        links = None if map is None else fspath(map)
         if is_model(actual):
-            links = None if map is None else str(map)
-            allowed = call.tolerance()
-            return _compared(call, cast("ModelLike", actual), reference, feeds, links, allowed)
+            model, allowed = cast("ModelLike", actual), call.tolerance()
+            return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import sets
+        from onnxsurgeon_lite.matching.values import aligned_sets
         from onnxsurgeon_lite.tensors.references import open_references
 
         tensors = open_references(cast("Tensors", actual))
-        return sets.compare_sets(tensors, open_references(reference), call.tolerance())
+        stored = aligned_sets(open_references(reference), tensors, links)
+        return sets.compare_sets(tensors, stored, call.tolerance())
 
 
 def _compared(
@@ -251,6 +255,7 @@ def _compared(
     feeds: "Tensors | None",
     links: str | None,
     allowed: "Allowed",
+    every: bool = False,
 ) -> "SetComparison":
     """Run a model and compare its outputs with references."""
     child = call.child()
@@ -265,10 +270,10 @@ def _compared(
         given = read_feeds(index, feeds, said=call.notes)
     else:
         given = feeds_in_order(index, stored, call.notes)
-    runtime = call.runtime(child)
+    runtime = call.runtime(child, "none" if every else None)
     stored = aligned(stored, index, given, runtime, links)
     call.notes += stored.notes
-    result = sets.compare_model(index, stored, given, runtime, allowed)
+    result = sets.compare_model(index, stored, given, runtime, allowed, every)
     call.notes += () if result.match else stored.doubts
     return call.done(result)
 

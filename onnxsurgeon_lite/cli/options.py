@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
-    from onnxsurgeon_lite.surgery.constants import Numbers
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -257,13 +256,6 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     return tuple(found)
 
 
-def constants(texts: Iterable[str]) -> "tuple[tuple[str, Numbers], ...]":
-    """(name, numbers) of every `NAME=NUMBERS`."""
-    from onnxsurgeon_lite.surgery.constants import read_numbers
-
-    return tuple((name, read_numbers(text)) for name, text in pairs("--constant", texts))
-
-
 def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
     """Return usual options as the library takes them."""
     found = dict(given)
@@ -276,13 +268,17 @@ def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
 
 
 def show(
-    result: "Shown", json: bool = False, metrics: str = "usual", verbose: bool = False
+    result: "Shown",
+    json: bool = False,
+    metrics: str = "usual",
+    verbose: bool = False,
+    by: str = "",
 ) -> None:
     """Print a result, or its JSON."""
     from onnxsurgeon_lite.report import results
 
-    how = {"every_metric": metrics == "all", "verbose": verbose}
-    results.show(result, json, **{name: True for name, wanted in how.items() if wanted})
+    how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
+    results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
 
 
 def require(agreement: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, Unpack
 
 import typer
 
@@ -95,6 +95,7 @@ def compare(
     *,
     feeds: str | None = None,
     mapping: str | None = None,
+    every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
     json: bool = False,
@@ -103,13 +104,14 @@ def compare(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     $ onnxdbg compare faulty.onnx refs
-    $ onnxdbg compare model.onnx torch_refs --metrics all
+    $ onnxdbg compare model.onnx torch_refs --all
 
     Args:
         actual: A model, or a set of tensors.
         reference: The set of tensors to compare with.
+        every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
     options.show(result, json, metrics)
     options.require(result.match)
 
@@ -150,3 +152,35 @@ def test(
     if result.errors:
         raise typer.Exit(FAILED)
     options.require(result.match)
+
+
+@options.command
+def profile(
+    model: Path,
+    *,
+    feeds: str | None = None,
+    runs: Annotated[int, Typed(least=1)] = 10,
+    by: Literal["node", "operator", "module"] = "node",
+    against: Path | None = None,
+    trace: Path | None = None,
+    opt: OptLevel = "all",
+    force: bool = False,
+    json: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> None:
+    """Time every node; say what it computes, moves and holds, and which nodes of the model it stands for.
+
+    $ onnxdbg profile model.onnx --by operator
+    $ onnxdbg profile faulty.onnx --against model.onnx --runs 3
+
+    Args:
+        runs: How many runs are timed, after one that is not.
+        by: What the table shows.
+        against: Another model, to see what takes longer and by how much.
+        trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
+    """
+    with progress(f"profiling {model}") as how["progress"]:
+        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
+    options.show(result, json, by="" if against else by)
+    if trace is not None and not json:
+        plain.show_written(trace)
