@@ -219,9 +219,14 @@ RELYING = {
         ("y = Concat(x)", "Concat @0: Concat needs attribute 'axis'"),
         ("y = Softmax<axis = 1.5>(x)", "attribute 'axis' of Softmax has type int, not float"),
         ("y = Reshape(x)", "Reshape @0: Reshape takes 2 inputs, the node has 1"),
+        (
+            "c = Size(x) b = Cast<to = 9>(c) y = If(b) <then_branch = t () => () { z = Neg(x) },"
+            " else_branch = e () => (float[2] z) { z = Neg(x) }>",
+            "If @2: a body takes or makes another number of values than the node",
+        ),
         ("y = Add(x, lost)", "Add @0 reads 'lost', which nothing produces"),
     ],
-    ids=["no attribute", "wrong attribute", "no input", "lost input"],
+    ids=["no attribute", "wrong attribute", "no input", "body", "lost input"],
 )
 def test_a_verb_that_relies_on_what_operators_mean_refuses_a_malformed_node(verb, nodes, wrong):
     broken = model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}")
