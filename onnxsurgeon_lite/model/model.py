@@ -174,8 +174,8 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point an external tensor to another place; keep its unknown entries."""
     entries = {"location": location, "offset": str(offset), "length": str(length)}
-    for entry in tensor.external_data:
-        if entry.key in entries:
-            entry.value = entries.pop(entry.key)
+    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in entries]
+    del tensor.external_data[:]
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
+    tensor.external_data.extend(unknown)
