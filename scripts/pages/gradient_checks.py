@@ -201,6 +201,8 @@ def check(model: ModelProto, arrays: Sequence[Array]) -> Iterator[float]:
             def off(step: float, name: str = name, place: int = place) -> float:
                 moved = [np.asarray(wide[name] + h * way) for h in (step, -step)]  # noqa: B023
                 ends = [evaluate(wide | {name: there})[place] for there in moved]
+                if {end.shape for end in ends} != {seed.shape}:  # noqa: B023 # a Range of another length
+                    return math.inf
                 expected = ((ends[0] - ends[1]) / (2 * step) * seed).sum()  # noqa: B023
                 size = max(np.abs(parts).sum(), abs(expected), LEAST)  # noqa: B023
                 return float(abs(expected - parts.sum()) / size)  # noqa: B023
