@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
+from onnxsurgeon_lite.surgery.gradients.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 
@@ -38,6 +39,7 @@ class Reverse:
         Raises:
             EditError: a node on the path has no rule.
         """
+        self.nodes = without_sequences(self.tape, self.nodes)
         active = self._active(to)
         found: dict[str, list[Term]] = defaultdict(list)
         for name, term in seeds.items():
