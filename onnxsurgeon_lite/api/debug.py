@@ -135,6 +135,7 @@ def bisect(
             None if journal is None else Path(journal),
             resume,
             explain_causes if cause else None,
+            bool(a or b),
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)

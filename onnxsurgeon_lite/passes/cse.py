@@ -7,7 +7,7 @@ from typing import ClassVar
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -58,10 +58,13 @@ class Cse:
 
         Raises:
             GraphError: the graph has a cycle.
+            EditError: a node lacks what its operator takes.
         """
         result = model.copy()
+        index = GraphIndex.of(result)
+        require_schemas(index)
         merging = _Merging(result.proto)
-        merging.graph(result.proto.graph, GraphIndex.of(result).order)
+        merging.graph(result.proto.graph, index.order)
         for function in result.proto.functions:
             merging.nodes(function.node, range(len(function.node)), set(function.output), {}, {})
         changes = [f"merged {merging.count} nodes into equal ones"] if merging.count else []

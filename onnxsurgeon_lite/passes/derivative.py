@@ -8,8 +8,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
+from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
@@ -44,12 +44,15 @@ class Derivative:
     @classmethod
     def of(cls, model: Model, values: Iterable[str]) -> "Derivative":
         """Prepare a model for gradients of values."""
+        require_schemas(GraphIndex.of(model))
         notes: list[str] = []
         index = GraphIndex.of(_newer(_without_calls(model, values, notes), notes))
         index.learn_types(index.values())
-        opset = max(
-            o.version for o in index.model.proto.opset_import if o.domain in ("", "ai.onnx")
-        )
+        opset = opset_versions(index.model.proto.opset_import).get("")
+        if opset is None:
+            raise EditError(
+                "the model imports no opset of ONNX's own domain", "see: onnxdbg check MODEL"
+            )
         names = Names(
             value_names(index), opset, index.types.get, lambda name: _numbers(index, name)
         )

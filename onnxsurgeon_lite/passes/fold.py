@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, captured, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -57,6 +57,7 @@ class Fold:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
         result = model.copy()
         changes, notes = fold(result, None, self.limit)
@@ -69,6 +70,7 @@ def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[
     Returns:
         (changes, notes).
     """
+    require_schemas(GraphIndex.of(result))
     whole = _Count()
     rounds = True
     while rounds:
@@ -183,7 +185,7 @@ class _Constants:
             if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT or walk.bodies(node):
                 continue
             outputs = [name for name in node.output if name]
-            if any(name in self.index.outputs for name in outputs):
+            if not outputs or any(name in self.index.outputs for name in outputs):
                 continue
             if self.values is None and self._follows(node):
                 known.update(outputs)

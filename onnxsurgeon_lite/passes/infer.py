@@ -8,6 +8,7 @@ from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
@@ -35,10 +36,13 @@ class Infer:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
+        index = GraphIndex.of(model)
+        require_schemas(index)
         result = model.copy()
         declaring = _Declaring()
-        declaring.graph(GraphIndex.of(model), result.proto.graph, None)
+        declaring.graph(index, result.proto.graph, None)
         changes = [
             f"{what} {count} values"
             for what, count in (("declared", declaring.added), ("completed", declaring.completed))

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -40,9 +40,12 @@ class SkipNoops:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
+        index = GraphIndex.of(model)
+        require_schemas(index)
         result = model.copy()
-        removed = _skip(GraphIndex.of(model), result.proto, result.proto.graph)
+        removed = _skip(index, result.proto, result.proto.graph)
         return PassResult.of(model, result, removed)
 
 
