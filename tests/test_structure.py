@@ -147,6 +147,32 @@ def test_a_missing_operation_is_said_once(value, instead, said, tmp_path, runtim
     assert culprit.lacking == [value]
 
 
+def test_a_missing_residual_without_a_reference_of_its_own_is_one_culprit(tmp_path, runtime):
+    right = block()
+    case = Case(tmp_path, right, runtime)
+
+    result = case.bisect(without(right, "s", "x"), references=some(case, "h", "d", "n", "t", "y"))
+
+    (culprit,) = result.culprits
+    assert verdicts(culprit)[0] == "missing node"
+    assert "Add of 'd' is missing behind 'x'" in str(result)
+
+
+def test_a_value_that_passes_through_half_precision_in_a_float32_model_is_wrong(tmp_path, runtime):
+    right = block()
+    case = Case(tmp_path, right, runtime)
+    wrong = replaced(right, "n", "LayerNormalization")
+    wrong.graph.node[5].output[0] = "wide"
+    there = helper.make_node("Cast", ["wide"], ["narrow"], to=onnx.TensorProto.BFLOAT16)
+    back = helper.make_node("Cast", ["narrow"], ["n"], to=onnx.TensorProto.FLOAT)
+    wrong.graph.node.insert(6, there)
+    wrong.graph.node.insert(7, back)
+
+    result = case.bisect(wrong)
+
+    assert [culprit.value for culprit in result.culprits] == ["n"]
+
+
 def test_what_a_module_returns_and_the_model_lacks_is_said_with_its_class(tmp_path, runtime):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)

@@ -129,11 +129,13 @@ class Call:
             opt or self.opt, self.provider, self.threads, lean, self.timeout, resolved
         )
 
-    def runtime(self, child: Child | None = None, opt: OptLevel | None = None) -> "Runtime":
+    def runtime(
+        self, child: Child | None = None, opt: OptLevel | None = None, lean: bool = True
+    ) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
         from onnxsurgeon_lite.runtime.session import Runtime
 
-        return self.stack.enter_context(Runtime(self.options(opt), child or self.child()))
+        return self.stack.enter_context(Runtime(self.options(opt, lean), child or self.child()))
 
     def index(self, model: object) -> "GraphIndex":
         """Return a model's graph, indexed."""

@@ -362,7 +362,7 @@ class GraphIndex:
         for node in (self.nodes[position] for position in positions):
             if node.op_type != "Loop" or node.domain not in ("", "ai.onnx"):
                 continue
-            declared = walk.bodies(node)[0][1].output[1:]
+            declared = [result for _, body in walk.bodies(node) for result in body.output[1:]]
             for name, initial, result in zip(node.output, node.input[2:], declared, strict=False):
                 kind = self.types.get(initial, inferred.get(initial))
                 if name and kind is not None and kind == result.type and has_shape(kind):
@@ -386,8 +386,11 @@ class GraphIndex:
         return info
 
     def values(self) -> Iterator[str]:
-        """Yield every value of the main graph: inputs, initializers, outputs of nodes."""
-        yield from dict.fromkeys((*self.inputs, *self.initializers, *self.producer))
+        """Yield every value of the graph itself: inputs, initializers, outputs of nodes."""
+        around = self.model.enclosing.names
+        for name in dict.fromkeys((*self.inputs, *self.initializers, *self.producer)):
+            if name not in around:
+                yield name
 
     def require_sound(self, positions: Iterable[int] | None = None) -> None:
         """Raise `GraphError` if the graph, or these nodes of it, have a cycle, or if a function calls itself."""
@@ -428,9 +431,13 @@ class GraphIndex:
                     pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
         return [body for body in found if body.path]
 
+    def node_id(self, position: int) -> str:
+        """Return a node's id; in a body that stands as a model of its own, the id outside."""
+        return f"{self.model.enclosing.path}@{position}"
+
     def describe(self, position: int, path: str = "") -> str:
         """Return a node's text for messages: its operator, name and id; `path` (`@12/body/`) goes before the id."""
-        return described(self.nodes[position], f"{path}@{position}")
+        return described(self.nodes[position], path + self.node_id(position))
 
     def ancestors(self, values: Iterable[str], stop: Iterable[str] = ()) -> set[int]:
         """Return the nodes that the values depend on; the search stops at the values in `stop`."""

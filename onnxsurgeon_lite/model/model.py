@@ -17,6 +17,19 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 
+@dataclass(frozen=True)
+class Enclosing:
+    """Where a graph is a body of another one.
+
+    Attributes:
+        path: stands before the ids of its nodes: `@3/then_branch/`; '' for a main graph.
+        names: the values of the graphs around it.
+    """
+
+    path: str = ""
+    names: frozenset[str] = frozenset()
+
+
 @dataclass
 class Model:
     """A model: its structure in memory, its large tensors as (file, offset, length).
@@ -27,6 +40,7 @@ class Model:
         files: the files that hold tensors, by key (their absolute path).
         path: the file that the model was loaded from; None for a model made in memory.
         loaded: fingerprint of the structure at the load; a different one now means that it was edited.
+        enclosing: where the graph is, if it is a body that stands here as a model of its own.
 
     Example:
         >>> model = osl.load("whole_model.onnx")
@@ -38,6 +52,7 @@ class Model:
     files: dict[str, DataFile] = field(default_factory=dict)
     path: Path | None = None
     loaded: bytes = b""
+    enclosing: Enclosing = Enclosing()
 
     def copy(self) -> "Model":
         """Return an independent copy of the structure; the weights stay where they are."""
@@ -46,7 +61,7 @@ class Model:
 
     def with_proto(self, proto: ModelProto) -> "Model":
         """Return a model with another structure over the same files."""
-        return Model(proto, dict(self.files), self.path, self.loaded)
+        return Model(proto, dict(self.files), self.path, self.loaded, self.enclosing)
 
     def encoded(self) -> bytes:
         """Serialize the structure, locations of weights included; equal structures give equal bytes."""

@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, Rows, captured, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant
+from onnxsurgeon_lite.graph.schemas import RANDOM, constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -57,8 +57,11 @@ class Fold:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
-        return self.edit(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
@@ -200,7 +203,7 @@ class _Constants:
             if row.domain or row.op_type in _KEPT or (row.attributed and walk.bodies(node)):
                 continue
             outputs = [name for name in row.outputs if name]
-            if not self.index.outputs.keys().isdisjoint(outputs):
+            if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
                 continue
             if follows and self.values is None and self._follows(node):
                 known.update(outputs)

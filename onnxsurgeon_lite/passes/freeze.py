@@ -8,6 +8,7 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
@@ -80,6 +81,7 @@ class Freeze:
             notes += retype(model, after, frozen, waiting)
         restore(result, relaxed)
         if self.fold and frozen:
+            require_schemas(after)
             folded, more = fold(result, frozen, self.limit)
             changes += folded
             notes += more

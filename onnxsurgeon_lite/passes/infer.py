@@ -8,6 +8,7 @@ from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
@@ -35,8 +36,11 @@ class Infer:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
-        return self.edit(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Declare the types of an indexed model."""

@@ -27,7 +27,13 @@ from onnxsurgeon_lite.graph.index import (
     function_path,
 )
 from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
-from onnxsurgeon_lite.graph.schemas import check_node, constant, constant_of, first_version
+from onnxsurgeon_lite.graph.schemas import (
+    check_node,
+    constant,
+    constant_of,
+    first_version,
+    require_schemas,
+)
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.wire import unknown_fields
@@ -69,7 +75,9 @@ class Rewrite:
             BuildError: a rule is not ONNX text.
             UsageError: a rule has no replacement, or no reverse.
         """
-        return self.edit(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Rewrite an indexed model."""

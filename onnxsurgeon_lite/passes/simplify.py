@@ -6,6 +6,7 @@ from typing import ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, Rows
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.clean import Clean
 from onnxsurgeon_lite.passes.cse import Cse
@@ -52,8 +53,10 @@ class Simplify:
         Raises:
             UnknownNameError: no such step.
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
         applied = _Applied(model)
+        require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
@@ -91,11 +94,16 @@ class _Applied:
     _index: GraphIndex | None = None
     _rows: Rows = field(default_factory=dict)
 
-    def apply(self, step: "_Step") -> None:
+    @property
+    def index(self) -> GraphIndex:
+        """The model's index; one at a time."""
         if self._index is None or self._index.model is not self.model:
-            self._index = None  # before there is another one
+            self._index = None
             self._index = GraphIndex.of(self.model, self._rows)
-        result = step.edit(self._index)
+        return self._index
+
+    def apply(self, step: "_Step") -> None:
+        result = step.edit(self.index)
         self.model = result.model
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)

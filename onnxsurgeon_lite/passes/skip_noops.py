@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, Row
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -40,8 +40,11 @@ class SkipNoops:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
-        return self.edit(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove the no-ops of an indexed model."""

@@ -68,7 +68,7 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
         node.output[0]: name
         for node in optimized.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
-        if (name := _stands_for(original, node)) is not None and name not in optimized.producer
+        if (name := stands_for(original, node)) is not None and name not in optimized.producer
     }
     original.learn_types(blocked.values())
     graph = optimized.graph
@@ -98,7 +98,7 @@ def _channels(original: GraphIndex, name: str) -> int:
     return channels if channels % 4 == 0 else 0
 
 
-def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:
+def stands_for(original: GraphIndex, node: NodeProto) -> str | None:
     """Return the original value that a blocked node computes: with a fourth input, the residual sum."""
     value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
     if value not in original.producer:

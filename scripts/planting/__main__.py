@@ -19,20 +19,24 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.tensors.comparison import default_tolerance
 from planters import KINDS, Fault, Plan, runs, spread
 from subjects import NAMES, Subject, subjects
 
+REFERENCES = ("full", "partial", "modules", "outputs", "float32")
 BAD = ("others", "missed", "error")
+WORSE = 2.0  # times the error of the right model, where that has one
 
 
-def judged(result: osl.BisectResult, fault: Fault, model: Path) -> str:
-    """Return `named`, `others` (named first, and another is blamed), `missed`, `agrees`."""
+def judged(result: osl.BisectResult, fault: Fault, model: Path, counts: bool) -> str:
+    """Return `named`, `others` (named first, and another is blamed), `missed`; `agrees` if it does not count."""
     if result.verdict != "mismatch":
-        return "agrees"
+        return "missed" if counts else "agrees"
     nodes = onnx.load(model, load_external_data=False).graph.node
     places = {f"@{i}" for i, node in enumerate(nodes) if not fault.places.isdisjoint(node.output)}
     held = [not places.isdisjoint([c.id, *c.region, *c.covers]) for c in result.culprits]
@@ -43,7 +47,7 @@ def judged(result: osl.BisectResult, fault: Fault, model: Path) -> str:
 
 def healthy(subject: Subject, given: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
     """Yield what bisect says of the right model."""
-    for kind, references in subject.references.items():
+    for kind, references in chosen(subject, given).items():
         result = bisected(subject.model, references)
         state = (
             "error" if isinstance(result, str) else "agrees" if not result.culprits else "culprit"
@@ -53,6 +57,10 @@ def healthy(subject: Subject, given: argparse.Namespace) -> Iterator[tuple[str, 
         yield kind, "healthy", state
 
 
+def chosen(subject: Subject, given: argparse.Namespace) -> dict[str, Path]:
+    return {kind: path for kind, path in subject.references.items() if kind in given.references}
+
+
 def faulty(
     subject: Subject, given: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, str, str]]:
@@ -60,16 +68,35 @@ def faulty(
     plan = Plan(onnx.load(subject.model), subject.shapes)
     wrong = folder / "wrong.onnx"
     faults = spread((fault for kind in given.kind for fault in KINDS[kind](plan)), given.each)
+    right = osl.run(subject.model, subject.feeds, opt="none")
     for fault in filter(lambda fault: runs(fault.model), faults):
         onnx.save(fault.model, wrong)
-        for kind, references in subject.references.items():
-            if kind not in given.references:
-                continue
+        try:
+            made = osl.run(wrong, subject.feeds, opt="none")
+        except RuntimeFailure:
+            continue  # it has other dtypes than float32
+        for kind, references in chosen(subject, given).items():
             result = bisected(wrong, references)
-            state = "error" if isinstance(result, str) else judged(result, fault, wrong)
+            counts = worse(made, right, subject, kind)
+            state = "error" if isinstance(result, str) else judged(result, fault, wrong, counts)
             if given.verbose and state in BAD:
                 show(subject, kind, f"{fault.kind} {sorted(fault.places)[:3]}: {state}", result)
             yield kind, fault.kind.partition(":")[0], state
+
+
+def worse(made: osl.RunResult, right: osl.RunResult, subject: Subject, kind: str) -> bool:
+    """Return whether an output mismatches its reference, where that of the right model errs far less."""
+    of_float = kind in ("modules", "float32") and "float32" in subject.references
+    stored = osl.open_references(subject.references["float32" if of_float else "full"])
+    allowed = default_tolerance(subject.precision, subject.precision)
+    pairs = [
+        [osl.compare(values[name], stored.read(name), allowed) for values in (made, right)]
+        for name in right
+    ]
+    return any(
+        not wrong.match and (usual.match or wrong.sqnr_db < usual.sqnr_db - 20 * np.log10(WORSE))
+        for wrong, usual in pairs
+    )
 
 
 def show(subject: Subject, kind: str, what: str, result: osl.BisectResult | str) -> None:
@@ -113,7 +140,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=NAMES, metavar="ARCHITECTURE")
     parser.add_argument("--each", type=int, default=1, help="faults of each kind")
     parser.add_argument("--kind", nargs="*", default=[*KINDS], choices=[*KINDS])
-    parser.add_argument("--references", nargs="*", default=["full", "partial", "modules"])
+    parser.add_argument("--references", nargs="*", default=[*REFERENCES], choices=REFERENCES)
     parser.add_argument("--only", default="", help="part of the names of the models")
     parser.add_argument(
         "--keep", type=Path, help="folder for the models, which are deleted without it"

@@ -228,12 +228,13 @@ def extra(plan: Plan) -> Iterator[Fault]:
 
 def dtypes(plan: Plan) -> Iterator[Fault]:
     """A value that passes through a narrower dtype on its way."""
+    halves = any(t.data_type == TensorProto.FLOAT16 for t in plan.model.graph.initializer)
+    wide = TensorProto.FLOAT16 if halves else TensorProto.FLOAT
     for position, node in plan.nodes(*_WEIGHTED, "LayerNormalization", "Softmax"):
         for narrow in ("INT8", "BFLOAT16"):
             made = plan.copy()
             value = node.output[0]
             made.graph.node[position].output[0] = "planted_wide"
-            wide = TensorProto.FLOAT
             to = TensorProto.DataType.Value(narrow)
             down = helper.make_node("Cast", ["planted_wide"], ["planted_narrow"], to=to)
             up = helper.make_node("Cast", ["planted_narrow"], [value], to=wide)
@@ -247,17 +248,60 @@ def dtypes(plan: Plan) -> Iterator[Fault]:
 
 
 def quantization(plan: Plan) -> Iterator[Fault]:
-    """A scale or a zero point that is not the right one."""
+    """Scales and zero points that are not the right ones: of one quantizer, or of both around a value."""
     for position, node in enumerate(plan.model.graph.node):
-        if node.op_type != "QuantizeLinear" or node.input[1] not in plan.constants:
+        if (
+            node.op_type not in ("QuantizeLinear", "DequantizeLinear")
+            or node.input[1] not in plan.constants
+        ):
             continue
+        own = node.op_type.removesuffix("Linear").lower()
+        if node.input[0] in plan.constants:
+            own = "bias" if plan.array(node.input[0]).dtype == np.int32 else "weight"
+            yield from _channels(plan, position, own)
         scale = plan.array(node.input[1])
-        yield _fault("quantization: scale", plan.with_constant(position, 1, scale * 1.3))
-        if len(node.input) > 2 and plan.array(node.input[2]).dtype == np.uint8:
-            zero = plan.array(node.input[2]).astype(np.int64) + 3
+        yield _fault(f"quantization: {own} scale", plan.with_constant(position, 1, scale * 1.3))
+        if len(node.input) > 2 and own != "bias":
+            zero = plan.array(node.input[2])
             yield _fault(
-                "quantization: zero point", plan.with_constant(position, 2, np.clip(zero, 0, 255))
+                f"quantization: {own} zero point", plan.with_constant(position, 2, _next(zero))
             )
+        if own == "quantize":
+            yield from _of_both(plan, node)
+
+
+def _channels(plan: Plan, position: int, own: str) -> Iterator[Fault]:
+    scale = plan.array(plan.model.graph.node[position].input[1])
+    yield _fault(
+        f"quantization: {own} scale by 0.5%", plan.with_constant(position, 1, scale * 1.005)
+    )
+    if scale.size > 1:
+        scale = scale.copy()
+        scale[scale.size // 2] *= 1.4
+        yield _fault(
+            f"quantization: {own} scale of a channel", plan.with_constant(position, 1, scale)
+        )
+
+
+def _next(zero: np.ndarray) -> np.ndarray:
+    return np.where(zero < np.iinfo(zero.dtype).max, zero + 1, zero - 1)
+
+
+def _of_both(plan: Plan, node: NodeProto) -> Iterator[Fault]:
+    """Change the constants that a QuantizeLinear shares with its DequantizeLinear."""
+    around = [node, *plan.readers(node.output[0])]
+    places = frozenset([node.input[0], *(name for other in around for name in other.output)])
+    for what, name in zip(("scale", "zero point"), node.input[1:], strict=False):
+        made, array = plan.copy(), plan.array(name)
+        tensor = next(t for t in made.graph.initializer if t.name == name)
+        wrong = array * 0.5 if what == "scale" else _further(array)
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(wrong, array.dtype), name))
+        yield Fault(f"quantization: {what} of both", made, places)
+
+
+def _further(zero: np.ndarray) -> np.ndarray:
+    limits = np.iinfo(zero.dtype)
+    return np.where(zero > (limits.min + limits.max) // 2, zero - 40, zero + 40)
 
 
 KINDS: dict[str, Planter] = {

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from onnxsurgeon_lite.recording.torch_recorder import record_module
 NAMES = [*ARCHITECTURES]
 EVERY = 7
 """Partial references hold each value of so many."""
+NEVER = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,19 @@ class Subject:
     """One right model.
 
     Attributes:
-        references: kind -> where the references are.
+        feeds: where the feeds are.
+        references: kind -> where the references are: `full`, `partial`, `outputs` of the model itself, `modules` of
+            its PyTorch module, `float32` of the float model that it was converted from.
         shapes: the shapes of the float values that the feeds go into.
+        precision: the dtype that it computes in.
     """
 
     name: str
     model: Path
+    feeds: Path
     references: dict[str, Path]
     shapes: dict[str, tuple[int, ...]]
+    precision: np.dtype = np.dtype(np.float32)
 
 
 def subjects(name: str, folder: Path) -> Iterator[Subject]:
@@ -48,26 +54,34 @@ def subjects(name: str, folder: Path) -> Iterator[Subject]:
         path = folder / f"{exporter}.onnx"
         if export(wrapped, given, path, exporter) is None:
             continue
-        full = _recorded(path, folder, exporter)
-        partial = _thinned(full, path, folder / f"{exporter}.partial.npz")
-        references = {"full": full, "partial": partial, "modules": folder / "modules"}
-        yield Subject(f"{name}, {exporter}", path, references, _shapes(full))
+        subject = _subject(f"{name}, {exporter}", path, modules=folder / "modules")
+        yield subject
         if exporter == "torchscript":
-            yield from precisions(name, path, folder, references)
+            yield from precisions(name, subject)
 
 
-def precisions(
-    name: str, path: Path, folder: Path, references: dict[str, Path]
-) -> Iterator[Subject]:
-    half = folder / "half.onnx"
-    _halved(path, half)
-    of = {"float32": references["full"], "full": _recorded(half, folder, "half")}
-    yield Subject(f"{name}, float16", half, of, _shapes(of["full"]))
-    quantized = folder / "quantized.onnx"
-    _quantized(path, quantized, folder / "feeds.npz")
-    full = _recorded(quantized, folder, "quantized")
-    of = {"full": full, "partial": _thinned(full, quantized, folder / "quantized.partial.npz")}
-    yield Subject(f"{name}, QDQ", quantized, of | {"float32": references["full"]}, _shapes(full))
+def precisions(name: str, right: Subject) -> Iterator[Subject]:
+    """Yield a model in half precision, and quantized with a scale for each tensor, and for each channel."""
+    others = {"float32": right.references["full"], "modules": right.references["modules"]}
+    half = right.model.with_name("half.onnx")
+    _halved(right.model, half)
+    yield replace(_subject(f"{name}, float16", half, **others), precision=np.dtype(np.float16))
+    for kind, per_channel in (("QDQ", False), ("QDQ by channel", True)):
+        quantized = right.model.with_name(f"{kind.replace(' ', '_')}.onnx")
+        _quantized(right.model, quantized, right.feeds, per_channel)
+        yield _subject(f"{name}, {kind}", quantized, **others)
+
+
+def _subject(name: str, model: Path, **others: Path) -> Subject:
+    feeds = model.with_name("feeds.npz")
+    full = model.with_suffix(".npz")
+    osl.record(model, full, feeds=feeds)
+    own = {
+        "full": full,
+        "partial": _thinned(full, model, EVERY),
+        "outputs": _thinned(full, model, NEVER),
+    }
+    return Subject(name, model, feeds, own | others, _shapes(full))
 
 
 def _liven(module: torch.nn.Module) -> None:
@@ -80,19 +94,16 @@ def _liven(module: torch.nn.Module) -> None:
             torch.nn.init.normal_(part.weight, std=part.in_features**-0.5)
 
 
-def _recorded(model: Path, folder: Path, name: str) -> Path:
-    osl.record(model, folder / f"{name}.npz", feeds=folder / "feeds.npz")
-    return folder / f"{name}.npz"
-
-
-def _thinned(full: Path, model: Path, path: Path) -> Path:
-    """Keep the inputs, the outputs and some values in between."""
+def _thinned(full: Path, model: Path, every: int) -> Path:
+    """Keep the inputs, the outputs and each value of so many in between."""
     stored = np.load(full)
     graph = onnx.load(model, load_external_data=False).graph
-    ends = {value.name for value in (*graph.input, *graph.output)}
+    ends = [value.name for value in (*graph.input, *graph.output)]
     made = [name for node in graph.node for name in node.output if name in stored.files]
-    kept = [*made[::EVERY], *(name for name in stored.files if name in ends)]
-    np.savez(path, **{name: stored[name] for name in dict.fromkeys(kept)})
+    path = full.with_suffix(f".{every}.npz")
+    np.savez(
+        path, **{name: stored[name] for name in dict.fromkeys([*made[every - 1 :: every], *ends])}
+    )
     return path
 
 
@@ -112,7 +123,7 @@ def _halved(path: Path, to: Path) -> None:
     osl.save(osl.sort(half).model, to)
 
 
-def _quantized(path: Path, to: Path, feeds: Path) -> None:
+def _quantized(path: Path, to: Path, feeds: Path, per_channel: bool) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Feeds(CalibrationDataReader):
@@ -123,4 +134,4 @@ def _quantized(path: Path, to: Path, feeds: Path) -> None:
             return next(self.samples, None)
 
     with silence():
-        quantize_static(path, to, Feeds(), quant_format=QuantFormat.QDQ)
+        quantize_static(path, to, Feeds(), quant_format=QuantFormat.QDQ, per_channel=per_channel)

@@ -1,13 +1,13 @@
 """Predicates of a search: a value is good when it agrees with its reference, or is free of NaN, Inf or overflow."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -114,7 +114,10 @@ class AgainstReferences:
 
 
 def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
-    """Map the values that half precision goes into to its dtype, also behind a cast to float32."""
+    """Map the values that half precision goes into to its dtype, also behind a cast to float32.
+
+    None of a model that computes nothing in half precision: there, a cast to it and back only loses digits.
+    """
     found = {
         name: numpy_dtype(tensor.data_type)
         for name, tensor in index.initializers.items()
@@ -123,15 +126,27 @@ def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
     for name, declared in index.inputs.items():
         if declared.type.tensor_type.elem_type in HALF:
             found[name] = numpy_dtype(declared.type.tensor_type.elem_type)
+    halved = {name for node in index.nodes if _casts_to_half(node) for name in node.output}
+    if not any(_computes_with(node, found.keys() | halved) for node in index.nodes):
+        return {}
     for position in index.order:
         node = index.nodes[position]
-        to = [
-            a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
-        ]
+        to = _casts_to_half(node)
         read = [found[name] for name in index.reads[position] if name in found]
         for dtype in [*map(numpy_dtype, to), *read][:1]:
             found.update(dict.fromkeys(node.output, dtype))
     return found
+
+
+def _casts_to_half(node: NodeProto) -> list[int]:
+    """Return the half-precision dtype that a node casts to, [] if it does not."""
+    return [
+        a.i for a in node.attribute if node.op_type == "Cast" and a.name == "to" and a.i in HALF
+    ]
+
+
+def _computes_with(node: NodeProto, names: Set[str]) -> bool:
+    return node.op_type != "Cast" and not names.isdisjoint(node.input)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.debug.bisection.step import step_between
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _TRIED = 96  # changes of one region
@@ -85,7 +85,8 @@ class Region:
         if found is not None:
             return found
         right = filter(None, itertools.islice(self._changed(), _TRIED))
-        return min(right, key=itemgetter(0), default=(0.0, None))[1]
+        closest = min(right, key=itemgetter(0), default=(0.0, None))[1]
+        return closest or self._from_sums(references)
 
     def _changed(self) -> Iterator[tuple[float, Explained] | None]:
         """Yield, for each change of a node that is tried, how far it is from the reference that it gives."""
@@ -112,8 +113,7 @@ class Region:
                     continue
                 if self._distance(part, {**self.given, name: instead}) is None:
                     continue
-                reads = self.observer.index.reads
-                reader = next((p for p in self.own if name in reads[p]), None)
+                reader = self._reader(name)
                 if other not in lacking:
                     because = f"reading {other!r} in place of {name!r} gives the reference"
                     return Explained("other", because, reader)
@@ -126,6 +126,24 @@ class Region:
                 because = f"{what} is missing behind {name!r}: reading the references' {other!r} gives the reference"
                 return Explained("missing", because, reader, other)
         return None
+
+    def _from_sums(self, references: ReferenceSet) -> Explained | None:
+        """Try each input with a reference added: a sum that is missing may have no reference of its own."""
+        part = self._part()
+        for name, value in self.given.items():
+            if not isinstance(value, np.ndarray) or not value.size or not is_float(value.dtype):
+                continue
+            for other in self._near(name, value, references):
+                added = _read(references, other, value)
+                if added is None:
+                    continue
+                if self._distance(part, {**self.given, name: np.add(value, added)}) is not None:
+                    because = f"Add of {other!r} is missing behind {name!r}: it gives the reference"
+                    return Explained("missing", because, self._reader(name), other)
+        return None
+
+    def _reader(self, name: str) -> int | None:
+        return next((p for p in self.own if name in self.observer.index.reads[p]), None)
 
     def _sources(
         self, name: str, value: Array, references: ReferenceSet, lacking: Sequence[str]

@@ -171,6 +171,8 @@ def through_loop(
     reverse = NodeProto(op_type="Loop", attribute=[helper.make_attribute("body", graph)])
     reverse.input.extend(term.name for term in (trips, on, *starts))
     values = [*(state[0] for state in smooth), *captures, *(row.outer for row in rows)]
+    if not values:
+        return
     outputs = tape.add(reverse, len(values))
     terms = [
         Term(tape, name, tape.value(value).dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import captured, described
+from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.recurrent import OPERATORS, unrolled
@@ -22,12 +22,16 @@ class Reverse:
 
     Attributes:
         nodes: in topological order.
+        strict: raise the error of a node without a rule; otherwise the path ends there, and `gaps` has it.
         stops: the nodes at which a path ends, because what they make does not change smoothly.
+        gaps: the nodes at which a path ends, because they have no rule, each with the error that says why.
     """
 
     tape: Tape
     nodes: Sequence[NodeProto]
+    strict: bool = True
     stops: list[NodeProto] = field(default_factory=list)
+    gaps: list[tuple[NodeProto, EditError]] = field(default_factory=list)
 
     def gradients(self, seeds: Mapping[str, Term], to: Collection[str]) -> dict[str, Term]:
         """Return the gradient of each value of `to`, given those of some others; a value without one is left out.
@@ -44,9 +48,15 @@ class Reverse:
             if not any(given):
                 continue
             wanted = [name for name in reads(node) if name in active]
-            if wanted and not active.isdisjoint(node.output):
+            if not wanted or is_zero(node) or active.isdisjoint(node.output):
+                continue
+            try:
                 for name, term in self._through(node, given, wanted, active):
                     found[name].append(term)
+            except EditError as error:
+                if self.strict:
+                    raise
+                self.gaps.append((node, error))
         totals = {name: self._total(found, name) for name in to}
         return {name: term for name, term in totals.items() if term is not None}
 
@@ -150,7 +160,7 @@ def missing_rule(node: NodeProto) -> MissingRule:
     """Return the error for a node."""
     operator = "::".join(filter(None, (node.domain, node.op_type)))
     error = MissingRule(
-        f"{described(node, '')} has no gradient rule: {operator}",
+        f"{operator} has no gradient rule",
         "leave it out of the path: choose another --to or --of",
     )
     error.node = node
