@@ -1,6 +1,6 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
@@ -14,12 +14,14 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
+    Row,
     call_key,
     described,
     function_key,
     function_path,
     opset_versions,
     plain_domain,
+    rows_of,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
@@ -189,7 +191,7 @@ def require_schemas(index: GraphIndex) -> None:
     can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
-    lost = next(dangling(proto), None)
+    lost = next(dangling(proto), None) if proto.functions or _has_dangling(index) else None
     if lost is not None:
         raise EditError(
             str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
@@ -198,7 +200,8 @@ def require_schemas(index: GraphIndex) -> None:
     own = opset_versions(proto.opset_import)
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         version = versions.get(body.path.partition("/@")[0], own).get("", 0)
-        for position, node in enumerate(body.nodes):
+        rows = rows_of(body.nodes) if body.path else index.rows
+        for position, node in _unlike(list(body.nodes), rows):
             formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
@@ -224,6 +227,23 @@ def _bodies_fit(node: NodeProto) -> bool:
         len(body.input) in takes and len(body.output) - first >= len(node.output)
         for _, body in walk.bodies(node)
     )
+
+
+def _has_dangling(index: GraphIndex) -> bool:
+    """Return whether the main graph, bodies included, reads a value that nothing produces."""
+    read = set(index.outputs).union(*index.needs) - {""}
+    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+
+
+def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
+    """Yield (position, node), of those without attributes one for each operator and number of values."""
+    seen: set[tuple[str, str, int, int]] = set()
+    for position, row in enumerate(rows):
+        kind = row.op_type, row.domain, len(row.needs), len(row.outputs)
+        if row.attributed or kind not in seen:
+            yield position, nodes[position]
+        if not row.attributed:
+            seen.add(kind)
 
 
 @dataclass(frozen=True)
