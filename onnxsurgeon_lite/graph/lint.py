@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, has_shape
 from onnxsurgeon_lite.graph.text import shape_text
 
 
@@ -134,16 +134,12 @@ def _declared_shapes(index: GraphIndex) -> Iterator[LintFinding]:
     inferred = index.inferred_outputs()
     for name, output in index.outputs.items():
         declared, is_ = output.type, inferred.get(name)
-        if is_ is None or not (_has_shape(declared) and _has_shape(is_)):
+        if is_ is None or not (has_shape(declared) and has_shape(is_)):
             continue
         problem = _shape_problem(declared, is_, symbols - {""})
         if problem:
             said = f"output {name!r} is declared {shape_text(declared)}, inputs make it {shape_text(is_)}"
             yield LintFinding(problem, said, (name,))
-
-
-def _has_shape(kind: TypeProto) -> bool:
-    return kind.tensor_type.HasField("shape")
 
 
 def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[str]) -> str:
