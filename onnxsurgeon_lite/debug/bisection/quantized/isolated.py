@@ -93,7 +93,7 @@ class FloatValues:
         """Return whether a value is another one, quantized; if both have their own references, it should be."""
         if self.index.nodes[self.index.producer[name]].op_type not in (QUANTIZE, DEQUANTIZE):
             return False
-        source = self.quantizers.sources.get(name)
+        source = self.quantizers.sources.get(name, name)
         return self.known.get(source, self.known[name]) == self.known[name]
 
     def read(self, name: str) -> Stored:
