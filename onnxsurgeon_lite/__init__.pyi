@@ -12,15 +12,18 @@ from .api.debug import (
 from .api.demo import demo as demo
 from .api.edit import apply as apply, build as build, merge as merge
 from .api.look import check as check, diff as diff, inspect as inspect, text as text
-from .api.run import compare_sets as compare_sets, record as record, run as run
+from .api.profile import profile as profile
+from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
+from .debug.profiling import Profile as Profile
 from .debug.stepping import Debugger as Debugger
 from .errors import SurgeonError as SurgeonError
 from .graph.check import CheckResult as CheckResult
 from .graph.index import GraphIndex as GraphIndex
 from .matching.diff import ModelDiff as ModelDiff
 from .matching.sets import SetComparison as SetComparison
+from .matching.suite import SuiteResult as SuiteResult
 from .matching.edit_result import EditResult as EditResult
 from .model import Model as Model, load as load, save as save
 from .passes import *  # noqa: F403

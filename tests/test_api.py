@@ -17,6 +17,7 @@ from conftest import FIXTURES
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from commands import COMMANDS
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.report.results import SHOWN_BY
 from onnxsurgeon_lite.shown import Shown
@@ -38,6 +39,8 @@ TERMINAL = {
     "context",
     "metrics",
     "verbose",
+    "github",
+    "by",
 }
 ALIASES = {
     "print": "text",
@@ -81,18 +84,6 @@ def folder(tmp_path, monkeypatch):
     shutil.copytree(FIXTURES, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def commands():
-    """(name as typed, callback) of every command."""
-    for command in app.registered_commands:
-        yield command.name or command.callback.__name__, command.callback
-    for group in app.registered_groups:
-        for command in group.typer_instance.registered_commands:
-            yield f"{group.name} {command.name or command.callback.__name__}", command.callback
-
-
-COMMANDS = dict(commands())
 
 
 def twin(command: str) -> str:
@@ -166,6 +157,9 @@ SAME = {
     ),
     "rank faulty_constant.onnx --against whole_model.onnx": lambda: osl.rank(
         "faulty_constant.onnx", against="whole_model.onnx"
+    ),
+    "rank faulty_constant.onnx --against whole_model.onnx --by output": lambda: osl.rank(
+        "faulty_constant.onnx", against="whole_model.onnx", by="output"
     ),
     "rank whole_model.onnx --fp16-risk": lambda: osl.rank("whole_model.onnx", fp16_risk=True),
     "match references/whole_model.npz whole_model.onnx": lambda: osl.match(

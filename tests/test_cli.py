@@ -6,17 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-import typer
 from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
+from commands import COMMANDS
 from onnxsurgeon_lite import open_references
 from onnxsurgeon_lite.cli.app import app
 
@@ -563,18 +562,10 @@ WITHOUT_A_DRY_RUN = {
 }  # fmt: skip
 
 
-def commands(group: typer.Typer, path: str = "") -> Iterator[tuple[str, Callable[..., object]]]:
-    """Every command of the tree, by the words that call it."""
-    for command in group.registered_commands:
-        yield path + (command.name or command.callback.__name__), command.callback
-    for below in group.registered_groups:
-        yield from commands(below.typer_instance, f"{path}{below.name} ")
-
-
 def test_every_command_that_writes_a_model_has_a_dry_run():
     without = {
         words
-        for words, command in commands(app)
+        for words, command in COMMANDS.items()
         if "dry_run" not in inspect.signature(command).parameters
     }
 

@@ -10,6 +10,7 @@ import pytest
 import typer
 from conftest import FIXTURES
 
+from commands import COMMANDS
 from onnxsurgeon_lite.cli.app import app
 
 ONNXDBG = Path(sys.executable).with_name("onnxdbg")
@@ -61,8 +62,8 @@ def commands(group, path: str = "") -> dict[str, object]:
 def test_every_parameter_that_takes_names_completes_them():
     texts, completing = set(), set()
     for name, command in commands(typer.main.get_command(app)).items():
-        kinds = get_type_hints(command.callback)
-        for parameter in command.params:
+        kinds = get_type_hints(COMMANDS[name])
+        for parameter in command.get_params(typer.Context(command)):
             if "str" in str(kinds.get(parameter.name)):
                 is_completed = parameter._custom_shell_complete is not None
                 (completing if is_completed else texts).add((name, parameter.name))
@@ -106,6 +107,7 @@ def test_every_parameter_that_takes_names_completes_them():
         ("merge whole_model.onnx linear_func.onnx --map 31", ["31"]),
         ("merge whole_model.onnx linear_func.onnx --map 31=", ["input.1", "a", "b", "x"]),
         ("merge whole_model.onnx linear_func.onnx --share a", ["a"]),
+        ("test e", ["export", "edited"]),
     ],
 )
 def test_the_names_of_the_model_on_the_line_are_completed(line, names):

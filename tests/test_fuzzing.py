@@ -15,12 +15,12 @@ FUZZING = Path(__file__).parents[1] / "scripts" / "fuzzing"
 
 @pytest.mark.parametrize(
     "words",
-    ["models --mutants 24 --commands 3 --heavy 0", "readers --mutants 1300"],
+    ["models --mutants 24 --commands 3 --heavy 0", "readers --mutants 1300", "kept"],
     ids=lambda words: words.split()[0],
 )
 def test_nothing_breaks(words, tmp_path):
     done = subprocess.run(
-        [sys.executable, FUZZING, *words.split(), "--seed", "tests", "--broken", tmp_path / "broken"],
+        [sys.executable, FUZZING, *words.split(), "--seed", "tests", "--broken", tmp_path / "broken.jsonl"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 

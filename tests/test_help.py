@@ -9,14 +9,9 @@ import pytest
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
+from commands import HELP
 from onnxsurgeon_lite.cli.app import app
 
-GROUPS = {"": app} | {g.name: g.typer_instance for g in app.registered_groups}
-COMMANDS = {
-    f"{group} {command.name or command.callback.__name__}".strip(): command.callback.__doc__
-    for group, typer in GROUPS.items()
-    for command in typer.registered_commands
-}
 FILES = {
     "model.onnx": "whole_model.onnx",
     "faulty.onnx": "faulty_attribute.onnx",
@@ -30,6 +25,7 @@ FILES = {
     "whole_model.safetensors": "whole_model.safetensors",
 }
 RECIPE = '[[step]]\nverb = "set-op"\nnodes = "Add_7"\nop_type = "Sub"\n'
+SUITE = '[[check]]\nname = "whole"\nmodel = "model.onnx"\nreference = "refs"\n'
 PATCH = 'def edit(graph):\n    graph.nodes[7].op = "Sub"\n'
 
 
@@ -40,7 +36,7 @@ def helped(command: str, monkeypatch) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", HELP)
 def test_every_command_has_panels_and_two_examples(command, monkeypatch):
     told = helped(command, monkeypatch)
 
@@ -60,12 +56,13 @@ def test_every_example_runs(tmp_path, monkeypatch):
     for name, source in FILES.items():
         shutil.copy(FIXTURES / source, tmp_path / name)
     (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "onnxdbg.toml").write_text(SUITE)
     (tmp_path / "patch.py").write_text(PATCH)
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)
 
-    for line in re.findall(r"^\$ (.*)", "\n".join(COMMANDS.values()), re.MULTILINE):
+    for line in re.findall(r"^\$ (.*)", "\n".join(HELP.values()), re.MULTILINE):
         words, _, file = line.partition(" > ")
         done = CliRunner().invoke(app, shlex.split(words)[1:])
         if file:

@@ -198,6 +198,83 @@ def test_a_tensor_of_no_dtype_is_told_by_the_bridge():
         osl.script(undefined, lambda graph: None)
 
 
+RELYING = {
+    "infer": lambda broken: osl.infer(broken),
+    "fold": lambda broken: osl.fold(broken),
+    "skip_noops": lambda broken: osl.skip_noops(broken),
+    "cse": lambda broken: osl.cse(broken),
+    "simplify": lambda broken: osl.simplify(broken),
+    "rewrite": lambda broken: osl.rewrite(broken, "silu"),
+    "opset": lambda broken: osl.opset(broken, 20),
+    "set_shape": lambda broken: osl.set_shape(broken, {"x": (3,)}),
+    "gradient": lambda broken: osl.gradient(broken, "y", "x"),
+    "attribution": lambda broken: osl.attribution(broken, "saliency"),
+}
+
+
+@pytest.mark.parametrize("verb", RELYING)
+@pytest.mark.parametrize(
+    ("nodes", "wrong"),
+    [
+        ("y = Concat(x)", "Concat @0: Concat needs attribute 'axis'"),
+        ("y = Softmax<axis = 1.5>(x)", "attribute 'axis' of Softmax has type int, not float"),
+        ("y = Reshape(x)", "Reshape @0: Reshape takes 2 inputs, the node has 1"),
+        (
+            "c = Size(x) b = Cast<to = 9>(c) y = If(b) <then_branch = t () => () { z = Neg(x) },"
+            " else_branch = e () => (float[2] z) { z = Neg(x) }>",
+            "If @2: a body takes or makes another number of values than the node",
+        ),
+        ("y = Add(x, lost)", "Add @0 reads 'lost', which nothing produces"),
+    ],
+    ids=["no attribute", "wrong attribute", "no input", "body", "lost input"],
+)
+def test_a_verb_that_relies_on_what_operators_mean_refuses_a_malformed_node(verb, nodes, wrong):
+    broken = model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}")
+
+    with pytest.raises(EditError, match=wrong):
+        RELYING[verb](broken)
+
+
+def test_an_unknown_operator_without_outputs_is_no_constant():
+    silent = model("g (float[1] x) => (float[1] y) { y = Neg(x) }")
+    silent.proto.graph.node.add(op_type="Nope", input=["x"])
+
+    assert not osl.fold(silent).changed
+
+
+def test_a_loop_without_a_body_gives_no_types():
+    empty = model("g (float[1] x) => (float[1] y) { h = Neg(x) y = Neg(h) }")
+    empty.proto.graph.node[0].op_type = "Loop"
+
+    assert GraphIndex.of(empty).type_of("h") is None
+
+
+def test_a_gradient_needs_an_opset_of_onnx():
+    foreign = model("g (float[1] x) => (float[1] y) { y = local.f(x) }")
+    del foreign.proto.opset_import[0]
+
+    with pytest.raises(EditError, match="imports no opset of ONNX's own domain"):
+        osl.gradient(foreign, "y", "x")
+
+
+def test_a_gradient_sums_when_it_runs_where_the_declared_ranks_contradict():
+    contrary = model("g (float[2] x) => (float[2] y) <float[2] b> { y = Add(x, b) }")
+    contrary.proto.graph.initializer.add(name="b", data_type=1, dims=[1, 1, 2], raw_data=bytes(8))
+
+    assert osl.gradient(contrary, "y", "x").changed
+
+
+def test_an_attribution_needs_an_output_and_gradcam_channels():
+    flat = model("g (float[3] x) => (float[3] y) { h = Relu(x) y = Neg(h) }")
+
+    with pytest.raises(EditError, match="'h' has no axis of channels"):
+        osl.attribution(flat, "gradcam", layer="h")
+
+    flat.proto.graph.ClearField("output")
+    with pytest.raises(EditError, match="the model has no output"):
+        osl.attribution(flat, "saliency")
+
+
 def test_a_node_without_outputs_is_rewired():
     silent = model("g (float[1] x) => (float[1] y) { h = Relu(x) y = Neg(h) }")
     silent.proto.graph.node.add(op_type="Print", domain="local", input=["h"])
@@ -258,3 +335,36 @@ def test_a_loaded_model_is_what_protobuf_parses(tmp_path):
     onnx.save(parsed, tmp_path / "m.onnx")
 
     assert load(tmp_path / "m.onnx").materialize() == parsed
+
+
+def test_entries_of_a_tensor_that_is_not_external_are_kept(tmp_path):
+    parsed = parser.parse_model(HEADER + "g (float[400] x) => (float[400] y) { y = Add(x, w) }")
+    tensor = numpy_helper.from_array(np.arange(400, dtype=np.float32), "w")
+    tensor.external_data.add(key="location", value="elsewhere")
+    parsed.graph.initializer.append(tensor)
+    onnx.save(parsed, tmp_path / "m.onnx")
+
+    assert load(tmp_path / "m.onnx").materialize() == parsed
+
+
+def test_a_saved_model_reads_the_place_that_its_last_entry_names(tmp_path):
+    numbers = np.arange(800, dtype=np.float32)
+    (tmp_path / "m.data").write_bytes(numbers.tobytes())
+    parsed = parser.parse_model(HEADER + "g (float[400] x) => (float[400] y) { y = Add(x, w) }")
+    tensor = TensorProto(name="w", data_type=1, dims=[400], data_location=TensorProto.EXTERNAL)
+    for key, value in (
+        ("location", "m.data"), ("offset", "0"), ("length", "1600"), ("offset", "1600"),
+    ):  # fmt: skip
+        tensor.external_data.add(key=key, value=value)
+    parsed.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(parsed.SerializeToString())
+
+    osl.save(load(tmp_path / "m.onnx"), tmp_path / "copy.onnx", external=True)
+
+    saved = onnx.load(tmp_path / "copy.onnx").graph.initializer[0]
+    assert numpy_helper.to_array(saved).tolist() == numbers[400:].tolist()
+
+
+def test_no_more_is_filled_than_a_message_holds():
+    with pytest.raises(EditError, match="too many elements"):
+        osl.freeze(model("g (float[1073741824] x) => (float[M] y) { y = Relu(x) }"), {"x": 0})

@@ -31,6 +31,11 @@ COMMANDS = {
         f"compare faulty_attribute.onnx {REFS}",
         "compare references/transformer_block.npz references/transformer_block.npz",
     ],
+    "profile": [
+        "profile whole_model.onnx --runs 1",
+        "profile faulty_attribute.onnx --against whole_model.onnx --runs 1",
+    ],
+    "test": ["test export edited"],
     "bisect": [
         f"bisect faulty_constant.onnx --reference {REFS} -o a",
         f"bisect whole_model.onnx --reference {REFS} -o b",
@@ -38,6 +43,8 @@ COMMANDS = {
     ],
     "rank": [
         "rank faulty_constant.onnx --against whole_model.onnx",
+        "rank faulty_constant.onnx --against whole_model.onnx --by output",
+        "rank whole_model.onnx --bits 40",
         "rank whole_model.onnx --fp16-risk",
     ],
     "match": ["match whole_model.onnx whole_model_dynamo.onnx", f"match {REFS} whole_model.onnx"],

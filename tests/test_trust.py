@@ -143,6 +143,50 @@ def test_a_masked_fault_is_still_a_fault(tmp_path, runtime):
     assert case.bisect(right).verdict == "agrees"
 
 
+def test_a_fault_that_another_model_shows_and_the_outputs_mask_is_one(tmp_path, runtime):
+    """Also where the other model calls its values otherwise."""
+    text = """net (float[4,8] x) => (float[4,8] y) {{
+        {0}h = MatMul (x, w)
+        {0}s = Sigmoid ({0}h)
+        {0}m = Mul ({0}s, zero)
+        y = Add ({0}m, x)
+    }}"""
+    zero, w = np.zeros(1, np.float32), random(8, 8)
+    onnx.save(parsed(text.format(""), w=w, zero=zero), tmp_path / "right.onnx")
+    for name in ("", "other_"):
+        wrong = parsed(text.format(name), w=w * np.float32(1.5), zero=zero)
+
+        result = osl.bisect(wrong, against=tmp_path / "right.onnx")
+
+        assert result.masked == [f"{name}h", f"{name}s"]
+        assert [culprit.value for culprit in result.culprits] == [f"{name}h"]
+        assert result.culprits[0].findings[0].verdict == "wrong constant"
+
+
+def test_what_an_optimizer_breaks_and_the_outputs_mask_is_a_fault_of_the_optimizer(tmp_path):
+    model = parsed(
+        """net (float[1,4,6,6] x) => (float[1,4,4,4] y) {
+            c = Conv (x, w)
+            n = BatchNormalization (c, g, b, m, v)
+            k = Greater (n, big)
+            y = Where (k, n, zero)
+        }""",
+        w=random(4, 4, 3, 3) * np.float32(1e30),
+        g=np.float32([1e10] * 4),
+        b=random(4, seed=1),
+        m=random(4, seed=3),
+        v=np.ones(4, np.float32),
+        big=np.float32([1e38]),
+        zero=np.zeros((1, 4, 1, 1), np.float32),
+    )
+    feeds = {"x": random(1, 4, 6, 6) * np.float32(1e-30)}
+
+    result = osl.bisect(model, a="opt=none", b="opt=all", feeds=feeds)
+
+    assert result.masked == ["n"]
+    assert "without ConvBNFusion it agrees" in str(result)
+
+
 V1 = """net (float[4,16] pixels) => (float[4,16] y) {
     add_1 = MatMul (pixels, w1)
     add_2 = Tanh (add_1)

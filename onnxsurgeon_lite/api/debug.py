@@ -21,14 +21,16 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, UsageError
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
 Settings = str | Mapping[str, str | int]
@@ -63,6 +65,7 @@ def bisect(
     cause: bool = True,
     repair: str | PathLike[str] | None = None,
     factory: str | None = None,
+    blame: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -88,6 +91,7 @@ def bisect(
         cause: Say what is wrong with the culprits, and what repairs them; a quick search does not.
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
+        blame: Share the error of the worst output among all nodes, to first order.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -104,24 +108,19 @@ def bisect(
         ('mismatch', 'Conv_6', 'wrong node')
     """
     _require_one(reference, against, a or b, find)
-    _require_possible(resume and journal is None, bool(repair and (find or quick or not cause)))
+    no_causes = bool(repair and (find or quick or not cause))
+    _require_possible(resume and journal is None, no_causes, bool(blame and find))
     with Call(opt=opt, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
-        from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.debug.causes import explain_causes, require_elsewhere
+        from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
         from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
-        opened = _samples(index, reference, feeds, call.notes) if reference is not None else []
-        if output is not None:
-            require_free(Path(output), force)
-        if journal is not None and not resume:
-            require_free(Path(journal), force)
-        if repair is not None:
-            require_elsewhere(index.model, Path(repair), force)
+        opened = _samples(index, reference, feeds, call) if reference is not None else []
+        _require_places(index.model, output, None if resume else journal, repair, force)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
         runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
@@ -136,6 +135,7 @@ def bisect(
             None if journal is None else Path(journal),
             resume,
             explain_causes if cause else None,
+            bool(a or b),
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
@@ -158,6 +158,7 @@ def bisect(
                         index.model, more, given, runtime, optimized, search, tell
                     ),
                 )
+            stored, given = samples[result.samples.worst if result.samples else 0]
         else:
             given = call.feeds(index, cast("Tensors | None", feeds))
             if find is not None:
@@ -172,6 +173,8 @@ def bisect(
                 result = bisection.bisect(
                     index.model, stored, given, runtime, optimized, search, tell, changed
                 )
+        if blame and result.verdict == "mismatch":
+            _share(result, index, stored, given, runtime, tell)
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights)
     if repair is not None:
@@ -205,10 +208,27 @@ def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
         >>> osl.bisect(fixed, "references/whole_model.npz").verdict
         'agrees'
     """
-    from onnxsurgeon_lite.debug.causes import repaired
+    from onnxsurgeon_lite.debug.causes.repairing import repaired
     from onnxsurgeon_lite.model import loaded
 
     return repaired(loaded(model), result)
+
+
+def _share(
+    result: "BisectResult",
+    index: "GraphIndex",
+    references: "ReferenceSet",
+    feeds: "Feeds",
+    runtime: "Runtime",
+    progress: Progress,
+) -> None:
+    """Share the error of the worst output among the nodes; note why where it has no shares."""
+    from onnxsurgeon_lite.debug.blame import blame
+
+    try:
+        result.blame = blame(index, references, feeds, runtime, None, progress)
+    except SurgeonError as error:
+        result.notes.append(f"no shares of the error: {error.message}")
 
 
 def _require_one(*ways: object) -> None:
@@ -223,12 +243,32 @@ def _require_one(*ways: object) -> None:
         )
 
 
-def _require_possible(no_journal: bool, no_causes: bool) -> None:
+def _require_possible(no_journal: bool, no_causes: bool, no_error: bool) -> None:
     """Raise `UsageError` for options that need another one, or forbid it."""
     if no_journal:
         raise UsageError("there is nothing to resume", "name the file: --journal FILE --resume")
     if no_causes:
         raise UsageError("a repair needs causes", "leave out --find, --quick and --no-cause")
+    if no_error:
+        raise UsageError("what --find looks for has no shares", "leave out --find or --blame")
+
+
+def _require_places(
+    model: "Model",
+    output: str | PathLike[str] | None,
+    journal: str | PathLike[str] | None,
+    repair: str | PathLike[str] | None,
+    force: bool,
+) -> None:
+    """Refuse to write over what is there."""
+    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
+
+    for path in (output, journal):
+        if path is not None:
+            require_free(Path(path), force)
+    if repair is not None:
+        require_elsewhere(model, Path(repair), force)
 
 
 def _write_repair(
@@ -239,7 +279,7 @@ def _write_repair(
     force: bool,
 ) -> None:
     """Write the repaired model, searched again, and its recipe."""
-    from onnxsurgeon_lite.debug.causes import repair_files
+    from onnxsurgeon_lite.debug.causes.repairing import repair_files
 
     result.repair = repair_files(model, result, path, again, force)
 
@@ -316,11 +356,11 @@ def _samples(
     index: "GraphIndex",
     reference: "Tensors | Sequence[Tensors]",
     feeds: "Tensors | Sequence[Tensors] | None",
-    said: list[str],
+    call: Call,
 ) -> "list[tuple[ReferenceSet, Feeds]]":
     """Return each sample's references and feeds."""
     from onnxsurgeon_lite.matching.values import feeds_in_order
-    from onnxsurgeon_lite.runtime.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
     from onnxsurgeon_lite.tensors.references import count_samples, open_references
 
     count = len(reference) if isinstance(reference, list | tuple) else 1
@@ -333,11 +373,11 @@ def _samples(
         if count > 1:
             stored = replace(stored, notes=())  # all are taken
         if feeds is not None:
-            given = read_feeds(index, _of_sample(feeds, number), number, said)
+            given = call.read_feeds(index, _of_sample(feeds, number), number)
         elif any(entry.is_input for entry in stored.entries.values()):
-            given = _own_feeds(index, stored, feeds_in_order, said)
+            given = _own_feeds(index, stored, feeds_in_order, call)
         else:
-            given = _own_feeds(index, stored, feeds_from, said)
+            given = _own_feeds(index, stored, feeds_from, call)
         samples.append((stored, given))
     return samples
 
@@ -346,11 +386,11 @@ def _own_feeds(
     index: "GraphIndex",
     stored: "ReferenceSet",
     read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
-    said: list[str],
+    call: Call,
 ) -> "Feeds":
     """Return the feeds that the references hold; those of another model are told as such."""
     try:
-        return read(index, stored, said)
+        given = read(index, stored, call.notes)
     except FeedsError as error:
         if not any(name in stored for name in index.inputs):
             raise
@@ -358,6 +398,7 @@ def _own_feeds(
             f"{stored.place!r} belongs to another model: {error.message}",
             "give the references of this model, or its inputs with --feeds",
         ) from error
+    return call.sized(index, given)
 
 
 def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
@@ -391,11 +432,14 @@ def rank(
     feeds: "Tensors | None" = None,
     leave_one_out: bool = False,
     reach: float | None = None,
+    by: Literal["node", "output"] = "node",
+    of: str | None = None,
+    bits: float | None = None,
     **how: Unpack[RunOnFeeds],
-) -> "Ranking | LeaveOneOut | Float16Risks":
+) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
-    Give one of `reference`, `against`, `fp16_risk`.
+    Give one of `reference`, `against`, `fp16_risk`, `bits`.
 
     Args:
         model: A path, bytes, a `ModelProto` or a `Model`; quantized or of half precision.
@@ -406,6 +450,9 @@ def rank(
         leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
             `against`.
         reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
+        by: What each `node` loses itself, or its share in the error of an `output`, to first order.
+        of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
+        bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -419,15 +466,21 @@ def rank(
         >>> ranking.exclude
         ['Conv_4']
     """
-    if sum((reference is not None, against is not None, fp16_risk)) != 1:
+    if sum((reference is not None, against is not None, fp16_risk, bits is not None)) != 1:
         raise UsageError(
             "say what to rank by",
-            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk",
+            "give one of --reference REFERENCES, --against FLOAT_MODEL, --fp16-risk, --bits DB",
         )
     if (leave_one_out or reach is not None) and (against is None or not leave_one_out):
         raise UsageError(
             "--leave-one-out and --reach need the float model's weights",
             "give it: rank MODEL --against FLOAT_MODEL --leave-one-out --reach 30",
+        )
+    alone = fp16_risk or leave_one_out or bits is not None
+    if (by == "output" and alone) or (of is not None and by != "output" and bits is None):
+        raise UsageError(
+            "an output's error is shared among the nodes of one run against references",
+            "give --by output with --reference or --against alone",
         )
     with Call(**how) as call:
         child = call.child()
@@ -441,17 +494,26 @@ def rank(
             other, given = call.index(against), call.feeds(index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
+        if bits is not None:
+            from onnxsurgeon_lite.debug.bits import bits_per_layer
+
+            given = call.feeds(index, feeds)
+            return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.float16 import float16_risk
 
             given = call.feeds(index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
         if reference is not None:
-            stored, given = _samples(index, reference, feeds, call.notes)[0]
+            stored, given = _samples(index, reference, feeds, call)[0]
         else:
             given = call.feeds(index, feeds)
             other = call.index(against)
             stored = call.stack.enter_context(_other_side(other, given, runtime.options, call))
+        if by == "output":
+            from onnxsurgeon_lite.debug.blame import blame
+
+            return call.done(blame(index, stored, given, runtime, of, call.progress))
         ranked = ranking.rank(index, stored, given, runtime, call.progress)
         lossy = [node.name or node.id for node in ranked if node.own_db < below]
         return call.done(ranking.Ranking(ranked, list(dict.fromkeys(lossy)), below))
@@ -485,9 +547,8 @@ def match(
     """
     with Call(**how) as call:
         child = call.child()
-        from onnxsurgeon_lite.matching.values import feeds_in_order
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
-        from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
+        from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
         index = call.index(b)
@@ -498,10 +559,7 @@ def match(
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
         stored = open_references(tensors, required_inputs(index), list(index.outputs))
-        if feeds is not None:
-            given = read_feeds(index, feeds, said=call.notes)
-        else:
-            given = feeds_in_order(index, stored, call.notes)
+        given = call.feeds_beside(index, stored, feeds)
         return call.done(match_references(stored, index, given, runtime, call.progress))
 
 

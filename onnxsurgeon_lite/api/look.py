@@ -30,7 +30,7 @@ def inspect(
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
-        node: Show this node instead: a name, an id (`@3`) or `op:Conv[2]`.
+        node: Show this node instead: a name, an id (`@3`, `@3/then_branch/@0`) or `op:Conv[2]`.
         value: Show these values instead: a name, an id, a glob, `op:Conv`.
         ops: Count every operator.
         tree: Show the modules of the PyTorch program that the model was exported from.
@@ -54,14 +54,15 @@ def inspect(
     """
     with Call(**how):
         from onnxsurgeon_lite.graph import summary as inspecting
+        from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
         known = loaded(model)
         if node is not None:
-            index = GraphIndex.of(known)
-            return inspecting.summarize_node(index, select_node(index, node))
+            index, name = enter(GraphIndex.of(known), node)
+            return inspecting.summarize_node(index, select_node(index, name))
         if value is not None:
             index = GraphIndex.of(known)
             selected = select_values(index, [value], inner=True)

@@ -4,15 +4,16 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, Running, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import RuntimeTimeout, UsageError
+from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from onnxsurgeon_lite.graph.index import GraphIndex
-    from onnxsurgeon_lite.matching.sets import SetComparison
+    from onnxsurgeon_lite.matching.sets import Allowed, SetComparison
+    from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.from_model import Recording
     from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -72,7 +73,22 @@ def run(
             if value is None and BodyName.of(name)
         )
         call.notes += computed_wider(index, given, runtime, values)
+        call.notes += _unfused(index, runtime, selected.names)
         return call.done(running.RunResult(values, call.made))
+
+
+def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") -> list[str]:
+    """Say which fetched values the runtime does not compute where nobody fetches them."""
+    from onnxsurgeon_lite.names import few
+    from onnxsurgeon_lite.runtime.optimized import unfused
+
+    inner = [name for name in names if name in index.producer and name not in index.outputs]
+    if not inner or runtime.options.opt == "none":
+        return []
+    found = unfused(index, runtime, inner)
+    return (
+        [f"the optimizer spares {few(found)} unless fetched: last bits may differ"] if found else []
+    )
 
 
 def _with_node(
@@ -208,6 +224,7 @@ def compare_sets(
     reference: "Tensors",
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
+    every: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
@@ -217,6 +234,7 @@ def compare_sets(
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
+        every: For a model: compare every value that has a reference, computed with optimization off.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -232,29 +250,96 @@ def compare_sets(
         True
     """
     with Call(opt=opt, **how) as call:
-        child = call.child() if is_model(actual) else None
+        links = None if map is None else fspath(map)
+        if is_model(actual):
+            model, allowed = cast("ModelLike", actual), call.tolerance()
+            return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import sets
+        from onnxsurgeon_lite.matching.values import aligned_sets
         from onnxsurgeon_lite.tensors.references import open_references
 
-        if child is None:
-            tensors = open_references(cast("Tensors", actual))
-            return sets.compare_sets(tensors, open_references(reference), call.tolerance())
-        from onnxsurgeon_lite.matching.values import aligned, feeds_in_order
-        from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
+        tensors = open_references(cast("Tensors", actual))
+        stored = aligned_sets(open_references(reference), tensors, links)
+        return sets.compare_sets(tensors, stored, call.tolerance())
 
-        allowed = call.tolerance()
-        index = call.index(actual)
-        stored = open_references(reference, required_inputs(index), list(index.outputs))
-        if feeds is not None:
-            given = read_feeds(index, feeds, said=call.notes)
-        else:
-            given = feeds_in_order(index, stored, call.notes)
-        runtime = call.runtime(child)
-        stored = aligned(stored, index, given, runtime, None if map is None else str(map))
-        call.notes += stored.notes
-        result = sets.compare_model(index, stored, given, runtime, allowed)
-        call.notes += () if result.match else stored.doubts
-        return call.done(result)
+
+def _compared(
+    call: Call,
+    model: "ModelLike",
+    reference: "Tensors",
+    feeds: "Tensors | None",
+    links: str | None,
+    allowed: "Allowed",
+    every: bool = False,
+) -> "SetComparison":
+    """Run a model and compare its outputs with references."""
+    child = call.child()
+    from onnxsurgeon_lite.matching import sets
+    from onnxsurgeon_lite.matching.values import aligned
+    from onnxsurgeon_lite.runtime.feeds import required_inputs
+    from onnxsurgeon_lite.tensors.references import open_references
+
+    index = call.index(model)
+    stored = open_references(reference, required_inputs(index), list(index.outputs))
+    given = call.feeds_beside(index, stored, feeds)
+    runtime = call.runtime(child, "none" if every else None)
+    stored = aligned(stored, index, given, runtime, links)
+    call.notes += stored.notes
+    result = sets.compare_model(index, stored, given, runtime, allowed, every)
+    call.notes += () if result.match else stored.doubts
+    return call.done(result)
+
+
+@spelled
+def test(
+    config: str | PathLike[str] = "onnxdbg.toml",
+    only: "str | Sequence[str]" = (),
+    junit: str | PathLike[str] | None = None,
+    force: bool = True,
+    **how: Unpack[Running],
+) -> "SuiteResult":
+    """Run the checks of a suite: each compares a model's outputs with references, within tolerances of its own.
+
+    Args:
+        config: A TOML file with `[[check]]` tables; paths in it are relative to its folder.
+        only: Names or globs of the checks to run; all by default.
+        junit: Write what was found as JUnit XML, too.
+        force: Write over what stands at `junit`.
+
+    Returns:
+        What each check found. A model that cannot run, or a set that cannot be read, is an error of its check.
+
+    Raises:
+        UsageError: The file holds no checks, or one is not understood.
+
+    Example:
+        >>> osl.test("onnxdbg.toml", only="export").match
+        True
+    """
+    import time
+
+    from onnxsurgeon_lite.atomic import require_free, write_text
+    from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult, read_suite
+    from onnxsurgeon_lite.report.suite import junit_text
+
+    if junit is not None:
+        require_free(Path(junit), force)
+    result = SuiteResult()
+    for check in read_suite(Path(config), [only] if isinstance(only, str) else only):
+        outcome = SuiteOutcome(check.name, check.model)
+        start = time.perf_counter()
+        try:
+            with Call(opt=check.opt, **how) as call:
+                call.progress(check.name)
+                files = check.model, str(check.reference), check.feeds and str(check.feeds)
+                outcome.comparison = _compared(call, *files, check.map, check.tolerance)
+        except SurgeonError as error:
+            outcome.error = str(error)
+        outcome.seconds = time.perf_counter() - start
+        result.outcomes.append(outcome)
+    if junit is not None:
+        write_text(Path(junit), junit_text(result))
+    return result
 
 
 def is_model(given: object) -> bool:

@@ -85,6 +85,7 @@ def freeze(
     values: Mapping[str, Numbers | None] | Sequence[str],
     fold: bool = False,
     limit: int = ...,
+    unroll: int = 0,
     **how: Unpack[_Edit],
 ) -> EditResult: ...
 def gradient(

@@ -2,9 +2,15 @@
 
 
 def main() -> None:
-    """Run the command line."""
-    import gc
+    """Run the command line, and end the process: what it holds is not freed one by one."""
     import os
+
+    os._exit(ended())
+
+
+def ended() -> int:
+    """Run the command line; return the exit code."""
+    import gc
     import sys
 
     from onnxsurgeon_lite.cli.process import end_on_signals, open_streams
@@ -26,6 +32,4 @@ def main() -> None:
             stream.flush()
         except OSError:  # the disk that it goes to is full
             code = code or 2
-    os._exit(
-        code if isinstance(code, int) else 0 if code is None else 1
-    )  # nor are they freed one by one
+    return code if isinstance(code, int) else 0 if code is None else 1

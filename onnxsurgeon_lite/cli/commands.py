@@ -9,7 +9,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     LOOK: (look.inspect, look.print_model, look.check, look.diff),
     CUT: (cut.extract, cut.expose, cut.split),
     CHANGE: (change.build, change.merge),
-    RUN: (run.run, run.record, run.compare),
+    RUN: (run.run, run.record, run.compare, run.test, run.profile),
     DEBUG: (debug.bisect, debug.rank, match.match, match.weights, debug.demo),
 }
 

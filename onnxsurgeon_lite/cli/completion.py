@@ -119,3 +119,14 @@ def rules(context: typer.Context, incomplete: str) -> list[str]:
     shipped = sorted(path.stem for path in folder.glob("*.onnxtxt"))
     files = sorted(glob.glob(f"{glob.escape(incomplete)}*.onnxtxt"))
     return [*(name for name in shipped if name.startswith(incomplete)), *files]
+
+
+def checks(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the names of a suite's checks."""
+    from onnxsurgeon_lite.matching.suite import CONFIG, read_suite
+
+    try:
+        names = [check.name for check in read_suite(Path(context.params.get("config") or CONFIG))]
+    except SurgeonError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]

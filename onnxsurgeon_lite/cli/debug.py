@@ -1,12 +1,12 @@
 """Debug: bisect, rank, demo."""
 
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, Unpack
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
-from onnxsurgeon_lite.cli.options import Typed
+from onnxsurgeon_lite.cli.options import Typed, Value
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.report.plain import say, show_notes
@@ -42,6 +42,7 @@ def bisect(
     cause: Annotated[bool, Typed(("--cause/--no-cause",))] = True,
     repair: Annotated[Path | None, Typed(metavar="OUT")] = None,
     factory: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
+    blame: bool = False,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
@@ -68,6 +69,7 @@ def bisect(
         cause: Say what is wrong with the culprits, and what repairs them.
         repair: Where to write the repaired model and, as .toml, its recipe; proved by another search.
         factory: PyTorch module whose operators are recorded where a region is wide.
+        blame: Share the error of the worst output among all nodes.
     """
     model, reference, against = _asked(model, reference, against, a or b, find)
     target = Target(model, "culprit", output, force, suffix="")
@@ -92,6 +94,7 @@ def bisect(
             cause,
             repair,
             factory,
+            blame,
             opt=opt,
             **how,
         )
@@ -135,13 +138,16 @@ def rank(
     below: float = 20.0,
     leave_one_out: bool = False,
     reach: float | None = None,
+    by: Literal["node", "output"] = "node",
+    of: Value | None = None,
+    bits: float | None = None,
     feeds: str | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 
-    $ onnxdbg rank faulty.onnx --against model.onnx
+    $ onnxdbg rank faulty.onnx --against model.onnx --by output
     $ onnxdbg rank model.onnx --fp16-risk
 
     Args:
@@ -149,10 +155,13 @@ def rank(
         below: Decibels under which a node is on the exclude list.
         leave_one_out: Order layers by what the outputs gain when one alone is in float; needs --against.
         reach: With --leave-one-out: decibels that the outputs should have; the exclude list reaches them.
+        by: What each node loses itself, or its share in an output's error.
+        of: With --by output: the output, the worst by default; with --bits, the first.
+        bits: Choose the bits of each weight for this SQNR of an output, in decibels, at the least bytes.
     """
     with progress("ranking") as how["progress"]:
         result = osl.rank(
-            model, reference, against, risk, below, feeds, leave_one_out, reach, **how
+            model, reference, against, risk, below, feeds, leave_one_out, reach, by, of, bits, **how
         )
     options.show(result, json)
 

@@ -1,12 +1,12 @@
 """What `bisect` takes when it is told nothing: `onnxdbg.toml`, or one model with one reference set in this folder."""
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.matching.suite import CONFIG, read_config
 
-_CONFIG = Path("onnxdbg.toml")
+_KEYS = {"model", "reference", "against"}
 _TELL = "say which: onnxdbg bisect MODEL --reference REFERENCES"
 
 
@@ -26,8 +26,10 @@ def look_around(model: Path | None, want_reference: bool) -> Discovered:
     Raises:
         UsageError: nothing, or more than one thing, fits.
     """
-    if _CONFIG.is_file():
-        return _configured(model, want_reference)
+    config = read_config(CONFIG) if CONFIG.is_file() else {}
+    config.pop("check", None)  # of `test`
+    if config:
+        return _configured(config, model, want_reference)
     models = [model] if model else sorted(p for p in Path().glob("*.onnx"))
     chosen = _only("model", models)
     if not want_reference:
@@ -38,22 +40,17 @@ def look_around(model: Path | None, want_reference: bool) -> Discovered:
     )
 
 
-def _configured(model: Path | None, want_reference: bool) -> Discovered:
-    try:
-        config = tomllib.loads(_CONFIG.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"cannot read {str(_CONFIG)!r}: {error}") from error
-    unknown = sorted(config.keys() - {"model", "reference", "against"})
-    wrong = [key for key, value in config.items() if not isinstance(value, str)]
-    if unknown or wrong or "model" not in config:
+def _configured(config: dict[str, object], model: Path | None, want_reference: bool) -> Discovered:
+    told = {key: value for key, value in config.items() if isinstance(value, str)}
+    if config.keys() != told.keys() or "model" not in told or told.keys() - _KEYS:
         raise UsageError(
-            f"{str(_CONFIG)!r} does not say what to bisect",
+            f"{str(CONFIG)!r} does not say what to bisect",
             'it holds model = "...", and reference = "..." or against = "..."',
         )
-    chosen = model or Path(config["model"])
-    reference = config.get("reference") if want_reference else None
-    against = Path(config["against"]) if want_reference and "against" in config else None
-    return Discovered(chosen, reference, against, f"took {str(chosen)!r} as {str(_CONFIG)!r} says")
+    chosen = model or Path(told["model"])
+    reference = told.get("reference") if want_reference else None
+    against = Path(told["against"]) if want_reference and "against" in told else None
+    return Discovered(chosen, reference, against, f"took {str(chosen)!r} as {str(CONFIG)!r} says")
 
 
 def _only(what: str, found: list[Path]) -> Path:

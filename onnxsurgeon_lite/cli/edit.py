@@ -56,27 +56,24 @@ def insert(
     domain: str = "",
     new_value: Annotated[str | None, Typed(("--value",))] = None,
     name: str = "",
-    constant: Annotated[Sequence[str], Typed(metavar="NAME=NUMBERS")] = (),
 ) -> "passes.Pass":
     """Insert a node on an edge: after a value, or before it; for all its readers, or one.
 
     $ onnxdbg edit insert model.onnx 23 Relu --to Conv_3
-    $ onnxdbg edit insert model.onnx 23 Sum --input 23,22 --dry-run
+    $ onnxdbg edit insert model.onnx 23 Mul --input 23,2.0 --dry-run
 
     Args:
         value: The value behind which the node goes.
         op_type: The operator.
         attr: An attribute.
-        inputs: All inputs in order, VALUE among them; '' is an omitted one.
+        inputs: All inputs in order, VALUE among them, or numbers behind it; '' is an omitted one.
         to: Only where this node reads the value; can be repeated.
         before: In front of the value, which keeps its name.
         domain: The operator's domain.
         new_value: Name of the new value.
         name: Name of the new node.
-        constant: A new constant that the node reads: numbers or a file; can be repeated.
     """
-    attributes, constants = options.attributes(attr), options.constants(constant)
-    given = tuple(inputs), attributes, domain, tuple(to), before, new_value, name, constants
+    given = tuple(inputs), options.attributes(attr), domain, tuple(to), before, new_value, name
     return passes.Insert(value, op_type, *given)
 
 
@@ -211,6 +208,7 @@ def freeze(
     *,
     fold: bool = False,
     limit: Annotated[str, Typed(("--fold-limit",))] = "1MB",
+    unroll: Annotated[int, Typed(least=0)] = 0,
 ) -> "passes.Pass":
     """Make inputs constants.
 
@@ -219,15 +217,16 @@ def freeze(
 
     Args:
         values: Input and its numbers (0.5, [1,2], a file); without numbers its default.
-        fold: Compute now what depends on nothing else.
+        fold: Compute now what depends on nothing else; an If becomes the branch that runs.
         limit: Fold nothing that is larger than this.
+        unroll: With --fold, a Loop that runs at most so often becomes its iterations.
     """
     from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = map(key_value, values)
     frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
-    return passes.Freeze(frozen, fold, byte_size(limit))
+    return passes.Freeze(frozen, fold, byte_size(limit), unroll)
 
 
 def prepend(

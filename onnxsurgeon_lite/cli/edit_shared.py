@@ -1,13 +1,13 @@
 """What all edits do around their pass: load, apply, show what changed, prove or verify, save."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from onnxsurgeon_lite.api.call import RunOnFeeds
-from onnxsurgeon_lite.api.spelling import explained
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.outputs import Target
 from onnxsurgeon_lite.errors import UsageError
@@ -46,10 +46,6 @@ class Shared:
     feeds: str | None = None
 
 
-_SHARED = options.parameters(Shared)
-_USUAL = options.parameters(options.usual)
-
-
 def command(
     make: Callable[..., "Pass"],
     of_a_file: bool = False,
@@ -65,25 +61,36 @@ def command(
         listed: its steps may be such that are proved.
         keep: takes the result; nothing is written then.
     """
-    make_shared: Callable[..., Shared] = Shared
     verb = "pipeline" if of_a_file and listed else make.__name__.replace("_", "-")
-    own = options.parameters(make)
-    foreign = {*own} if proved or listed else {*own, "unproved"}
-    foreign |= {*_WRITING} if keep else set()
-    shared = {name: p for name, p in _SHARED.items() if name not in foreign}
-    run = {n: p for n, p in _USUAL.items() if n in RunOnFeeds.__annotations__.keys() - own.keys()}
-    model = {"model": _USUAL["model"]}
+
+    @cache
+    def parameters() -> tuple[Mapping[str, Parameter], ...]:
+        """Those of the verb, those of every edit, those of a run."""
+        own = options.parameters(make)
+        foreign = {*own} if proved or listed else {*own, "unproved"}
+        foreign |= {*_WRITING} if keep else set()
+        usual = options.parameters(options.usual)
+        run = RunOnFeeds.__annotations__.keys() - own.keys()
+        model = {"model": usual["model"]}
+        return (
+            own | model if of_a_file else model | own,
+            {name: p for name, p in options.parameters(Shared).items() if name not in foreign},
+            {name: p for name, p in usual.items() if name in run},
+        )
 
     def command(**given: object) -> None:
         told = options.written(given)
-        how = make_shared(**{name: told[name] for name in shared if name in told})
-        step = partial(make, **{name: told[name] for name in own if name in told})
-        passed_on = options.library_options({n: told[n] for n in run if n in told})
-        _edit(verb, step, cast(Path, given["model"]), how, proved, passed_on, keep)
+        source = cast(Path, told.pop("model"))
+        own, shared, run = ({n: told[n] for n in names if n in told} for names in parameters())
+        make_shared: Callable[..., Shared] = Shared
+        step, how = partial(make, **own), make_shared(**shared)
+        _edit(verb, step, source, how, proved, options.library_options(run), keep)
 
-    command.__doc__, _ = explained(make.__doc__ or "")
-    named = own | model if of_a_file else model | own
-    return options.spelled(command, named | shared | run)
+    def every() -> Mapping[str, Parameter]:
+        own, shared, run = parameters()
+        return {**own, **shared, **run}
+
+    return options.spelled(make, command, every)
 
 
 def _edit(

@@ -3,7 +3,11 @@
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperOption
+from typer.models import CommandInfo
+
+from onnxsurgeon_lite.cli import options
 
 _PANELS = {
     "Main": "",
@@ -18,7 +22,14 @@ class Command(TyperCommand):
     """A command whose help has panels and examples."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, panel by panel."""
+        """Return the parameters, panel by panel; they are read when they are asked for first."""
+        if self.callback and "whole" in vars(self.callback):
+            read = typer.main.get_command_from_info(
+                CommandInfo(callback=options.whole(self.callback)),
+                pretty_exceptions_short=False,
+                rich_markup_mode=self.rich_markup_mode,
+            )
+            self.params, self.callback = read.params, read.callback
         order = list(_PANELS)
         return sorted(super().get_params(ctx), key=lambda param: order.index(_panel(param.name)))
 

@@ -5,7 +5,7 @@ A parameter before `*` is an argument, one behind it an option; its help is its 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import cache, partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import UnionType
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.set_attr import AttributeValue
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.shown import Shown
-    from onnxsurgeon_lite.surgery.constants import Numbers
 
 LOOK, CUT, CHANGE, RUN, DEBUG = "Look", "Cut", "Change", "Run", "Debug"  # panels of the help page
 
@@ -126,15 +125,13 @@ def usual(
     """
 
 
-def command(function: Callable[..., None]) -> Callable[..., None]:
+def command(function: Callable[..., None]) -> Callable[[], None]:
     """Make a command of a function; `**how` are usual options, as the library takes them."""
 
-    @wraps(function)
     def run(**given: object) -> None:
         function(**library_options(written(given)))
 
-    run.__doc__, _ = explained(function.__doc__ or "")
-    return spelled(run, parameters(function))
+    return spelled(function, run, lambda: parameters(function))
 
 
 def parameters(function: Callable[..., object]) -> dict[str, Parameter]:
@@ -187,12 +184,33 @@ _, _SAID_USUALLY = explained(usual.__doc__ or "")
 
 
 def spelled(
-    command: Callable[..., None], parameters: Mapping[str, Parameter]
-) -> Callable[..., None]:
-    """Return a command that has these parameters, as typer sees it."""
-    vars(command).update(__signature__=Signature([*parameters.values()]))
-    command.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    function: Callable[..., object],
+    run: Callable[..., None],
+    parameters: Callable[[], Mapping[str, Parameter]],
+) -> Callable[[], None]:
+    """Return a command that is called and described as a function is.
+
+    Typer reads the parameters of every command at each start; it sees none, until `Command` asks for
+    those of the one that is run.
+    """
+
+    @cache
+    def whole() -> Callable[..., None]:
+        found = parameters()
+        vars(run).update(__signature__=Signature([*found.values()]))
+        run.__annotations__ = {name: p.annotation for name, p in found.items()}
+        return run
+
+    def command() -> None: ...
+
+    command.__name__, (command.__doc__, _) = function.__name__, explained(function.__doc__ or "")
+    vars(command).update(whole=whole)
     return command
+
+
+def whole(command: Callable[..., object]) -> Callable[..., None]:
+    """Return what a command runs, with its parameters as typer sees them."""
+    return cast("Callable[..., None]", vars(command)["whole"]())
 
 
 def written(given: Mapping[str, object]) -> dict[str, object]:
@@ -238,13 +256,6 @@ def attributes(texts: Iterable[str] | None) -> "tuple[tuple[str, AttributeValue]
     return tuple(found)
 
 
-def constants(texts: Iterable[str]) -> "tuple[tuple[str, Numbers], ...]":
-    """(name, numbers) of every `NAME=NUMBERS`."""
-    from onnxsurgeon_lite.surgery.constants import read_numbers
-
-    return tuple((name, read_numbers(text)) for name, text in pairs("--constant", texts))
-
-
 def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
     """Return usual options as the library takes them."""
     found = dict(given)
@@ -257,13 +268,17 @@ def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
 
 
 def show(
-    result: "Shown", json: bool = False, metrics: str = "usual", verbose: bool = False
+    result: "Shown",
+    json: bool = False,
+    metrics: str = "usual",
+    verbose: bool = False,
+    by: str = "",
 ) -> None:
     """Print a result, or its JSON."""
     from onnxsurgeon_lite.report import results
 
-    how = {"every_metric": metrics == "all", "verbose": verbose}
-    results.show(result, json, **{name: True for name, wanted in how.items() if wanted})
+    how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
+    results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
 
 
 def require(agreement: bool) -> None:

@@ -83,26 +83,25 @@ class PromptVerbs(Verbs):
 
     def _bound(self, function: Callable[..., None]) -> Callable[..., None]:
         """A command without the model among its parameters, and with the session's defaults."""
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(options.whole(function)).parameters
         shared = _COMPARED if "reference" in parameters else _SHARED
         usual = {n: v for n, v in self._session.given.items() if n in shared}
         its = next((name for name in _ITS if name in parameters), None)
 
-        def command(**given: object) -> None:
+        def run(**given: object) -> None:
             if its is not None:
                 here = self._model()
                 guests = cast("list[Path]", given.get("models", []))
                 given[its] = [here, *guests] if its == "models" else here
             with self._inputs(given):
-                function(**given)
+                options.whole(function)(**given)
 
         own = {
             name: p.replace(default=usual.get(name, p.default))
             for name, p in parameters.items()
             if name != its or its == "models"
         }
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
-        return options.spelled(command, own)
+        return options.spelled(function, run, lambda: own)
 
     def _model(self) -> "HeldPath":
         """The session's model under its file's name, or that of its edited copy."""

@@ -1,13 +1,17 @@
-"""Run: run, record, compare."""
+"""Run: run, record, compare, test."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Unpack
+from typing import Annotated, Literal, Unpack
+
+import typer
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import Comparing, OptLevel, RunOnFeeds
-from onnxsurgeon_lite.cli import options
+from onnxsurgeon_lite.api.call import Comparing, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.cli import completion, options
+from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
+from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 
 
@@ -91,6 +95,7 @@ def compare(
     *,
     feeds: str | None = None,
     mapping: str | None = None,
+    every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
     json: bool = False,
@@ -99,12 +104,83 @@ def compare(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     $ onnxdbg compare faulty.onnx refs
-    $ onnxdbg compare model.onnx torch_refs --metrics all
+    $ onnxdbg compare model.onnx torch_refs --all
 
     Args:
         actual: A model, or a set of tensors.
         reference: The set of tensors to compare with.
+        every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, opt=opt, **how)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
     options.show(result, json, metrics)
     options.require(result.match)
+
+
+@options.command
+def test(
+    only: Annotated[Sequence[str], Typed(completes=completion.checks)] = (),
+    *,
+    config: Path = Path("onnxdbg.toml"),
+    junit: Path | None = None,
+    github: bool = False,
+    force: bool = False,
+    json: bool = False,
+    **how: Unpack[Running],
+) -> None:
+    """Run the checks that onnxdbg.toml holds: models against their references, each with tolerances of its own.
+
+    $ onnxdbg test
+    $ onnxdbg test 'whole*' --junit results.xml
+
+    Exit code 1 when a check mismatches, 2 when one could not be run.
+
+    Args:
+        only: Names or globs of the checks to run; all by default.
+        config: The file with the [[check]] tables; paths in it are relative to its folder.
+        junit: Write the results as JUnit XML, too.
+        github: Print annotations for GitHub's workflows, too.
+    """
+    with progress("testing") as how["progress"]:
+        result = osl.test(config, only, junit, force, **how)
+    options.show(result, json)
+    if github and not json:
+        from onnxsurgeon_lite.report.suite import show_annotations
+
+        show_annotations(result)
+    if junit is not None:
+        plain.show_written(junit)
+    if result.errors:
+        raise typer.Exit(FAILED)
+    options.require(result.match)
+
+
+@options.command
+def profile(
+    model: Path,
+    *,
+    feeds: str | None = None,
+    runs: Annotated[int, Typed(least=1)] = 10,
+    by: Literal["node", "operator", "module"] = "node",
+    against: Path | None = None,
+    trace: Path | None = None,
+    opt: OptLevel = "all",
+    force: bool = False,
+    json: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> None:
+    """Time every node; say what it computes, moves and holds, and which nodes of the model it stands for.
+
+    $ onnxdbg profile model.onnx --by operator
+    $ onnxdbg profile faulty.onnx --against model.onnx --runs 3
+
+    Args:
+        runs: How many runs are timed, after one that is not.
+        by: What the table shows.
+        against: Another model, to see what takes longer and by how much.
+        trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
+    """
+    with progress(f"profiling {model}") as how["progress"]:
+        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
+    options.show(result, json, by="" if against else by)
+    if trace is not None and not json:
+        plain.show_written(trace)

@@ -68,19 +68,12 @@ def rank(
     Raises:
         ReferenceSetError: no value that the model computes has a reference.
     """
-    quantizers = Quantizers.of(index)
-    values = FloatValues(index, quantizers, references, feeds).behind_quantizers()
-    sources = {name: quantizers.sources.get(name, name) for name in values.known}
-    places = {n: index.producer[s] for n, s in sources.items() if s in index.producer}
-    if not places:
-        raise ReferenceSetError(
-            f"{references.place!r} has no value that the model computes",
-            "record the values of the float model: onnxdbg record FLOAT_MODEL -o references",
-        )
+    values = FloatValues(index, Quantizers.of(index), references, feeds).behind_quantizers()
+    places = measured(values)
     observer = Observer(index, runtime)
     observer.feed(feeds)
-    total = {n: _sqnr(v, values.read(n)) for n, v in observer.sweep(places, progress)}
-    own = {n: _sqnr(v, values.read(n)) for n, v in _alone(values, observer, list(total), progress)}
+    total = {n: sqnr(v, values.read(n)) for n, v in observer.sweep(places, progress)}
+    own = {n: sqnr(v, values.read(n)) for n, v in alone(values, observer, list(total), progress)}
     found = []
     for name, position in places.items():
         node = index.nodes[position]
@@ -89,7 +82,24 @@ def rank(
     return sorted(found, key=lambda node: (node.own_db, node.total_db))
 
 
-def _alone(
+def measured(values: FloatValues) -> dict[str, int]:
+    """Return the values with a reference, each with the node that makes it.
+
+    Raises:
+        ReferenceSetError: there is none.
+    """
+    index, sources = values.index, values.quantizers.sources
+    makers = {name: index.producer.get(sources.get(name, name)) for name in values.known}
+    places = {name: place for name, place in makers.items() if place is not None}
+    if not places:
+        raise ReferenceSetError(
+            f"{values.references.place!r} has no value that the model computes",
+            "record the values of the float model: onnxdbg record FLOAT_MODEL -o references",
+        )
+    return places
+
+
+def alone(
     values: FloatValues, observer: Observer, names: Sequence[str], progress: Progress
 ) -> Iterator[tuple[str, RunValue]]:
     """Yield values that are computed from references alone; None where the references have another dtype."""
@@ -102,11 +112,11 @@ def _alone(
             yield from next(part.run(part.part())).items()
         except RuntimeFailure:
             for name in together if len(together) > 1 else ():
-                yield from _alone(values, observer, [name], lambda _: None)
+                yield from alone(values, observer, [name], lambda _: None)
             yield from ((name, None) for name in together if len(together) == 1)
 
 
-def _sqnr(actual: RunValue, expected: Stored) -> float:
+def sqnr(actual: RunValue, expected: Stored) -> float:
     """Return the SQNR in decibels; -inf when the values cannot be compared."""
     if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
         return float("-inf")

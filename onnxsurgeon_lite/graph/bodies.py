@@ -22,15 +22,19 @@ from onnx import (
 from onnxsurgeon_lite.errors import UnknownNameError
 from onnxsurgeon_lite.graph.index import (
     FUNCTION_PATH,
+    MAIN,
+    Body,
     GraphIndex,
     call_key,
     captured_by,
+    check_functions,
     function_key,
     function_path,
     reached_functions,
 )
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.model import Enclosing
 
 FUNCTION = "function"
 """The body of a function call has this name, as `then_branch` is the name of a body of If."""
@@ -57,6 +61,82 @@ class BodyName:
     def path(self) -> str:
         """The body's own path: `@12/body`."""
         return f"@{self.position}/{self.body}"
+
+
+def place_of(index: GraphIndex, name: str, called: bool = False) -> tuple[str, str]:
+    """Split a name into the path of the innermost body in it, and the rest.
+
+    `@3/body/@1/then_branch/q` -> (`@3/body/@1/then_branch`, `q`), `@4/function/q` -> (`fn:local::f`, `q`).
+
+    Args:
+        called: a function is meant as the call has it, not as it is for all calls: `@4/function` is a path then.
+
+    Raises:
+        UnknownNameError: there is no such body.
+    """
+    path, holder = MAIN, index.model.proto.graph
+    if name in index:
+        return path, name
+    for function in index.model.proto.functions if name.startswith(FUNCTION_PATH) else ():
+        if name.startswith(f"{function_path(function)}/"):
+            path, holder = function_path(function), function
+            name = name.removeprefix(f"{path}/")
+    while inside := BodyName.of(name):
+        node = holder.node[inside.position] if inside.position < len(holder.node) else NodeProto()
+        body = dict(walk.bodies(node)).get(inside.body)
+        function = function_of(index, node) if inside.body == FUNCTION else None
+        held = body or function
+        if held is None:
+            raise unknown_body(index, inside.position, inside.body)
+        if function is not None and not called:
+            path = function_path(function)
+        else:
+            path = f"{path}/{inside.path}" if path else inside.path
+        name, holder = inside.rest, held
+    return path, name
+
+
+def enter(index: GraphIndex, name: str) -> tuple[GraphIndex, str]:
+    """Return the graph of the innermost body in a name, and the rest of the name.
+
+    Raises:
+        UnknownNameError: there is no such body, or nothing calls the function.
+    """
+    path, rest = place_of(index, as_called(index, name), called=True)
+    steps = path.split("/") if path else []
+    for place, body in zip(steps[::2], steps[1::2], strict=True):
+        inner = InnerGraph.of(index, int(place[1:]), body)
+        around = f"{index.model.enclosing.path}{place}/{body}/"
+        index = inner.index
+        index.model.enclosing = Enclosing(around, inner.captured)
+    return index, rest
+
+
+def as_called(index: GraphIndex, name: str) -> str:
+    """Return a name in a function (`fn:local::f/q`) as the first call of the function has it (`@4/function/q`)."""
+    for function in index.model.proto.functions if name.startswith(FUNCTION_PATH) else ():
+        path = function_path(function)
+        if name.startswith(f"{path}/") and name not in index:
+            return f"{_a_call(index, path)}/{name.removeprefix(f'{path}/')}"
+    return name
+
+
+def _a_call(index: GraphIndex, function: str) -> str:
+    """Return the path of a function as the first node that calls it has it.
+
+    Raises:
+        UnknownNameError: no node calls it.
+    """
+    check_functions(index.model.proto)
+    key = next(function_key(f) for f in index.model.proto.functions if function_path(f) == function)
+    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+        for position, node in enumerate(body.nodes):
+            if call_key(node) == key:
+                caller, inside, deeper = body.path.partition("/@")
+                if caller.startswith(FUNCTION_PATH):
+                    caller = _a_call(index, caller)
+                return f"{Body(caller + inside + deeper, ()).node_id(position)}/{FUNCTION}"
+    raise UnknownNameError(function, f"graph {index.graph.name!r}", (), kind="call of")
 
 
 def iterations_of(name: str) -> tuple[str, tuple[int, ...]]:
@@ -131,7 +211,7 @@ class InnerGraph:
         else:
             graph = dict(walk.bodies(node))[body]
             captured = frozenset(captured_by(graph))
-            made = _of_graph(index, node, graph, captured)
+            made = body_model(index, node, graph, captured)
         made.graph.name = f"{index.graph.name}/@{position}/{body}"
         made.functions.extend(reached_functions(index.model.proto, made.graph.node))
         return cls(GraphIndex.of(index.model.with_proto(made)), captured)
@@ -180,9 +260,10 @@ def graph_at(proto: ModelProto, path: str) -> GraphProto | FunctionProto:
     return target
 
 
-def _of_graph(
+def body_model(
     index: GraphIndex, node: NodeProto, graph: GraphProto, captured: Iterable[str]
 ) -> ModelProto:
+    """Return a body of a node as a model, values from outside included."""
     source = index.model.proto
     made = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import, graph=graph)
     for value, kind in zip(made.graph.input, _given(index, node), strict=False):

@@ -186,7 +186,8 @@ def _open_cut(
 
 def _extract_command(index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]) -> str:
     """Return the command line for a cut; it uses `=` because a name can begin with a dash."""
-    sources, targets = listed(inputs), listed(outputs)
+    around = index.model.enclosing.path
+    sources, targets = (listed(around + name for name in names) for names in (inputs, outputs))
     model = str(index.model.path or "MODEL")
     dashed = sources.startswith("-") or targets.startswith("-")
     if dashed:

@@ -97,7 +97,8 @@ def _graph(encoded: bytes) -> GraphProto:
 def _infer(model: bytes, strict: bool, data_prop: bool) -> bytes:
     from onnx import shape_inference
 
-    typed = shape_inference.infer_shapes(model, strict_mode=strict, data_prop=data_prop).graph
+    how = {"check_type": strict, "strict_mode": strict, "data_prop": data_prop}
+    typed = shape_inference.infer_shapes(model, **how).graph
     for known in ("node", "initializer", "sparse_initializer"):
         typed.ClearField(known)
     return _encoded(typed)

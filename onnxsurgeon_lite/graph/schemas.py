@@ -1,6 +1,7 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
 
@@ -8,12 +9,19 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, TypeProto, 
 
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph import native
+from onnxsurgeon_lite.graph.dangling import dangling
 from onnxsurgeon_lite.graph.index import (
+    MAIN,
+    Body,
     GraphIndex,
+    Row,
     call_key,
+    described,
     function_key,
+    function_path,
     opset_versions,
     plain_domain,
+    rows_of,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
@@ -115,8 +123,7 @@ def check_node(
     schema = schema_of(index, node)
     if schema is None:
         return {}
-    _check_count(schema, "inputs", len(node.input), schema.min_input, schema.max_input, what)
-    _check_count(schema, "outputs", len(node.output), schema.min_output, schema.max_output, what)
+    _check_counts(schema, node, what)
     _check_attributes(schema, node, what)
     index.learn_types(name for name in node.input if name and name in index)
     types = {name: index.types[name] for name in node.input if name in index.types}
@@ -132,6 +139,11 @@ def check_node(
         return {}
 
 
+def _check_counts(schema: Schema, node: NodeProto, what: str) -> None:
+    _check_count(schema, "inputs", len(node.input), schema.min_input, schema.max_input, what)
+    _check_count(schema, "outputs", len(node.output), schema.min_output, schema.max_output, what)
+
+
 def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, what: str) -> None:
     if not low <= count <= high:
         most = "or more" if high > 99 else f"to {high}"
@@ -143,8 +155,7 @@ def _check_count(schema: Schema, kind: str, count: int, low: int, high: int, wha
 
 
 def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
-    given = {attribute.name: attribute for attribute in node.attribute}
-    unknown = [name for name in given if name not in schema.attributes]
+    unknown = [a.name for a in node.attribute if a.name not in schema.attributes]
     if unknown:
         raise EditError(
             f"{what}: {schema.name} has no attribute {', '.join(map(repr, unknown))}",
@@ -152,20 +163,127 @@ def _check_attributes(schema: Schema, node: NodeProto, what: str) -> None:
             if schema.attributes
             else "it has none: remove them first, with edit set-attr --remove",
         )
+    _check_known_attributes(schema, node, what)
+
+
+def _check_known_attributes(schema: Schema, node: NodeProto, what: str) -> None:
+    given = {attribute.name: attribute for attribute in node.attribute}
     missing = [n for n, a in schema.attributes.items() if a.required and n not in given]
     if missing:
         raise EditError(
             f"{what}: {schema.name} needs attribute {', '.join(map(repr, missing))}",
             f"add it: {missing[0]}=VALUE",
         )
-    for name, attribute in given.items():
-        expected = attribute_type(schema, name)
+    for name in given.keys() & schema.attributes.keys():
+        attribute, expected = given[name], attribute_type(schema, name)
         if attribute.type != expected and not attribute.ref_attr_name:
             kind, has = type_text(expected), type_text(attribute.type)
             raise EditError(
                 f"{what}: attribute {name!r} of {schema.name} has type {kind}, not {has}",
                 f"give it as {kind}",
             )
+
+
+def require_schemas(index: GraphIndex) -> None:
+    """Raise `EditError` unless each node has the inputs, outputs and attributes that its operator takes.
+
+    Nodes of bodies and functions count, too; operators that ONNX does not define do not. What gives operators a meaning
+    can rely on it; and on every value having a producer.
+    """
+    proto = index.model.proto
+    lost = next(dangling(proto), None) if proto.functions or _has_dangling(index) else None
+    if lost is not None:
+        raise EditError(
+            str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
+        )
+    versions = {function_path(f): opset_versions(f.opset_import) for f in proto.functions}
+    own = opset_versions(proto.opset_import)
+    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+        version = versions.get(body.path.partition("/@")[0], own).get("", 0)
+        rows = rows_of(body.nodes) if body.path else index.rows
+        for position, node in _unlike(list(body.nodes), rows):
+            formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
+            if formal is not None and not formal.fits(node):
+                schema, what = formal.schema, described(node, body.node_id(position))
+                try:
+                    _check_counts(schema, node, what)
+                    _check_known_attributes(schema, node, what)
+                    _check_bodies(node, what)
+                except EditError as error:
+                    error.hint = "see what else is wrong: onnxdbg check MODEL"
+                    raise
+
+
+def _check_bodies(node: NodeProto, what: str) -> None:
+    if not _bodies_fit(node):
+        raise EditError(f"{what}: a body takes or makes another number of values than the node")
+
+
+def _bodies_fit(node: NodeProto) -> bool:
+    """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
+    given, first = len(node.input), int(node.op_type == "Loop")
+    takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
+    return all(
+        len(body.input) in takes and len(body.output) - first >= len(node.output)
+        for _, body in walk.bodies(node)
+    )
+
+
+def _has_dangling(index: GraphIndex) -> bool:
+    """Return whether the main graph, bodies included, reads a value that nothing produces."""
+    read = set(index.outputs).union(*index.needs) - {""}
+    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+
+
+def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
+    """Yield (position, node), of those without attributes one for each operator and number of values."""
+    seen: set[tuple[str, str, int, int]] = set()
+    for position, row in enumerate(rows):
+        kind = row.op_type, row.domain, len(row.needs), len(row.outputs)
+        if row.attributed or kind not in seen:
+            yield position, nodes[position]
+        if not row.attributed:
+            seen.add(kind)
+
+
+@dataclass(frozen=True)
+class _Formal:
+    """What an operator takes, to be asked of every node of a model."""
+
+    schema: Schema
+    inputs: range
+    outputs: range
+    attributes: Mapping[str, int]
+    required: Set[str]
+    bodies: bool
+
+    def fits(self, node: NodeProto) -> bool:
+        """Return whether a node has that; attributes that the operator lacks do not matter."""
+        given = {a.name: a.type for a in node.attribute if a.type and not a.ref_attr_name}
+        return (
+            len(node.input) in self.inputs
+            and len(node.output) in self.outputs
+            and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
+            and (not self.bodies or _bodies_fit(node))
+            and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
+        )
+
+
+@cache
+def _formal(operator: str, version: int) -> _Formal | None:
+    """Return what an operator of ONNX's own domain takes; None if that version has no such operator."""
+    try:
+        schema = defs.get_schema(operator, version)
+    except (defs.SchemaError, TypeError):  # the version is beyond an int32
+        return None
+    return _Formal(
+        schema,
+        range(schema.min_input, schema.max_input + 1),
+        range(schema.min_output, schema.max_output + 1),
+        {name: attribute_type(schema, name) for name in schema.attributes},
+        {name for name, attribute in schema.attributes.items() if attribute.required},
+        operator in ("If", "Loop", "Scan"),
+    )
 
 
 def attribute_type(schema: Schema, name: str) -> int:

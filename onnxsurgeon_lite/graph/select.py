@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import AmbiguousNameError, UnknownNameError, UsageError
-from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, at, iterations_in
+from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, as_called, at, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import Provenance, fits_class
 from onnxsurgeon_lite.names import is_count
@@ -49,6 +49,7 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
     """
     selection = Selection([])
     for argument in split_names(index, arguments):
+        argument = as_called(index, argument) if inner else argument
         inside = None if argument in index else BodyName.of(argument)
         if inside is None:
             selection.names += _values(index, argument, selection.notes)
@@ -87,7 +88,7 @@ def select_node(index: GraphIndex, argument: str) -> int:
     """Return the one node that a selector means."""
     found = select_nodes(index, argument)
     if len(found) > 1:
-        raise AmbiguousNameError(argument, [f"@{position}" for position in found])
+        raise AmbiguousNameError(argument, list(map(index.node_id, found)))
     return found[0]
 
 
@@ -128,7 +129,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
             return [name]
     named = index.named.get(exact, [])
     if len(named) > 1:
-        raise AmbiguousNameError(argument, [f"@{position}" for position in named])
+        raise AmbiguousNameError(argument, list(map(index.node_id, named)))
     if named:
         value = _only_output(index, argument, named[0])
         notes.append(f"{argument!r} is a node: using its output {value!r}")

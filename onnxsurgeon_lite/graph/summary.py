@@ -10,7 +10,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite import names
 from onnxsurgeon_lite.errors import GraphError, SurgeonError
 from onnxsurgeon_lite.graph import native
-from onnxsurgeon_lite.graph.bodies import BodyName, InnerGraph, iterations_in
+from onnxsurgeon_lite.graph.bodies import enter, iterations_in
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant
@@ -143,7 +143,7 @@ def summarize_node(index: GraphIndex, position: int) -> NodeSummary:
     direct = {*node.input}
     origin = index.origins[position]
     return NodeSummary(
-        id=f"@{position}",
+        id=index.node_id(position),
         name=node.name,
         op_type=node.op_type,
         domain=node.domain,
@@ -166,11 +166,10 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
     Raises:
         UnknownNameError: there is no such body or value.
     """
-    path = ""
-    while name not in index and (inside := BodyName.of(name)):
-        index = InnerGraph.of(index, inside.position, inside.body).index
-        path += f"{inside.path}/"
-        name = iterations_in(index, inside.rest)[0]
+    index, name = enter(index, name)
+    path = index.model.enclosing.path
+    if path:
+        name, _ = iterations_in(index, name)
     index.require(name)
     position = index.producer.get(name)
     kinds = [
@@ -188,8 +187,8 @@ def summarize_value(index: GraphIndex, name: str) -> ValueSummary:
         name=path + name,
         type=type_text(kind) if kind is not None else "unknown type",
         kind=" and ".join(kinds),
-        producer=None if position is None else index.describe(position, path),
-        consumers=[index.describe(user, path) for user in index.consumers.get(name, ())],
+        producer=None if position is None else index.describe(position),
+        consumers=[*map(index.describe, index.consumers.get(name, ()))],
         is_output=name in index.outputs,
         numbers=_numbers(index, name),
         scope=origin.scope,

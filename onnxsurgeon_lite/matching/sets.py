@@ -1,6 +1,6 @@
 """Compare two tensor sets, or a model's outputs with a reference set."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,14 +8,19 @@ import numpy as np
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.scopes import place_text
+from onnxsurgeon_lite.recording.from_model import computed
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.run import run
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import known
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance, compare
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
+
+Allowed = Tolerance | Callable[[str], Tolerance | None] | None
+"""What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
 
 
 @dataclass(repr=False)
@@ -24,7 +29,9 @@ class SetComparison(Shown):
 
     Attributes:
         places: module, class and source line of a compared value, when known.
+        stored_as: compared value -> the name of its reference, where it is another one.
         unmoved: outputs that were the same for all feeds, for which nothing was proved.
+        left_over: references behind the last one that was matched: what they belong to was not compared.
 
     Example:
         >>> references = osl.open_references("references/whole_model.npz")
@@ -36,40 +43,66 @@ class SetComparison(Shown):
     only_actual: list[str] = field(default_factory=list)
     only_reference: list[str] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
+    stored_as: dict[str, str] = field(default_factory=dict)
     unmoved: list[str] = field(default_factory=list)
+    left_over: list[str] = field(default_factory=list)
 
     @property
     def match(self) -> bool:
-        """True when every compared tensor matches."""
-        return all(comparison.match for comparison in self.compared.values())
+        """True when every compared tensor matches, and none is left over."""
+        return not self.left_over and all(c.match for c in self.compared.values())
 
 
 def compare_sets(
     actual: Mapping[str, Stored | None] | ReferenceSet,
     reference: ReferenceSet,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
 ) -> SetComparison:
     """Compare the tensors in both sets, one at a time.
 
     Raises:
         ReferenceSetError: the sets have no common name.
     """
-    result = SetComparison()
     names = list(actual)
-    result.only_actual = [name for name in names if name not in reference]
-    result.only_reference = [name for name in reference if name not in set(names)]
+    result = SetComparison(
+        only_actual=[name for name in names if name not in reference],
+        only_reference=[name for name in reference if name not in set(names)],
+        left_over=[*reference.left_over],
+    )
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
-            result.compared |= compare_value(name, value, reference.read(name), tolerance)
-            if place := _place(reference.entries[name]):
-                result.places[name] = place
+            _compare_named(result, name, value, reference, allowed)
+    return _require_some(result, reference, names)
+
+
+def _require_some(
+    result: SetComparison, reference: ReferenceSet, names: Sequence[str]
+) -> SetComparison:
+    """Return the result; raise `ReferenceSetError` if nothing was compared."""
     if not result.compared:
         shown = ", ".join(map(repr, names[:5]))
         raise ReferenceSetError(
             f"{reference.place!r} has none of the {len(names)} tensors to compare: {shown}"
         )
     return result
+
+
+def _compare_named(
+    result: SetComparison,
+    name: str,
+    value: Stored | None,
+    reference: ReferenceSet,
+    allowed: Allowed,
+) -> None:
+    """Add the comparison of a value with its reference, and what is known of the reference."""
+    tolerance = allowed(name) if callable(allowed) else allowed
+    result.compared |= compare_value(name, value, reference.read(name), tolerance)
+    entry = reference.entries[name]
+    if place := _place(entry):
+        result.places[name] = place
+    if entry.stored_as not in ("", name):
+        result.stored_as[name] = entry.stored_as
 
 
 def _place(entry: Entry) -> str:
@@ -81,13 +114,18 @@ def compare_model(
     reference: ReferenceSet,
     feeds: Feeds,
     runtime: Runtime,
-    tolerance: Tolerance | None = None,
+    allowed: Allowed = None,
+    every: bool = False,
 ) -> SetComparison:
-    """Compare a model's outputs with references; when no output has one, compare the other values."""
-    fetch = [name for name in index.outputs if name in reference]
+    """Compare a model's outputs with references; when no output has one, compare the other values.
+
+    Args:
+        every: compare all values that have references, in topological order, computed part by part.
+    """
+    outputs = [name for name in index.outputs if name in reference]
     inside = known(index, reference)
-    fetch = fetch or [
-        *(n for n in index.producer if n in reference),
+    fetch = (not every and outputs) or [
+        *(n for n in sorted(index.producer, key=index.rank.__getitem__) if n in reference),
         *dict.fromkeys(inside.values()),
     ]
     if not fetch:
@@ -95,13 +133,22 @@ def compare_model(
             f"{reference.place!r} has no value that the model computes",
             f"the model's outputs are {', '.join(map(repr, index.outputs))}",
         )
-    found = run(index, feeds, runtime, fetch)
-    computed = {n: value for n, value in found.items() if value is not None or n in index}
-    result = compare_sets(computed, reference, tolerance)
+    result = SetComparison()
+    compute = computed if every else _run
+    for name, value in compute(index, feeds, runtime, fetch):
+        is_wanted = name in reference and (name in fetch or name in inside)
+        if is_wanted and (value is not None or name in index):
+            _compare_named(result, name, value, reference, allowed)
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
-    result.only_reference = [name for name in result.only_reference if name not in fed]
-    return result
+    result.only_reference = [name for name in reference if name not in {*result.compared} | fed]
+    return _require_some(result, reference, fetch)
+
+
+def _run(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, fetch: Sequence[str]
+) -> Iterable[tuple[str, RunValue]]:
+    return run(index, feeds, runtime, fetch).items()
 
 
 def compare_value(

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,19 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 
+@dataclass(frozen=True)
+class Enclosing:
+    """Where a graph is a body of another one.
+
+    Attributes:
+        path: stands before the ids of its nodes: `@3/then_branch/`; '' for a main graph.
+        names: the values of the graphs around it.
+    """
+
+    path: str = ""
+    names: frozenset[str] = frozenset()
+
+
 @dataclass
 class Model:
     """A model: its structure in memory, its large tensors as (file, offset, length).
@@ -27,6 +40,7 @@ class Model:
         files: the files that hold tensors, by key (their absolute path).
         path: the file that the model was loaded from; None for a model made in memory.
         loaded: fingerprint of the structure at the load; a different one now means that it was edited.
+        enclosing: where the graph is, if it is a body that stands here as a model of its own.
 
     Example:
         >>> model = osl.load("whole_model.onnx")
@@ -38,6 +52,7 @@ class Model:
     files: dict[str, DataFile] = field(default_factory=dict)
     path: Path | None = None
     loaded: bytes = b""
+    enclosing: Enclosing = Enclosing()
 
     def copy(self) -> "Model":
         """Return an independent copy of the structure; the weights stay where they are."""
@@ -46,7 +61,7 @@ class Model:
 
     def with_proto(self, proto: ModelProto) -> "Model":
         """Return a model with another structure over the same files."""
-        return Model(proto, dict(self.files), self.path, self.loaded)
+        return Model(proto, dict(self.files), self.path, self.loaded, self.enclosing)
 
     def encoded(self) -> bytes:
         """Serialize the structure, locations of weights included; equal structures give equal bytes."""
@@ -86,7 +101,7 @@ class Model:
     def materialize(self) -> ModelProto:
         """Return a plain, complete `ModelProto` with all weights, for other libraries."""
         complete = copied(self.proto)
-        self._fill(external_tensors(complete))
+        self.fill(external_tensors(complete))
         return complete
 
     def structure(self) -> ModelProto:
@@ -96,7 +111,7 @@ class Model:
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
             return self.proto
         proto = copied(self.proto)
-        self._fill(filter(self._is_small, external_tensors(proto)))
+        self.fill(filter(self._is_small, external_tensors(proto)))
         return proto
 
     def _is_small(self, tensor: TensorProto) -> bool:
@@ -113,7 +128,7 @@ class Model:
         Only initializers stay external: tensors in attributes are filled in.
         """
         proto = copied(self.proto)
-        self._fill(filter(is_external, walk.attribute_tensors(proto)))
+        self.fill(filter(is_external, walk.attribute_tensors(proto)))
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):
@@ -124,10 +139,11 @@ class Model:
             if os.fsencode(name) == os.fsencode(file.path.relative_to(folder)):
                 refer(tensor, name, offset, length)
             else:  # no message can name it
-                self._fill(iter([tensor]))
+                self.fill([tensor])
         return proto, folder
 
-    def _fill(self, on_disk: Iterator[TensorProto]) -> None:
+    def fill(self, on_disk: Iterable[TensorProto]) -> None:
+        """Read tensors that stay on disk into memory, in place."""
         for tensor in on_disk:
             raw = self.raw(tensor)
             tensor.ClearField("external_data")
@@ -158,8 +174,8 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point an external tensor to another place; keep its unknown entries."""
     entries = {"location": location, "offset": str(offset), "length": str(length)}
-    for entry in tensor.external_data:
-        if entry.key in entries:
-            entry.value = entries.pop(entry.key)
+    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in entries]
+    del tensor.external_data[:]
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
+    tensor.external_data.extend(unknown)

@@ -69,6 +69,8 @@ class Attribution:
                 f"no method {self.method!r}", f"there are {', '.join(get_args(Method))}"
             )
         index, notes = GraphIndex.of(model), list[str]()
+        if not index.outputs:
+            raise EditError("the model has no output", "declare one: onnxdbg expose MODEL VALUE")
         of = one_value(index, self.of or next(iter(index.outputs)), notes)
         to = one_value(index, self.to or _image(index), notes)
         work = Derivative.of(model, [of])
@@ -134,7 +136,12 @@ class Attribution:
     def _layer(self, work: Derivative, of: str, to: str) -> str:
         """Return the value that gradcam looks at."""
         if self.layer is not None:
-            return one_value(work.index, self.layer, work.notes)
+            name = one_value(work.index, self.layer, work.notes)
+            if len(work.tape.shape(name) or ()) < 2:
+                raise EditError(
+                    f"{name!r} has no axis of channels", "name a value that has one: --layer VALUE"
+                )
+            return name
         needed = work.index.ancestors([of])
         for place in reversed([p for p in work.index.order if p in needed]):
             for name in work.index.nodes[place].output:
@@ -218,6 +225,7 @@ def _scanned(
     moved = shift(here, given[1:])
     renamed, nodes = _again(work, of, to, moved.name)
     body.nodes.extend(nodes)
+    work.require_dependent(of, [to], renamed.keys() & {of} and [to])
     names.types[moved.name] = index.types[to]
     seed = weights(body, body.value(renamed[of]))
     found = Reverse(body, nodes).gradients({renamed[of]: seed}, [moved.name])

@@ -8,8 +8,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
-from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, reached_functions
+from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.passes.inline import Inline
@@ -44,12 +44,15 @@ class Derivative:
     @classmethod
     def of(cls, model: Model, values: Iterable[str]) -> "Derivative":
         """Prepare a model for gradients of values."""
+        require_schemas(GraphIndex.of(model))
         notes: list[str] = []
         index = GraphIndex.of(_newer(_without_calls(model, values, notes), notes))
         index.learn_types(index.values())
-        opset = max(
-            o.version for o in index.model.proto.opset_import if o.domain in ("", "ai.onnx")
-        )
+        opset = opset_versions(index.model.proto.opset_import).get("")
+        if opset is None:
+            raise EditError(
+                "the model imports no opset of ONNX's own domain", "see: onnxdbg check MODEL"
+            )
         names = Names(
             value_names(index), opset, index.types.get, lambda name: _numbers(index, name)
         )
@@ -68,8 +71,13 @@ class Derivative:
                     "choose a value behind it that is a float",
                 )
 
-    def gradients(self, of: str, seed: Term, to: Collection[str]) -> dict[str, Term]:
+    def gradients(
+        self, of: str, seed: Term, to: Collection[str], strict: bool = True
+    ) -> dict[str, Term]:
         """Write the gradients of a value by others, given the weight of each of its elements.
+
+        Args:
+            strict: raise an error at a node without a rule; otherwise the path ends there, and a note says so.
 
         Returns:
             The terms; a value that `of` does not depend on smoothly is left out.
@@ -79,19 +87,23 @@ class Derivative:
         """
         needed = self.index.ancestors([of])
         nodes = [self.index.nodes[place] for place in self.index.order if place in needed]
-        reverse = Reverse(self.tape, nodes)
+        reverse = Reverse(self.tape, nodes, strict)
         try:
             found = reverse.gradients({of: seed}, to)
         except MissingRule as error:
             raise self._missing(error, of, to) from error
         self.stops = [node for node in reverse.stops if node.op_type not in BY_SIZE]
         if self.stops:
-            shown = ", ".join(map(self.describe, self.stops[:_SHOWN]))
             more = len(self.stops) - _SHOWN
+            shown = ", ".join(map(self.describe, self.stops[:_SHOWN]))
             self.notes.append(
                 f"no gradient passes {shown}{f' and {more} more' if more > 0 else ''}: "
                 "what they make does not change smoothly"
             )
+        self.notes += (
+            f"no gradient passes {self.describe(node)}: {error.message}"
+            for node, error in reverse.gaps
+        )
         return found
 
     def describe(self, node: NodeProto) -> str:

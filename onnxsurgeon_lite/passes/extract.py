@@ -1,17 +1,20 @@
 """Extract the submodel between two sets of values."""
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from onnx import GraphProto, ModelProto, NodeProto
 
 from onnxsurgeon_lite.errors import OpenCutError
+from onnxsurgeon_lite.graph.bodies import enter
 from onnxsurgeon_lite.graph.cut import Cut, boundary, close, missing_inputs
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.graph.select import select_nodes, select_values, split_names
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.model import Enclosing
 from onnxsurgeon_lite.model.wire import unknown_fields
+from onnxsurgeon_lite.passes.in_bodies import Narrowed
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import clear_bodies
 
@@ -21,14 +24,15 @@ class Extract:
     """Keep the nodes that compute the outputs from the inputs; by default the model's own inputs and outputs.
 
     The submodel keeps the captured values, functions, input defaults, quantization annotations, metadata and types
-    that it uses. Cut points inside subgraphs and functions are not supported.
+    that it uses. Of a body, whose values from outside become inputs or constants, all is kept, or what lies between
+    values of it; a function is cut out as one of its calls has it.
 
     Attributes:
         inputs: the values to cut at: names, ids, globs.
         outputs: the values to keep.
         auto_inputs: add the inputs that close the cut.
         part: nodes to cut out instead, such as a module (`scope:layer.0`): what they read and make is the cut, where
-            `inputs` and `outputs` do not say otherwise.
+            `inputs` and `outputs` do not say otherwise; or a body (`@3/then_branch`) or function (`fn:local::f`).
 
     Example:
         >>> part = osl.extract("whole_model.onnx", inputs="22", outputs="28")
@@ -54,6 +58,9 @@ class Extract:
             OpenCutError: the inputs do not determine the outputs (and `auto_inputs` is off).
         """
         index = GraphIndex.of(model)
+        body, step = self._inside(index)
+        if body is not index:
+            return replace(step.apply(body.model), changed=True)
         own_inputs = tuple(name for name in index.inputs if name not in index.initializers)
         inputs = select_values(index, self.inputs)
         outputs = select_values(index, self.outputs)
@@ -64,6 +71,7 @@ class Extract:
             around = boundary(index, nodes)
         wanted_inputs = tuple(inputs.names if self.inputs else around[0])
         wanted_outputs = tuple(outputs.names if self.outputs else around[1])
+        wanted_inputs += tuple(_from_outside(index, wanted_inputs, wanted_outputs))
         try:
             cut = close(index, wanted_inputs, wanted_outputs)
         except OpenCutError:
@@ -80,6 +88,28 @@ class Extract:
             if not info.HasField("type"):
                 notes.append(f"the type of {info.name!r} is unknown")
         return PassResult(result, result.proto != model.proto, tuple(notes))
+
+    def _inside(self, index: GraphIndex) -> "tuple[GraphIndex, Extract]":
+        """Return the body that the cut is in, and the cut there."""
+        if len(self.part) == 1:
+            body, rest = enter(index, f"{self.part[0]}/*")
+            if rest == "*":
+                return body, replace(self, part=())
+        inside = Narrowed.of(index, self, ("inputs", "outputs"), ("part",), called=True)
+        if not inside.path:
+            return index, self
+        return enter(index, f"{inside.path}/*")[0], inside.step(self)
+
+
+def _from_outside(
+    index: GraphIndex, inputs: Sequence[str], outputs: Sequence[str]
+) -> Iterator[str]:
+    """Yield the inputs that stand for values outside of a body, where a cut needs them and does not name them."""
+    outside = index.model.enclosing.names & index.inputs.keys() - {*inputs}
+    if outside:
+        nodes = index.ancestors(outputs, inputs)
+        needed = {*outputs}.union(*(index.reads[position] for position in nodes))
+        yield from (name for name in index.inputs if name in outside & needed)
 
 
 def submodel(index: GraphIndex, cut: Cut) -> Model:
@@ -100,7 +130,9 @@ def submodel(index: GraphIndex, cut: Cut) -> Model:
         for training in source.training_info
         if all(binding.key in kept for binding in training.update_binding)
     )
-    return index.model.with_proto(result)
+    made = index.model.with_proto(result)
+    made.enclosing = Enclosing()
+    return made
 
 
 def _fill_graph(

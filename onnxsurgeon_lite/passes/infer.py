@@ -8,12 +8,13 @@ from onnx import GraphProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
-from onnxsurgeon_lite.surgery.types import contradicts
+from onnxsurgeon_lite.surgery.types import contradicts, distinct
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,17 @@ class Infer:
 
         Raises:
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
-        result = model.copy()
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Declare the types of an indexed model."""
+        model, result = index.model, index.model.copy()
         declaring = _Declaring()
-        declaring.graph(GraphIndex.of(model), result.proto.graph, None)
+        declaring.graph(index, result.proto.graph, None)
         changes = [
             f"{what} {count} values"
             for what, count in (("declared", declaring.added), ("completed", declaring.completed))
@@ -59,13 +67,13 @@ class _Declaring:
         """Declare the values of a graph and of its bodies."""
         types, expressions = infer_types(index, outer)
         self._declare(graph, types)
-        self.untyped += (
-            name for name in index.producer if name not in types or not has_shape(types[name])
-        )
-        index.types.update(types)
-        for position, name, body in _bodies(graph):
-            inner = InnerGraph.of(index, position, name).index
-            self.graph(inner, body, expressions.copy())
+        shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
+        self.untyped += (name for name in index.producer if id(types.get(name)) not in shaped)
+        for position, row in enumerate(index.rows):
+            for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+                index.types.update(types)
+                inner = InnerGraph.of(index, position, name).index
+                self.graph(inner, body, expressions.copy())
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
@@ -90,12 +98,6 @@ class _Declaring:
         if self.untyped:
             count = len(self.untyped)
             yield f"no shape is known for {count} values: {few(self.untyped)}"
-
-
-def _bodies(graph: GraphProto) -> Iterator[tuple[int, str, GraphProto]]:
-    for position, node in enumerate(graph.node):
-        for name, body in walk.bodies(node) if node.attribute else ():
-            yield position, name, body
 
 
 def _complete(declared: TypeProto, inferred: TypeProto) -> bool:

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
@@ -54,6 +55,7 @@ class Insert:
     name: ClassVar[str] = "insert"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(values=("value", "inputs"), nodes=("to",))
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Insert the node.
 
@@ -108,7 +110,9 @@ class Insert:
         result.proto.graph.node.insert(place, node)
         notes += self._follow_types(index, settle(index, result), value, new, waiting)
         where = "before" if self.before else "after"
-        change = f"inserted {described(node, f'@{place}')} {where} {value!r}, new value {new!r}"
+        change = (
+            f"inserted {described(node, index.node_id(place))} {where} {value!r}, new value {new!r}"
+        )
         return PassResult.of(model, result, [change], notes, waiting)
 
     def _before(self, result: Model, index: GraphIndex, value: str, new: str) -> None:

@@ -9,7 +9,8 @@ from typing import ClassVar
 from onnx import ModelProto, defs, helper
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.schemas import first_version
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
@@ -43,6 +44,7 @@ class Opset:
         Raises:
             EditError: the conversion fails, or the version does not exist.
         """
+        require_schemas(GraphIndex.of(model))
         imports = [o for o in model.proto.opset_import if o.domain in ("", "ai.onnx")]
         old = imports[0].version if imports else 0
         if old == self.version or not imports:
@@ -61,8 +63,9 @@ class Opset:
                 break
             except EditError as error:
                 failing = _NO_ADAPTER.search(error.message)
-                named = failing[1] if failing else ""
-                source, more = self._expanded(source, old, named.__eq__)
+                if failing is None:
+                    raise
+                source, more = self._expanded(source, old, failing[1].__eq__)
                 if not more:
                     raise
                 expanded += more

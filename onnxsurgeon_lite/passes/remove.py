@@ -10,6 +10,7 @@ from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.edits import drop_declarations, rename_uses, rename_values, settle
@@ -35,6 +36,7 @@ class Remove:
     bridge: str | None = None
     name: ClassVar[str] = "remove"
 
+    @in_bodies(values=("bridge",), nodes=("nodes",), each="nodes")
     def apply(self, model: Model) -> PassResult:
         """Remove the nodes.
 
@@ -131,7 +133,7 @@ def _require_free(index: GraphIndex, bypass: dict[str, str], outputs: dict[str, 
 
 def _unused(index: GraphIndex, removed: list[int], after: GraphIndex) -> list[str]:
     read = dict.fromkeys(name for position in removed for name in index.reads[position])
-    ends = after.outputs.keys() | after.inputs.keys()
+    ends = after.outputs.keys() | after.inputs.keys() | after.model.enclosing.names
     left = after.unread(name for name in read if name in after and name not in ends)
     idle = [name for name in read if name in left]
     if not idle:

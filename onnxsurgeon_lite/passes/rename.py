@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.select import select_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.edits import rename_values
@@ -38,6 +39,7 @@ class Rename:
     nodes: bool = False
     name: ClassVar[str] = "rename"
 
+    @in_bodies(values=("names",), each="names")
     def apply(self, model: Model) -> PassResult:
         """Rename them.
 
@@ -57,7 +59,7 @@ class Rename:
             else:
                 names[one_value(index, old, notes)] = new
         names = {old: new for old, new in names.items() if old != new}
-        _refuse_collisions(names, set(index.values()) - names.keys())
+        _refuse_collisions(names, {*index.values(), *index.model.enclosing.names} - names.keys())
         result = index.model.copy()
         rename_values(result.proto, result.proto.graph, names)
         changes = [f"renamed value {old!r} to {new!r}" for old, new in names.items()]
@@ -79,7 +81,9 @@ class Rename:
         for position, new in names.items():
             node = result.proto.graph.node[position]
             if node.name != new:
-                changes.append(f"renamed node {described(node, f'@{position}')} to {new!r}")
+                changes.append(
+                    f"renamed node {described(node, index.node_id(position))} to {new!r}"
+                )
                 node.name = new
         return PassResult.of(index.model, result, changes)
 

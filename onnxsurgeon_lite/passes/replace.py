@@ -14,6 +14,7 @@ from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.names import listed
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.merge import (
     add_graph,
     add_model,
@@ -57,6 +58,7 @@ class Replace:
     name: ClassVar[str] = "replace"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(values=("inputs", "outputs"))
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Replace the region.
 

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
@@ -40,6 +41,7 @@ class Rewire:
     name: ClassVar[str] = "rewire"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(values=("old", "new"), nodes=("to",))
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Rewire the nodes.
 

@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.surgery.types import follow
@@ -41,6 +42,7 @@ class SetAttr:
     name: ClassVar[str] = "set-attr"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(nodes=("nodes",), each="nodes")
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Set and remove attributes.
 

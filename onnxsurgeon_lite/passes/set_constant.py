@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import check_node, constant_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
@@ -25,7 +26,7 @@ class SetConstant:
     """Set a constant (initializer, input default, output of a Constant node) to other numbers of its dtype.
 
     A single number fills the constant's shape; an array sets a new shape. With `to`, only these nodes read the new
-    numbers, from a copy.
+    numbers, from a copy; so do the nodes of a body, for a constant from outside.
 
     Attributes:
         value: an initializer, or the output of a Constant node.
@@ -42,6 +43,7 @@ class SetConstant:
     name: ClassVar[str] = "set-constant"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(values=("value",), nodes=("to",))
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Set the numbers.
 
@@ -65,12 +67,14 @@ class SetConstant:
         users = readers(index, value, ())
         chosen = readers(index, value, self.to)
         what = f"constant {value!r}"
-        if len(chosen) < len(users):
+        around = value in model.enclosing.names
+        if around or len(chosen) < len(users):
             new.name = fresh(value, value_names(index))
             result.proto.graph.initializer.append(new)
             rename_uses([result.proto.graph.node[place] for place in chosen], {value: new.name})
+            why = "comes from outside" if around else "is shared"
             notes.append(
-                f"{value!r} is shared: {len(chosen)} of {len(users)} nodes read the copy {new.name!r}"
+                f"{value!r} {why}: {len(chosen)} of {len(users)} nodes read the copy {new.name!r}"
             )
             what = f"constant {new.name!r}, a copy of {value!r}"
         else:

@@ -9,6 +9,7 @@ from onnx import TypeProto
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import check_node
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import chosen_nodes
 from onnxsurgeon_lite.surgery.types import follow
@@ -31,6 +32,7 @@ class SetOp:
     name: ClassVar[str] = "set-op"
     retypes: ClassVar[bool] = True
 
+    @in_bodies(nodes=("nodes",), each="nodes")
     def apply(self, model: Model, unsettled: Set[str] | None = None) -> PassResult:
         """Change the operator.
 

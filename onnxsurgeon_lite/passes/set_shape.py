@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, loaded
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -47,6 +48,7 @@ def resized(
     index: GraphIndex, shapes: Mapping[str, tuple[int | str, ...]], second: Model | str | None
 ) -> PassResult:
     """Set the input shapes of an indexed model; see `SetShape`."""
+    require_schemas(index)
     model = index.model
     symbols = symbols_for(index, shapes)
     if not any(symbol.changes for symbol in symbols):

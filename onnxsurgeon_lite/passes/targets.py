@@ -26,7 +26,7 @@ def chosen_nodes(index: GraphIndex, selectors: Iterable[str]) -> dict[str, NodeP
                 known = [body.node_id(place) for place in range(len(nodes))]
                 raise UnknownNameError(selector, f"body {path!r}", known, kind="node")
         for position in select_nodes(index, selector):
-            found[f"@{position}"] = index.nodes[position]
+            found[index.node_id(position)] = index.nodes[position]
     return found
 
 

@@ -63,10 +63,9 @@ def _words(step: Pass) -> Iterator[str]:
             yield from (value, _typed(numbers), *_flags("--to", to))
         case Insert(value, op_type) if all(_typed(numbers) for _, numbers in step.constants):
             yield from (value, op_type, *_flags("--attr", [*_pairs(step.attributes)]))
-            yield from _flags("--input", step.inputs)
+            yield from _flags("--input", [*step.inputs, *(_typed(n) for _, n in step.constants)])
             yield from _flags("--to", step.to)
             yield from ["--before"] if step.before else []
-            yield from _flags("--constant", [*_pairs(step.constants)])
         case Replace(inputs, outputs, op_type) if op_type:
             yield from ("--inputs", listed(inputs), "--outputs", listed(outputs), "--op", op_type)
             yield from _flags("--attr", [*_pairs(step.attributes)])

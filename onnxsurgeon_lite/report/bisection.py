@@ -17,12 +17,14 @@ from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
+from onnxsurgeon_lite.report.ranking import blame_lines
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
 
 _FEW = 4  # cleared nodes and nodes of a region, of which each is shown unasked
 _NAMED = 8  # mismatching values
+_BLAMED = 3  # nodes with the largest shares
 _WIDE = 3  # nodes of a region that need no narrowing
 _GROUP = 4  # culprits of one kind that are told as one group
 _LOOKS = {"unoptimized": "", "optimized": ", optimized", "node": ", node by node"}
@@ -71,6 +73,8 @@ def bisection_lines(
     if len(culprits) > 1 and not verbose:
         yield "  (--verbose shows the same of every culprit)"
     yield from _cleared(result.cleared, verbose)
+    if result.blame is not None:
+        yield from (f"  {line}" for line in blame_lines(result.blame, _BLAMED))
     if result.elsewhere:
         names = ", ".join(map(repr, result.elsewhere[:_NAMED]))
         yield f"  mismatching too, and not downstream of it: {names}"

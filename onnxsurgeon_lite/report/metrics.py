@@ -1,5 +1,7 @@
 """Tensors and how far they are apart, for the terminal: `run` and `compare`."""
 
+from collections.abc import Sequence
+
 from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
@@ -35,17 +37,36 @@ def show_comparison(result: SetComparison, every_metric: bool = False) -> None:
     wrong = {name: c for name, c in result.compared.items() if not c.match}
     count = f"{len(result.compared)} tensor{'s' * (len(result.compared) != 1)}"
     say(f"MISMATCH in {len(wrong)} of {count}" if wrong else f"{count} compared: match")
-    rows = [(verdict(c), name, *texts(c, every_metric)) for name, c in result.compared.items()]
-    show_table(["", "name", *titles(every_metric)], rows)
+    other = ["reference"] if result.stored_as else []
+    rows = [
+        (
+            verdict(c),
+            name,
+            *(result.stored_as.get(name, name) for _ in other),
+            *texts(c, every_metric),
+        )
+        for name, c in result.compared.items()
+    ]
+    show_table(["", "name", *other, *titles(every_metric)], rows)
     for name, comparison in list(wrong.items())[:_EXPLAINED]:
         say_all(explain(name, comparison))
         if place := result.places.get(name):
             say_all([f"  scope: {place}"])
     if len(wrong) > _EXPLAINED:
         say(f"... and {len(wrong) - _EXPLAINED} more, as the table says")
+    if result.left_over:
+        say_all([_left_over(result.left_over)])
     for names, where in ((result.only_actual, "reference"), (result.only_reference, "other side")):
         if names:
             show_notes([f"not compared, the {where} lacks: {', '.join(map(repr, names[:8]))}"])
+
+
+def _left_over(names: Sequence[str]) -> str:
+    """Say which references were not compared, although they are behind the last match."""
+    shown = ", ".join(map(repr, names[:_EXPLAINED]))
+    one = len(names) == 1
+    which = f"{len(names)} reference{'' if one else 's'} behind the last match"
+    return f"{which} {'was' if one else 'were'} not compared: {shown}"
 
 
 def verdict(comparison: Comparison) -> str:

@@ -1,16 +1,19 @@
 """`rank` for the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from onnxsurgeon_lite.debug.bits import BitsPerLayer
 from onnxsurgeon_lite.debug.float16 import Float16Risks
 from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
 from onnxsurgeon_lite.debug.rank import Ranking
+from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out, show_notes
+from onnxsurgeon_lite.report.plain import out, say_all, show_notes, size_text
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 _SHOWN = 20  # nodes
+_WORTH = 0.01  # a sentence
 
 
 def show_ranking(ranking: Ranking) -> None:
@@ -24,6 +27,36 @@ def show_ranking(ranking: Ranking) -> None:
     _show_rest(len(ranking.nodes))
     count = len(ranking.exclude)
     out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
+
+
+def show_blame(blame: Blame) -> None:
+    """Show the shares, then what they leave out."""
+    columns = ["share", "node", "operator", "name", "value", "place"]
+    rows = [
+        (f"{n.share:.1%}", n.id, n.op_type, n.name, n.value, n.place) for n in blame.nodes[:_SHOWN]
+    ]
+    show_table(columns, rows)
+    _show_rest(len(blame.nodes))
+    say_all(blame_lines(blame, 1))
+
+
+def blame_lines(blame: Blame, most: int) -> Iterator[str]:
+    """Yield the largest shares in words, their sum, and what they leave out."""
+    yield from (blame.sentence(node) for node in blame.nodes[:most] if abs(node.share) >= _WORTH)
+    total = f"all shares, to first order, are {blame.explained:.0%} of it"
+    yield f"{total} (SQNR {blame.output_db:.3g} dB)"
+    yield from (f"left out: {line}" for line in blame.left_out)
+
+
+def show_bits(found: BitsPerLayer) -> None:
+    """Show the bits of each weight, then what they save and reach."""
+    rows = [(str(w.bits), size_text(w.bytes), f"{w.share:.1%}", w.name) for w in found.layers]
+    show_table(["bits", "bytes", "error", "weight"], rows)
+    reached = (
+        f"run, {found.output!r} has {found.reached_db:.3g} dB, predicted {found.predicted_db:.3g}"
+    )
+    missed = "" if found.reached_db >= found.wanted_db else f": not the {found.wanted_db:g} wanted"
+    out(f"{size_text(found.bytes)} of {size_text(found.before)}; {reached}{missed}")
 
 
 def show_left_out(found: LeaveOneOut) -> None:

@@ -33,9 +33,14 @@ SHOWN_BY = {
     "Recording": "plain.show_recording",
     "Comparison": "metrics.show_tensors",
     "SetComparison": "metrics.show_comparison",
+    "Profile": "profile.show_profile",
+    "ProfileComparison": "profile.show_profiles",
+    "SuiteResult": "suite.show_suite",
     "BisectResult": "bisection.show_bisection",
     "Ranking": "ranking.show_ranking",
     "Float16Risks": "ranking.show_risks",
+    "Blame": "ranking.show_blame",
+    "BitsPerLayer": "ranking.show_bits",
     "LeaveOneOut": "ranking.show_left_out",
     "MatchResult": "matching.show_matching",
     "WeightsResult": "matching.show_weights",
@@ -43,7 +48,7 @@ SHOWN_BY = {
 """Class -> the function of this room that prints it, imported when it is needed."""
 
 
-def show(result: Shown, json: bool = False, **how: bool) -> None:
+def show(result: Shown, json: bool = False, **how: bool | str) -> None:
     """Print a result as its command does; `how` goes to the function that prints it."""
     plain.show_notes(result.told)
     if json:

@@ -7,15 +7,16 @@ value back.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *(
@@ -36,6 +37,7 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *("MatMul_BatchNormalization_Fusion", "NoopElimination", "NotWhereFusion", "Pad_Fusion"),
     *("PreShapeNodeElimination", "ReluQuantRewrite", "UnsqueezeElimination"),
 )
+_QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
 
@@ -49,6 +51,18 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
         model = load(path)
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
+
+
+def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[str]:
+    """Return the values that the optimized graph of a model lacks: to fetch one, the runtime must not fuse its node.
+
+    None of a model whose weights would take longer to write than a run takes.
+    """
+    weights = [t for t in index.initializers.values() if isinstance(t, TensorProto)]
+    if sum(byte_count(tensor.data_type, tensor.dims) for tensor in weights) > _QUICKLY_WRITTEN:
+        return []
+    with optimized_graph(index, runtime) as optimized:
+        return [name for name in names if name not in optimized.producer]
 
 
 def known_optimizers(index: GraphIndex, runtime: Runtime) -> list[str]:
@@ -68,7 +82,7 @@ def _pass_through(original: GraphIndex, optimized: GraphIndex) -> None:
         node.output[0]: name
         for node in optimized.nodes
         if node.domain == _BLOCKED and node.name.endswith(_BLOCKED_SUFFIX)
-        if (name := _stands_for(original, node)) is not None and name not in optimized.producer
+        if (name := stands_for(original, node)) is not None and name not in optimized.producer
     }
     original.learn_types(blocked.values())
     graph = optimized.graph
@@ -98,7 +112,7 @@ def _channels(original: GraphIndex, name: str) -> int:
     return channels if channels % 4 == 0 else 0
 
 
-def _stands_for(original: GraphIndex, node: NodeProto) -> str | None:
+def stands_for(original: GraphIndex, node: NodeProto) -> str | None:
     """Return the original value that a blocked node computes: with a fourth input, the residual sum."""
     value: str | None = node.name.removesuffix(_BLOCKED_SUFFIX)
     if value not in original.producer:

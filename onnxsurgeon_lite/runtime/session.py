@@ -110,11 +110,14 @@ class Runtime:
         """Return the runtime's version and its providers."""
         return self._child.ask("about")
 
-    def open(self, model: Model, optimized: Path | None = None) -> None:
+    def open(
+        self, model: Model, optimized: Path | None = None, profile: Path | None = None
+    ) -> None:
         """Open a session on a model; its weights are mapped from their files.
 
         Args:
             optimized: file for the graph that the session runs; its weights go beside it.
+            profile: how the path of the file begins that `profile` returns; without it nothing is timed.
 
         Raises:
             RuntimeFailure: the runtime refuses the model; the message names the node if the runtime does.
@@ -124,7 +127,7 @@ class Runtime:
         _name_nodes(proto)
         model_bytes = proto.SerializeToString()
         options = self.options
-        provider = _provider(options.provider)
+        provider = provider_name(options.provider)
         try:
             reply = self._child.ask(
                 "open",
@@ -138,6 +141,7 @@ class Runtime:
                 ops_libraries=list(options.ops_libraries),
                 disabled=list(options.disabled),
                 optimized=str(optimized or ""),
+                profile=str(profile or ""),
                 size=len(model_bytes),
             )
         except (RuntimeCrash, RuntimeTimeout):
@@ -171,7 +175,9 @@ class Runtime:
         )
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop stored values."""
+        """Drop stored values; an interrupted process does not listen, and keeps them."""
+        if self._child.interrupted:
+            return
         gone = list(names)
         self._child.ask("forget", names=gone)
         for name in gone:
@@ -230,6 +236,21 @@ class Runtime:
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
         return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
+
+    def profile(self, feeds: Iterable[str], fetch: Sequence[str], runs: int) -> Path:
+        """Run the open session several times on stored values, and close its profile.
+
+        Returns:
+            The runtime's trace, a JSON file in Chrome's format.
+
+        Raises:
+            RuntimeFailure, RuntimeCrash, RuntimeTimeout: a run failed, crashed, or they took too long.
+        """
+        timeout = self.options.timeout
+        reply = self._child.ask(
+            "profile", timeout=timeout, feeds=_named(feeds), fetch=list(fetch), runs=runs
+        )
+        return Path(str(reply["file"]))
 
     def get(self, names: Sequence[str]) -> Iterator[tuple[str, RunValue]]:
         """Yield stored values, one by one."""
@@ -339,7 +360,8 @@ def _type(text: str) -> TypeProto:
     return result
 
 
-def _provider(name: str) -> str:
+def provider_name(name: str) -> str:
+    """Return onnxruntime's own name of a provider."""
     short = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
     return short.get(name.lower(), name)
 

@@ -92,9 +92,13 @@ class Worker:
         ops_libraries: list[str],
         disabled: list[str],
         optimized: str,
+        profile: str,
         size: int,
     ) -> tuple[Header, list[memoryview]]:
-        """Open a session on the model whose bytes follow; its optimized graph is written to `optimized`."""
+        """Open a session on the model whose bytes follow.
+
+        Its optimized graph is written to `optimized`, what it times to a file that begins so as `profile`.
+        """
         model = self.stream.read(size)
         self.session = None
         if folder and not _is_utf8(folder):
@@ -119,6 +123,9 @@ class Worker:
                 "session.optimized_model_external_initializers_file_name", "weights"
             )
             options.log_severity_level = 1  # the log names the transformers that changed the graph
+        if profile:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile
         self.folder = os.path.realpath(folder)
         with _few_pages(self.folder):
             self.session = ort.InferenceSession(
@@ -165,6 +172,18 @@ class Worker:
         results = dict(zip(names, outputs, strict=True))
         self.store.update((stored, results[name]) for name, stored in keep.items())
         return self._hold({name: results[name] for name in names}, fetch)
+
+    def do_profile(
+        self, feeds: dict[str, str], fetch: list[str], runs: int
+    ) -> tuple[Header, list[memoryview]]:
+        """Run several times on stored values; return the file that says how long each node took."""
+        if self.session is None:
+            raise RuntimeError("no session is open")
+        given = {name: self.store[stored] for name, stored in feeds.items()}
+        self.running = ort.RunOptions()
+        for _ in range(runs):
+            self.session.run_with_ort_values(fetch, given, self.running)
+        return {"file": self.session.end_profiling()}, []
 
     def do_get(self, names: list[str]) -> tuple[Header, list[memoryview]]:
         """Hold stored values, so that the parent can fetch them."""

@@ -52,8 +52,9 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
 
 
 def value_names(index: GraphIndex) -> set[str]:
-    """Return every value name that a new name must avoid: of the main graph, its bodies and the training graphs."""
-    return inner_names(index.model.proto).union(index.values(), index.outputs)
+    """Return every value name that a new name must avoid: of this graph, graphs around and in it, training graphs."""
+    around = index.model.enclosing.names
+    return inner_names(index.model.proto).union(index.values(), index.outputs, around)
 
 
 def inner_names(proto: ModelProto) -> set[str]:

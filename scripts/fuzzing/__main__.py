@@ -1,19 +1,22 @@
 """Attack every command with mutants of models: `scripts/fuzz --help`.
 
-Each mutant meets commands in a fork with limits of time and memory. What breaks is written to ``--broken``, with the
-command that shows it. The same seed gives the same mutants.
+Each mutant meets commands in a fork with limits of time and memory. What breaks is added to ``--broken``, with the
+command that shows it: lines for ``corpus.jsonl``. The same seed gives the same mutants.
 """
 
 import argparse
+import base64
+import json
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from onnx import ModelProto
+import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
 
 import faults
 import readers
@@ -25,27 +28,40 @@ from seeds import seeds
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 _BYTES = "inspect MODEL --value *\ncheck MODEL\nedit clean MODEL OUT"
-_KEPT = ("original.onnx", "mutant.onnx")
-_MADE = ("out", "moved", "mutant.", "original.", "refs", "culprit", "ran", "judged", "saved")
+
+
+def _numbers(model: bytes) -> dict[str, np.ndarray]:
+    tensors = ModelProto.FromString(model).graph.initializer
+    known = [tensor for tensor in tensors if tensor.data_type == TensorProto.FLOAT]
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in known}
+
+
+_LASTS = 50  # mutants
 
 
 class Attack:
     """Mutants of some models against commands; counts what was done, keeps what broke."""
 
     def __init__(self, folder: Path, broken: Path) -> None:
-        self.folder, self.broken = folder, broken
+        self.scratch = self.folder = folder
+        self.broken = broken
+        self.runner = running.Runner()
         self.counts: Counter[str] = Counter()
         self.began = time.monotonic()
 
-    def prepare(self, original: bytes) -> None:
-        """Put beside the mutant what commands read."""
-        running.emptied(self.folder)
-        for file, text in FILES.items():
-            (self.folder / file).write_text(text)
-        (self.folder / "original.onnx").write_bytes(original)
+    def prepare(self, name: str, original: bytes) -> None:
+        """Put beside the mutants of a model what commands read, with what it records."""
+        self.folder = self.scratch / name
+        if not self.folder.exists():
+            self.folder.mkdir()
+            for file, text in FILES.items():
+                (self.folder / file).write_text(text)
+            (self.folder / "original.onnx").write_bytes(original)
+            (self.folder / "link").symlink_to("/etc/passwd")
+            os.mkfifo(self.folder / "pipe")
+            np.savez(self.folder / "weights.npz", **_numbers(original))
+            running.run(["record", "original.onnx", "-o", "recorded"], self.folder)
         (self.folder / "weights.data").write_bytes(bytes(4096))
-        (self.folder / "link").symlink_to("/etc/passwd")
-        os.mkfifo(self.folder / "pipe")
 
     def judge(self, name: str, data: bytes) -> None:
         """Compare what is loaded and saved with protobuf's own parse."""
@@ -55,27 +71,31 @@ class Attack:
             self.keep(name, data, found)
 
     def attack(self, name: str, data: bytes, chosen: list[list[str]]) -> None:
-        """Run commands on a mutant."""
+        """Run commands on a mutant, one after another; what breaks is run again, by itself."""
         self.counts["mutants attacked"] += 1
-        for words in chosen:
-            (self.folder / "mutant.onnx").write_bytes(data)
-            ran = running.run(words, self.folder)
+        suspected = []
+        for ran in self.runner.run(chosen, self.folder, data):
             self.counts["commands"] += 1
             self.counts[f"exit {ran.code}"] += 1
             if ran.wrong:
-                self.keep(name, data, f"{ran.wrong}\n{ran.output[-2000:]}", words)
-            for path in self.folder.iterdir():
-                if path.name.startswith(_MADE) and path.name not in _KEPT:
-                    running.remove(path)
+                suspected.append(ran)
+        if not self.counts["mutants attacked"] % _LASTS or suspected:
+            self.runner.close()
+        for ran in suspected:
+            again = running.run(ran.words, self.folder, data)
+            wrong = again.wrong or f"after others: {ran.wrong}"
+            output = (again if again.wrong else ran).output
+            self.keep(name, data, f"{wrong}\n{output[-2000:]}", ran.words)
+        if self.runner.left:
+            self.keep(name, data, self.runner.left)
 
-    def keep(self, name: str, data: bytes, wrong: str, words: list[str] | None = None) -> None:
+    def keep(self, name: str, data: bytes, wrong: str, words: Sequence[str] = ()) -> None:
         """Keep what broke, and say so."""
         self.counts["broken"] += 1
-        self.broken.mkdir(parents=True, exist_ok=True)
-        (self.broken / f"{name}.onnx").write_bytes(data)
-        with (self.broken / "broken.txt").open("a") as file:
-            file.write(f"{name}: {' '.join(words or ['judged'])}\n  {wrong}\n\n")
-        print(f"BROKEN {name}: {' '.join(words or ())}: {wrong.splitlines()[0]}", flush=True)
+        kept = {"name": name, "of": self.folder.name, "words": [*words], "wrong": wrong}
+        with self.broken.open("a") as file:
+            file.write(json.dumps({**kept, "data": base64.b64encode(data).decode()}) + "\n")
+        print(f"BROKEN {name}: {' '.join(words)}: {wrong.splitlines()[0]}", flush=True)
 
     def report(self) -> None:
         """Print what was done."""
@@ -97,6 +117,7 @@ def main() -> int:
                 attack.report()
             if time.monotonic() - attack.began > given.seconds:
                 break
+        attack.runner.close()
         attack.report()
     return int(attack.counts["broken"] > 0)
 
@@ -105,14 +126,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("what", nargs="?", default="models", choices=_WORK,
-        help="mutants of models; truncations and bit flips of five; other files; faults while writing")  # fmt: skip
+        help="mutants; truncations and flips of five models; other files; faults; what broke once")  # fmt: skip
     add("--mutants", type=int, default=1000, help="how many")
     add("--first", type=int, default=0, help="the number of the first")
     add("--seed", default="0")
-    add("--commands", type=int, default=0, help="how many each mutant meets; 0 for all")
-    add("--heavy", type=int, default=20, help="each so-manieth also meets those that run models")
+    add("--commands", type=int, default=-1, help="how many each mutant meets; all by default")
+    add("--heavy", type=int, default=-1, help="how many of those that run models; all by default")
     add("--seconds", type=float, default=1e9, help="stop after this time")
-    add("--broken", type=Path, default=Path("broken"), help="folder for what breaks")
+    add("--broken", type=Path, default=Path("broken.jsonl"), help="file that keeps what breaks")
+    add("--corpus", type=Path, default=Path(__file__).with_name("corpus.jsonl"), help="what broke")
     add("--fixtures", action="store_true", help="mutate those of fixtures/, too")
     return parser
 
@@ -126,23 +148,25 @@ def mutants_of(
         name = names[number % len(names)]
         original = models[name]
         known = ModelProto.FromString(original)
-        attack.prepare(original)
+        attack.prepare(name, original)
         data = mutant(original, f"{given.seed}/{number}")
         label = f"{name}-{given.seed}-{number}"
-        chosen = commands(LIGHT, known)
-        if given.commands:
-            chosen = Random(label).sample(chosen, given.commands)
-        if given.heavy and not number % given.heavy:
-            chosen += commands(HEAVY, known)
+        draw = Random(label)
+        chosen = _drawn(commands(LIGHT, known), given.commands, draw)
+        chosen += _drawn(commands(HEAVY, known), given.heavy, draw)
         attack.judge(label, data)
         attack.attack(label, data, chosen)
         yield
 
 
+def _drawn(chosen: list[list[str]], number: int, draw: Random) -> list[list[str]]:
+    return chosen if number < 0 else draw.sample(chosen, number)
+
+
 def every_byte(attack: Attack, models: dict[str, bytes], _: argparse.Namespace) -> Iterator[None]:
     """Attack with every truncation and bit flip of the five smallest models."""
     for name in sorted(models, key=lambda name: len(models[name]))[:5]:
-        attack.prepare(models[name])
+        attack.prepare(name, models[name])
         chosen = commands(_BYTES, ModelProto.FromString(models[name]))
         for number, data in enumerate(cut_and_flipped(models[name])):
             attack.judge(f"{name}-byte-{number}", data)
@@ -150,11 +174,23 @@ def every_byte(attack: Attack, models: dict[str, bytes], _: argparse.Namespace) 
             yield
 
 
+def kept(attack: Attack, models: dict[str, bytes], given: argparse.Namespace) -> Iterator[None]:
+    """Attack again with what broke once."""
+    for line in given.corpus.read_text().splitlines():
+        case = json.loads(line)
+        data = base64.b64decode(case["data"])
+        attack.prepare(case["of"], models[case["of"]])
+        attack.judge(case["name"], data)
+        attack.attack(case["name"], data, [case["words"]] if case["words"] else [])
+        yield
+
+
 _WORK = {
     "models": mutants_of,
     "bytes": every_byte,
     "readers": readers.mutants_of,
     "faults": faults.mutants_of,
+    "kept": kept,
 }
 
 

@@ -6,8 +6,11 @@ from onnx import ModelProto
 
 FILES = {
     "script.py": "def edit(graph):\n    for node in graph.nodes:\n        node.name += '_'\n",
-    "recipe.toml": '[[step]]\nverb = "clean"\n\n[[step]]\nverb = "sort"\n',
+    "recipe.toml": "".join(
+        f'[[step]]\nverb = "{verb}"\n' for verb in ("fix", "fold", "clean", "cse", "sort", "infer")
+    ),
     "text.txt": "g (float[2] x) => (float[2] y) { y = Relu(x) }",
+    "suite.toml": '[[check]]\nmodel = "mutant.onnx"\nreference = "recorded"\n',
     "secret": "secret",
 }
 
@@ -46,11 +49,16 @@ edit remove MODEL @1 --in-place
 edit insert MODEL VALUE Abs OUT
 edit insert MODEL OUTPUT Cast --attr to=1 OUT
 edit replace MODEL --inputs VALUE --outputs OTHER --op Identity OUT
+edit replace MODEL --inputs VALUE --outputs OTHER --model original.onnx OUT
+edit replace ORIGINAL --inputs VALUE --outputs OTHER --model mutant.onnx OUT
 edit rewire MODEL VALUE INPUT OUT
 edit set-op MODEL @0 Neg OUT
 edit set-attr MODEL @0 axis=1 OUT
+edit insert MODEL VALUE Add --input VALUE --input more --constant more=1 --before OUT
 edit set-constant MODEL WEIGHT 0 OUT
+edit set-constant MODEL WEIGHT 0 --to @0 OUT
 edit promote MODEL WEIGHT OUT
+edit promote MODEL WEIGHT --default OUT
 edit freeze MODEL INPUT=0 --fold OUT
 edit sort MODEL OUT
 edit clean MODEL OUT
@@ -74,6 +82,7 @@ edit remove-output MODEL OUTPUT OUT
 edit reorder MODEL --outputs OUTPUT OUT
 edit add-constant MODEL three=3 OUT
 edit set MODEL producer_name=me OUT
+edit set MODEL @0 name=renamed OUT
 edit append MODEL "more = Relu(OUTPUT)" OUT
 edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT
@@ -81,32 +90,57 @@ edit cse MODEL OUT
 edit skip-noops MODEL OUT
 edit infer MODEL OUT
 edit simplify MODEL --unproved OUT
-edit rewrite MODEL layer-norm OUT
+edit rewrite MODEL layer-norm gelu-erf attention OUT
+edit rewrite MODEL silu --reverse OUT
 edit gradient MODEL --of VALUE --to INPUT OUT
+edit gradient MODEL --of OUTPUT --wrt-weights --vector seed OUT
 edit attribution MODEL --method saliency --of VALUE OUT
+edit attribution MODEL --method integrated-gradients --target input OUT
+edit attribution MODEL --method gradcam --target 0 --layer VALUE OUT
 """
 """Commands that start no runtime."""
 
 HEAVY = """
 run MODEL --save ran.npz LIMITS
-run MODEL --fetch VALUE LIMITS
+run MODEL --fetch VALUE --feeds recorded LIMITS
 record MODEL -o refs LIMITS
+record MODEL -o refs --inner LIMITS
+record MODEL -o refs --float64 LIMITS
 compare MODEL recorded LIMITS
-bisect MODEL --reference recorded LIMITS
-bisect MODEL --against ORIGINAL -o culprit LIMITS
+compare MODEL recorded --map auto --json LIMITS
+bisect MODEL --reference recorded -o culprit --repair out.onnx LIMITS
+bisect MODEL --against ORIGINAL -o culprit --journal journal LIMITS
+bisect ORIGINAL --against MODEL -o culprit --quick LIMITS
+bisect MODEL --find nan -o culprit LIMITS
+bisect MODEL --a opt=none --b opt=all -o culprit LIMITS
 rank MODEL --against ORIGINAL LIMITS
+rank MODEL --reference recorded --json LIMITS
+rank MODEL --against ORIGINAL --leave-one-out LIMITS
+test --config suite.toml LIMITS
+rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
-match MODEL ORIGINAL LIMITS
+match MODEL ORIGINAL --save map.json LIMITS
+match recorded MODEL LIMITS
 weights MODEL --against weights.npz
+weights MODEL --update weights.npz OUT
 split MODEL --at VALUE LIMITS
 edit rebatch MODEL OUT LIMITS
+edit simplify MODEL OUT LIMITS
+edit set-shape MODEL INPUT=2,4 OUT LIMITS
+edit opset MODEL 13 OUT LIMITS
 edit set-op MODEL @0 Neg --verify OUT LIMITS
+edit gradient MODEL --of OUTPUT --to INPUT --verify OUT LIMITS
 diff ORIGINAL MODEL --run LIMITS
 diff ORIGINAL MODEL --map auto LIMITS
+repl MODEL --reference recorded LIMITS -c PROMPT
 repl MODEL LIMITS
 """
 """Commands that start the runtime."""
 
+_PROMPT = (
+    "b @1; run; where; l; p {0}; s; out; compare {0}; set {0} = 0; heal {0}; why; restart; c; "
+    "edit clean; undo; save out.onnx"
+)
 _WORDS = {
     "MODEL": "mutant.onnx",
     "ORIGINAL": "original.onnx",
@@ -126,6 +160,7 @@ def commands(text: str, model: ModelProto) -> list[list[str]]:
         "OTHER": made[1],
         "OUTPUT": graph.output[0].name,
         "WEIGHT": weights[0],
+        "PROMPT": _PROMPT.format(made[0]),
     }
     lines = map(shlex.split, text.strip().splitlines())
     return [[new for word in words for new in _filled(word, names)] for words in lines]

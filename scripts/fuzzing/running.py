@@ -1,4 +1,4 @@
-"""Run commands as a user does, but in a fork of this process: nothing is imported again.
+"""Run commands as a user does, but in forks of this process: nothing is imported again.
 
 A command may end with 0, 1 or 2, within its time and memory. It leaves no process, no temporary file, no traceback, and
 no change outside what it names.
@@ -7,50 +7,62 @@ no change outside what it names.
 import contextlib
 import ctypes
 import functools
+import gc
 import importlib
+import multiprocessing
 import os
 import pkgutil
 import re
 import resource
+import runpy
 import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import traceback
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO, ClassVar
 
-SECONDS = 90
+SECONDS = 30
 MEMORY = 12 << 30  # bytes, of addresses: above what ONNX's own code may take
+_NATIVE_SECONDS = 5.0  # instead of 60, so that an endless inference does not hold up the rest
 _NOT_IMPORTED = ("__main__", "worker", "onnx_worker", "guard", "torch_recorder", "from_torch")
 _SET_CHILD_SUBREAPER = 36
 _MADE = re.compile(
     r"out\.onnx(\.data)?|out\.data|moved\.data|ran\.npz|refs(/.*)?|culprit(/.*)?|state(/.*)?"
-    r"|mutant\.\w+(/.*)?|original\.\w+(/.*)?|stdout|stderr|output|out\.onnx\.\w+"
+    r"|mutant\.\w+(/.*)?|original\.\w+(/.*)?|stdout|stderr|output|out\.onnx\.\w+|map\.json|journal"
 )
 _KEPT = re.compile(r"original\.onnx|recorded/.*|weights\.npz|script\.py|recipe\.toml|secret")
+_Stamps = dict[str, tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
 class Ran:
     """What a command did: its exit code (negative for a signal), its output, and what is wrong with that."""
 
-    words: tuple[str, ...]
-    code: int
-    output: str
+    words: Sequence[str]
+    code: int = 0
+    output: str = ""
     wrong: str = ""
 
 
 def prepare() -> None:
     """Import what the commands import; take over the processes that they leave."""
-    import onnx
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnx.reference
+    import onnxruntime  # noqa: F401  the runtime's processes are forks, too
     import typer
 
     import onnxsurgeon_lite
     from onnxsurgeon_lite.cli.app import app
+    from onnxsurgeon_lite.graph import limits
+    from onnxsurgeon_lite.runtime import child
 
     for module in pkgutil.walk_packages(onnxsurgeon_lite.__path__, "onnxsurgeon_lite."):
         if module.name.rpartition(".")[2] not in _NOT_IMPORTED:
@@ -58,111 +70,273 @@ def prepare() -> None:
     onnx.defs.has("Add")  # which registers every operator
     typer.main.get_command = functools.cache(typer.main.get_command)
     typer.main.get_command(app)
+    limits._SECONDS = _NATIVE_SECONDS
+    runpy.run_path = _run_path
+    for script in Path(child.__file__).parent.glob("*.py"):
+        _code(str(script))
+    child.subprocess = types.SimpleNamespace(**{**vars(child.subprocess), "Popen": _Forked})
+    gc.collect()
+    gc.freeze()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def run(
-    words: list[str],
+    words: Sequence[str],
     folder: Path,
-    seconds: float = SECONDS,
+    mutant: bytes | None = None,
     plant: Callable[[], None] | None = None,
 ) -> Ran:
     """Run a command in a folder, with a fault if one is to be planted; say what is wrong."""
-    before = dict(_files(folder))
-    output = folder / "output"
-    began = time.monotonic()
-    process = os.fork()
-    if not process:
-        _command(words, folder, output, plant)
-    code = _waited(process, seconds)
-    text = output.read_text(errors="replace")
-    in_place = "--in-place" in words or words[:2] in (["data", "gc"], ["data", "move"])
-    problems = [
-        f"took {time.monotonic() - began:.0f} s" if code is None else "",
-        f"ended with {code}" if code not in (None, 0, 1, 2) else "",
-        "printed a traceback" if "Traceback (most recent" in text else "",
-        "leaves a process" if _left_behind() else "",
-        *_changed(before, dict(_files(folder)), in_place),
-    ]
-    return Ran(tuple(words), -9 if code is None else code, text, "; ".join(filter(None, problems)))
+    runner = Runner(plant)
+    (ran,) = runner.run([words], folder, mutant)
+    runner.close()
+    return replace(ran, wrong=_listed(ran.wrong, runner.left))
 
 
-def _command(
-    words: list[str], folder: Path, output: Path, plant: Callable[[], None] | None
-) -> None:
-    """Be the command."""
-    code = 70
+class Runner:
+    """A fork that runs commands one after another, until one ends it; then another takes its place.
+
+    Attributes:
+        left: what is wrong with the processes that outlive it; '' for nothing.
+    """
+
+    _runners: ClassVar[set[int]] = set()
+
+    def __init__(self, plant: Callable[[], None] | None = None) -> None:
+        self.left = ""
+        self._plant = plant
+        self._process = 0
+
+    def run(
+        self, commands: Sequence[Sequence[str]], folder: Path, mutant: bytes | None = None
+    ) -> Iterator[Ran]:
+        """Run commands, each on the mutant, beside what is in the folder now; say what is wrong."""
+        beside = {"output", *os.listdir(folder)}
+        todo = list(commands)
+        while todo:
+            if not self._process:
+                self._start()
+            self._connection.send((folder, todo, mutant, beside))
+            for ran in self._answers(folder, todo):
+                yield ran
+                todo = todo[1:]
+
+    def close(self) -> None:
+        """Let the fork end."""
+        if self._process:
+            self._end()
+
+    def _start(self) -> None:
+        self._connection, there = multiprocessing.Pipe()
+        self._process = os.fork()
+        if not self._process:
+            self._connection.close()
+            _serve(there, self._plant)
+        self._runners.add(self._process)
+        there.close()
+
+    def _answers(self, folder: Path, commands: list[Sequence[str]]) -> Iterator[Ran]:
+        """Yield what commands did until one ends the fork."""
+        for words in commands:
+            code, wrong = 0, ""
+            try:
+                if self._connection.poll(SECONDS):
+                    yield self._connection.recv()
+                    continue
+                os.killpg(self._process, signal.SIGKILL)
+                code, wrong = self._end(), f"took {SECONDS} s"
+            except (EOFError, ConnectionResetError):
+                code = self._end()
+                wrong = f"ended with {code}"
+            yield Ran(words, code, _output(folder), wrong)
+            return
+
+    def _end(self) -> int:
+        """Let the fork end; return its exit code."""
+        self._connection.close()
+        code = os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
+        self._runners.remove(self._process)
+        self._process = 0
+        if _left_behind(self._runners):
+            self.left = "leaves a process"
+        return code
+
+
+def _listed(*problems: str) -> str:
+    return "; ".join(filter(None, problems))
+
+
+def _output(folder: Path) -> str:
+    return (folder / "output").read_text(errors="replace")
+
+
+def _serve(connection: Connection, plant: Callable[[], None] | None) -> None:
+    """Be the fork."""
+    shown = os.dup(2)
     try:
         os.setsid()
-        os.chdir(folder)
-        os.environ |= {"XDG_STATE_HOME": str(folder / "state"), "COLUMNS": "100", "NO_COLOR": "1"}
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ |= {"XDG_STATE_HOME": "state", "COLUMNS": "100", "NO_COLOR": "1"}
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
-        written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(written, 1)
-        os.dup2(written, 2)
-        sys.stdin, sys.stdout, sys.stderr = (
-            os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
-        )
-        sys.argv = ["onnxdbg", *words]
-        from onnxsurgeon_lite.cli import main
-
         if plant:
             plant()
-        main()
+        while True:
+            folder, commands, mutant, beside = connection.recv()
+            os.chdir(folder)
+            for words in commands:
+                if mutant is not None:
+                    _reset(folder, mutant, beside)
+                connection.send(_checked(words, folder))
+    except EOFError:
+        os._exit(0)
+    except BaseException:  # noqa: BLE001  it is the fuzzer's own
+        os.dup2(shown, 2)
+        traceback.print_exc(file=sys.__stderr__)
     finally:
-        os._exit(code)
+        os._exit(70)
 
 
-def _waited(process: int, seconds: float) -> int | None:
-    """Return the exit code; None for a process that did not end in time."""
-    watched = os.pidfd_open(process)
+def _reset(folder: Path, mutant: bytes, beside: set[str]) -> None:
+    """Remove what the command before it made."""
+    for name in {*os.listdir(folder)} - beside:
+        remove(folder / name)
+    (folder / "mutant.onnx").write_bytes(mutant)
+
+
+def _checked(words: Sequence[str], folder: Path) -> Ran:
+    """Run a command; say what is wrong."""
+    before = dict(_files(folder))
+    code = _command(words)
+    text = _output(folder)
+    in_place = "--in-place" in words or tuple(words[:2]) in (("data", "gc"), ("data", "move"))
+    wrong = _listed(
+        f"ended with {code}" if code not in (0, 1, 2) else "",
+        "printed a traceback" if "Traceback (most recent" in text else "",
+        *_changed(before, dict(_files(folder)), in_place),
+    )
+    return Ran(words, code, text, wrong)
+
+
+def _command(words: Sequence[str]) -> int:
+    """Be a command; return its exit code."""
+    from onnxsurgeon_lite.cli import ended
+
+    written = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(written, number)
+    os.close(written)
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")
+    )
+    sys.argv = ["onnxdbg", *words]
     try:
-        ended, _, _ = select.select([watched], [], [], seconds)
+        return ended()
     finally:
-        os.close(watched)
-    if not ended:
-        os.killpg(process, signal.SIGKILL)
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return code if ended else None
+        gc.collect()  # ends the processes of what nothing holds any more
 
 
-def _left_behind() -> bool:
+class _Forked:
+    """The runtime's process as a fork, which has onnxruntime imported; for `Child`, it is a `subprocess.Popen`."""
+
+    returncode: int | None = None
+
+    def __init__(
+        self, command: list[str], pass_fds: list[int], stdout: IO[bytes], **_: object
+    ) -> None:
+        self.pid = os.fork()
+        if not self.pid:
+            _work(command[2:], *pass_fds, stdout)
+
+    def send_signal(self, number: int) -> None:
+        """As that of `Popen`."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """As that of `Popen`."""
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """As that of `Popen`."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """As that of `Popen`, but return None after the timeout."""
+        if self.poll() is None:
+            watched = os.pidfd_open(self.pid)
+            select.select([watched], [], [], timeout)
+            os.close(watched)
+        return self.poll()
+
+
+def _work(arguments: list[str], connection: int, output: IO[bytes]) -> None:
+    """Be the runtime's process."""
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for standard in (1, 2):
+            os.dup2(output.fileno(), standard)
+        os.closerange(3, connection)
+        os.closerange(connection + 1, 1 << 12)
+        sys.argv = arguments
+        _run_path(arguments[0], "__main__")
+    finally:
+        os._exit(1)
+
+
+def _run_path(path: str, run_name: str = "") -> None:
+    """As that of `runpy`, but compile once."""
+    exec(_code(path), {"__name__": run_name, "__file__": path})
+
+
+@functools.cache
+def _code(path: str) -> types.CodeType:
+    return compile(Path(path).read_bytes(), path, "exec")
+
+
+def _left_behind(known: set[int]) -> bool:
     """End the processes that outlive a command; return whether one does, after some time to end."""
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                time.sleep(0.005)
-        except ChildProcessError:
-            return False
-    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-        os.kill(int(child), signal.SIGKILL)
-        os.waitpid(int(child), 0)
-    return True
+    while left := _children() - known:
+        for child in left:
+            os.waitpid(child, os.WNOHANG)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
+    for child in left:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return bool(left)
 
 
-def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+def _children() -> set[int]:
+    return {*map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())}
+
+
+def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """Yield each file with what tells whether it is another, or is changed."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.name != "output":
-            yield path.relative_to(folder).as_posix(), path.read_bytes()
+            found = path.stat()
+            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+            yield path.relative_to(folder).as_posix(), stamp
 
 
-def _changed(before: dict[str, bytes], after: dict[str, bytes], in_place: bool) -> Iterator[str]:
+def _changed(before: _Stamps, after: _Stamps, in_place: bool) -> Iterator[str]:
     """Say which files may not be there, or not be changed."""
     for name in after.keys() - before.keys():
         if name.endswith(".writing") or not _MADE.fullmatch(name):
             yield f"writes {name!r}"
     for name, held in before.items():
         may = in_place and name in ("mutant.onnx", "moved.data", "weights.data")
-        if (
-            after.get(name) != held
-            and (_KEPT.fullmatch(name) or name.startswith("mutant"))
-            and not may
-        ):
+        kept = _KEPT.fullmatch(name) or name.startswith("mutant")
+        if kept and not may and after.get(name) != held:
             yield f"changes {name!r}"
 
 

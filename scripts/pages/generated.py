@@ -25,6 +25,7 @@ def commands() -> dict[str, Any]:
         for name, inner in getattr(command, "commands", {}).items():
             yield from walk(inner, f"{path} {name}".strip())
         if not hasattr(command, "commands"):
+            command.get_params(typer.Context(command))  # which are read when asked for
             yield path, command
 
     return dict(walk(typer.main.get_command(app), ""))

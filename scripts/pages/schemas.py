@@ -25,15 +25,19 @@ Schema = dict[str, Any]
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
+    from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
     from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.graph.modules import Module
     from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
     from onnxsurgeon_lite.matching.diff.result import ModelDiff
     from onnxsurgeon_lite.matching.sets import SetComparison
     from onnxsurgeon_lite.matching.split import Split
+    from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
     from onnxsurgeon_lite.model.storage.listing import StoredTensor
@@ -51,8 +55,10 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "data-ls", "data ls", list[StoredTensor]
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison
+    yield "test", "test", SuiteResult
+    yield "profile", "profile", Profile | ProfileComparison
     yield "bisect", "bisect", contract
-    yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
+    yield "rank", "rank", Ranking | Blame | BitsPerLayer | Float16Risks | LeaveOneOut
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 

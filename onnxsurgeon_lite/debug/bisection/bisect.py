@@ -58,6 +58,8 @@ class Search:
         quick: find one culprit only, without verdicts.
         memory: bytes of values that one probe may compute at once.
         journal: a file for the answers. resume: continue from that file.
+        settings: the references are the same model's under other settings: what optimization alone changes is searched
+            although the outputs agree.
     """
 
     tolerance: Tolerance | None = None
@@ -67,6 +69,7 @@ class Search:
     journal: Path | None = None
     resume: bool = False
     explain: "Callable[[BisectResult, Case], None] | None" = None
+    settings: bool = False
 
 
 @dataclass(frozen=True)
@@ -341,9 +344,12 @@ class _Bisection:
     def _find_masked(self, walk: Walk, unobserved: Unobserved) -> None:
         """Find the nodes that err alone although the outputs agree: a masked fault is still a fault."""
         wrong = self._masked(walk)
-        if not wrong:
-            return
-        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        if wrong:
+            self._find_origins(walk, self._diagnosis(walk), unobserved)
+        elif self.search.settings and self.optimized is not None:
+            self.result.look = "optimized"
+            self._search_optimized(unobserved)
+            wrong = [culprit.value for culprit in self.result.culprits]
         faults = [culprit for culprit in self.result.culprits if self._errs_unseen(culprit)]
         self.result.culprits = faults
         if faults:
@@ -357,13 +363,15 @@ class _Bisection:
         kind = self.index.type_of(culprit.value)
         half = kind is not None and kind.tensor_type.elem_type in HALF
         leading = [finding.verdict for finding in culprit.findings[:1]]
+        if self.result.look == "optimized":
+            return leading == ["optimizer"]
         return culprit.own or (leading in (["non-finite"], ["overflow"]) and not half)
 
     def _masked(self, walk: Walk) -> list[str]:
         """Return the inner values that mismatch their stored references."""
         references = self.judge.references
-        if references.bodies is not None or self.search.look == "node":
-            return []  # computed references: another runtime's inner values differ as they please
+        if self.search.look == "node":
+            return []
         names = walk.space.names(sorted(walk.comparable))
         inner = [name for name in names if name not in self.targets and name not in walk.healed]
         replayed = {name: walk.observer.kept[name] for name in walk.healed}

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
@@ -244,6 +245,7 @@ class BisectResult(Shown):
         kind: what a search without references looked for, as `overflow:float16`.
         body, place: in such a search, the body as a model and its place: `@12/body[3]`.
         repair: the repaired model, if one was asked for.
+        blame: the shares of all nodes in the error of the worst output, if they were asked for.
 
     Example:
         >>> osl.bisect("whole_model.onnx", "references/whole_model.npz").verdict
@@ -270,6 +272,7 @@ class BisectResult(Shown):
     place: str = ""
     kind: str = ""
     repair: Repair | None = None
+    blame: Blame | None = None
 
     def innermost(self) -> "tuple[BisectResult, str]":
         """Return (the innermost search of the first culprit, its place: '' for the main graph)."""
@@ -318,6 +321,7 @@ class BisectResult(Shown):
             "samples": self.samples,
             "reproducer": self.reproducer,
             "repair": self.repair,
+            "blame": self.blame,
             "versions": self.versions(),
         }
 

@@ -9,11 +9,13 @@ from onnxsurgeon_lite.matching.values.mapping import (
 )
 from onnxsurgeon_lite.matching.values.pairing import lost_note
 from onnxsurgeon_lite.matching.values.references import aligned, aligned_models, needs_alignment
+from onnxsurgeon_lite.matching.values.two_sets import aligned_sets
 
 __all__ = [
     "Pair",
     "aligned",
     "aligned_models",
+    "aligned_sets",
     "feeds_in_order",
     "feeds_of_other",
     "load_map",

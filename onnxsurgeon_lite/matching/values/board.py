@@ -110,7 +110,8 @@ class Board:
             return True
         if not self.a.structured:
             return relation > ELSEWHERE or bool(self.lost(a))
-        return relation == SAME or (relation > ELSEWHERE and b.op in FOLD_INTO)
+        near = relation > ELSEWHERE or self.inputs_agree(a, b)
+        return relation == SAME or (b.op in FOLD_INTO and near)
 
     def inputs_agree(self, a: Fact, b: Fact, through: bool = False) -> bool:
         """Return whether their inputs are paired, in the same order.

@@ -58,9 +58,7 @@ def _pair(item: Mapping[str, object]) -> Pair:
     )
 
 
-def _rearranged(
-    entry: Entry, axes: tuple[int, ...] | None, shape: tuple[int, ...] | None
-) -> Stored:
+def rearranged(entry: Entry, axes: tuple[int, ...] | None, shape: tuple[int, ...] | None) -> Stored:
     """Read a stored tensor into another layout."""
     stored = entry.read()
     if not isinstance(stored, np.ndarray):
@@ -96,8 +94,8 @@ def renamed(
             sources[name] = pair.a
             entry = references.entries[pair.a]
             shape = shapes.get(name)
-            read = partial(_rearranged, entry, pair.axes, shape)
-            own = replace(entry, read=read, shape=shape, is_input=False)
+            read = partial(rearranged, entry, pair.axes, shape)
+            own = replace(entry, read=read, shape=shape, is_input=False, stored_as=pair.a)
             entries[name] = own if name == pair.b else entries.get(name, own)
 
     for name in alone:

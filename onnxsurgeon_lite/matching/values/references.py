@@ -1,6 +1,6 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,16 +66,23 @@ def aligned(
 
 
 def with_modules(references: ReferenceSet, index: GraphIndex) -> ReferenceSet:
-    """Return the references with their names as module paths, if most of them are paths of the model's modules.
+    """Return the references with their names as module paths, if most of them are paths of the model's modules."""
+    modules = {path for origin in index.origins for path in origin.around()}
+    return named_as_modules(references, modules, index.inputs)
+
+
+def named_as_modules(
+    references: ReferenceSet, modules: Collection[str], inputs: Container[str]
+) -> ReferenceSet:
+    """Return the references with their names as module paths, if most of them are paths of these modules.
 
     A wrapper around all modules of one side does not matter.
     """
-    modules = {path for origin in index.origins for path in origin.around()}
     heads = {f"{path.split('.')[0]}." for path in modules}
     plain = [
         n for n, e in references.entries.items() if not (e.is_input or e.scope or e.class_name)
     ]
-    names = [name for name in plain if name not in index.inputs]
+    names = [name for name in plain if name not in inputs]
     read = [
         sum(name in modules for name in names),
         sum(name.partition(".")[2] in modules for name in names),

@@ -1,17 +1,17 @@
 """Reverse mode: walk the nodes from the last to the first, and pass each output's gradient on to the inputs."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import captured, described
+from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
-from onnxsurgeon_lite.surgery.gradients.recurrent import OPERATORS, unrolled
-from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, ZERO
+from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
+from onnxsurgeon_lite.surgery.gradients.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 
@@ -22,12 +22,16 @@ class Reverse:
 
     Attributes:
         nodes: in topological order.
+        strict: raise the error of a node without a rule; otherwise the path ends there, and `gaps` has it.
         stops: the nodes at which a path ends, because what they make does not change smoothly.
+        gaps: the nodes at which a path ends, because they have no rule, each with the error that says why.
     """
 
     tape: Tape
     nodes: Sequence[NodeProto]
+    strict: bool = True
     stops: list[NodeProto] = field(default_factory=list)
+    gaps: list[tuple[NodeProto, EditError]] = field(default_factory=list)
 
     def gradients(self, seeds: Mapping[str, Term], to: Collection[str]) -> dict[str, Term]:
         """Return the gradient of each value of `to`, given those of some others; a value without one is left out.
@@ -35,6 +39,7 @@ class Reverse:
         Raises:
             EditError: a node on the path has no rule.
         """
+        self.nodes = without_sequences(self.tape, self.nodes)
         active = self._active(to)
         found: dict[str, list[Term]] = defaultdict(list)
         for name, term in seeds.items():
@@ -44,9 +49,15 @@ class Reverse:
             if not any(given):
                 continue
             wanted = [name for name in reads(node) if name in active]
-            if wanted and not active.isdisjoint(node.output):
+            if not wanted or is_zero(node) or active.isdisjoint(node.output):
+                continue
+            try:
                 for name, term in self._through(node, given, wanted, active):
                     found[name].append(term)
+            except EditError as error:
+                if self.strict:
+                    raise
+                self.gaps.append((node, error))
         totals = {name: self._total(found, name) for name in to}
         return {name: term for name, term in totals.items() if term is not None}
 
@@ -108,9 +119,8 @@ class Reverse:
         if through is not None:
             yield from through(self.tape, node, given, wanted, _inner)
             return
-        body = (
-            _unrolled(self.tape, node) if node.op_type in OPERATORS else expanded(self.tape, node)
-        )
+        write = WRITTEN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        body = expanded(self.tape, node) if write is None else _written(self.tape, node, write)
         if body is None:
             raise missing_rule(node)
         seeds = {
@@ -123,12 +133,12 @@ class Reverse:
 BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
 
 
-def _unrolled(tape: Tape, node: NodeProto) -> Expansion:
-    """Write a recurrent node as a Scan."""
+def _written(tape: Tape, node: NodeProto, write: Callable[[Step], list[Term]]) -> Expansion:
+    """Write a node as others that compute the same."""
     apart = Tape(
         tape.names, stage=tape.stage
     )  # shares no node with others: all of them are differentiated
-    terms = unrolled(Step(apart, node, []))
+    terms = write(Step(apart, node, []))
     tape.nodes.extend(apart.nodes)
     learn(tape, apart.nodes)
     return Expansion(apart.nodes, [term.name for term in terms])
@@ -150,7 +160,7 @@ def missing_rule(node: NodeProto) -> MissingRule:
     """Return the error for a node."""
     operator = "::".join(filter(None, (node.domain, node.op_type)))
     error = MissingRule(
-        f"{described(node, '')} has no gradient rule: {operator}",
+        f"{operator} has no gradient rule",
         "leave it out of the path: choose another --to or --of",
     )
     error.node = node

@@ -395,7 +395,7 @@ class Tape:
             given: what is known of the term's shape.
         """
         wanted = self.shape(value.name)
-        if given is None or wanted is None:
+        if given is None or wanted is None or len(given) < len(wanted):
             return self._summed_at_run(term, value)
         missing = len(given) - len(wanted)
         pairs = list(zip(given[missing:], wanted, strict=True))

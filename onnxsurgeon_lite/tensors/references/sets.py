@@ -52,6 +52,7 @@ class Entry:
             (`model.py:17`), if recorded.
         is_input: the value was fed to the model, not computed by it.
         size: approximate memory that reading it takes, in bytes.
+        stored_as: its name in the set, where it has another one here.
     """
 
     read: Callable[[], Stored]
@@ -62,6 +63,7 @@ class Entry:
     source: str = ""
     is_input: bool = False
     size: int = 0
+    stored_as: str = ""
 
 
 @dataclass(frozen=True)

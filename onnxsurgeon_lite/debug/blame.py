@@ -1,0 +1,220 @@
+"""Say which nodes an output's error comes from, to first order: what each introduces, times the output's gradient."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onnxsurgeon_lite.debug.bisection.computed_references import computed_references
+from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
+from onnxsurgeon_lite.debug.rank import alone, measured, sqnr
+from onnxsurgeon_lite.debug.shares import Blame, BlamedNode
+from onnxsurgeon_lite.debug.smooth import smoothed, widened
+from onnxsurgeon_lite.errors import ReferenceSetError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.derivative import Derivative
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import RunValue, is_float, numpy_dtype, type_of
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Stored
+
+_WEIGHTS = "\x01weights"  # an input: the weight of each element of the output
+_NAMED = 4
+
+Progress = Callable[[str], None]
+Wide = NDArray[np.float64]
+
+
+def blame(
+    index: GraphIndex,
+    references: ReferenceSet,
+    feeds: Feeds,
+    runtime: Runtime,
+    of: str | None = None,
+    progress: Progress = lambda _: None,
+) -> Blame:
+    """Share an output's error among the nodes that make values with a reference.
+
+    A share is the error that a node introduces, times the gradient of the output along its error. What a node
+    introduces is its error on *reference* inputs, and what the run rounds on its own inputs.
+
+    Args:
+        of: the output; by default the one with the worst SQNR.
+
+    Raises:
+        ReferenceSetError: no output has a reference that it can be compared with.
+    """
+    quantizers = Quantizers.of(index)
+    smooth = smoothed(index, quantizers)
+    part = index if smooth is None else GraphIndex.of(smooth)
+    given = feeds if smooth is None else widened(feeds)
+    fed = ReferenceSet.of(feeds).entries
+    references = replace(references, entries={**fed, **references.entries})
+    with computed_references(index, feeds, runtime) as actual:
+        values = FloatValues(index, quantizers, references, feeds)
+        target = _target(values, actual, of)
+        own = replace(actual, entries={**fed, **actual.entries})
+        stored = [references] if smooth is None else [references, own]
+        sides = [FloatValues(part, quantizers, s, given).behind_quantizers() for s in stored]
+        values = values.behind_quantizers()
+        places = {name: index.producer[name] for name in values.known} | measured(values)
+        nodes_alone = Observer(part, runtime, prefix="\x01nodes/")
+        nodes_alone.feed(given)
+        slopes = _Slopes.of(_typed(nodes_alone), target, list(places))
+        introduced = _Introduced(sides, nodes_alone)
+        found: dict[int, list[tuple[float, str]]] = defaultdict(list)
+        unknown = []
+        for name, share in slopes.times(introduced, given, progress):
+            if share is None or not np.isfinite(share):
+                unknown.append(name)
+            else:
+                found[places[name]].append((share, name))
+    nodes = [_blamed(index, place, parts) for place, parts in found.items()]
+    nodes.sort(key=lambda node: -abs(node.share))
+    left = [*slopes.work.notes, *_unknown(unknown)]
+    return Blame(target.name, target.output_db, nodes, sum(n.share for n in nodes), left)
+
+
+def _blamed(index: GraphIndex, place: int, parts: Sequence[tuple[float, str]]) -> BlamedNode:
+    node, value = index.nodes[place], max(parts, key=lambda part: abs(part[0]))[1]
+    share = float(sum(part for part, _ in parts))
+    return BlamedNode(f"@{place}", node.name, node.op_type, value, share, str(index.origins[place]))
+
+
+def _unknown(names: Sequence[str]) -> list[str]:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    shown = ", ".join(map(repr, names[:_NAMED]))
+    why = "what they introduce cannot be computed from references, or is not finite"
+    return [f"no share for {shown}{more}: {why}"] if names else []
+
+
+@dataclass(frozen=True)
+class _Target:
+    """An output and its error."""
+
+    name: str
+    error: Wide
+    output_db: float
+
+
+def _target(values: FloatValues, actual: ReferenceSet, of: str | None) -> _Target:
+    """Return the output, or the worst one."""
+    names = [of] if of else list(values.index.outputs)
+    found = []
+    for name in (n for n in names if n in values.known):
+        pair = actual.read(name), values.read(name)
+        error = _difference(*pair) if of or _is_float(pair[0]) else None
+        if error is not None and np.isfinite(error).all():
+            found.append(_Target(name, error, sqnr(*pair)))
+    if not found:
+        raise ReferenceSetError(
+            f"{', '.join(map(repr, names))} cannot be compared: no reference of the same shape with finite numbers",
+            "choose another output, or look for NaN first: onnxdbg bisect MODEL --find nan",
+        )
+    return min(found, key=lambda target: target.output_db)
+
+
+def _is_float(value: RunValue) -> bool:
+    return isinstance(value, np.ndarray) and is_float(value.dtype)
+
+
+def _difference(actual: RunValue, expected: Stored) -> Wide | None:
+    """Return an error; None where two values cannot be compared."""
+    if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+        return None
+    if actual.shape != expected.shape or "O" in (actual.dtype.kind, expected.dtype.kind):
+        return None
+    with np.errstate(all="ignore"):
+        return actual.astype(np.float64) - expected.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Introduced:
+    """The errors that nodes introduce.
+
+    Attributes:
+        sides: the references; and where the model rounds, the values of its run.
+        observer: of the model without roundings.
+    """
+
+    sides: Sequence[FloatValues]
+    observer: Observer
+
+    def read(self, names: Sequence[str]) -> dict[str, Wide | None]:
+        """Return the error that is introduced at each value; None if it is not known."""
+        errors = [self._on(side, names) for side in self.sides]
+        if len(errors) == 1:
+            return errors[0]
+        pairs = {name: (errors[0][name], errors[1].get(name)) for name in names}
+        return {n: a if a is None or b is None else a - b for n, (a, b) in pairs.items()}
+
+    def _on(self, side: FloatValues, names: Sequence[str]) -> dict[str, Wide | None]:
+        made = alone(side, self.observer, names, lambda _: None)
+        return {name: _difference(value, side.read(name)) for name, value in made}
+
+
+def _typed(observer: Observer) -> Model:
+    """Return the model with the types that inference does not know, but a run."""
+    index = observer.index
+    index.learn_types(index.producer)
+    unknown = [name for name in index.producer if not index.types.get(name)]
+    model = index.model.copy() if unknown else index.model
+    for name, value in observer.sweep(unknown):
+        if value is not None:
+            model.proto.graph.value_info.add(name=name, type=type_of(value))
+    return model
+
+
+@dataclass
+class _Slopes:
+    """The gradient of an output along its error, by each value.
+
+    Attributes:
+        weights: of the output's elements. scale: what the gradient is times, for shares.
+        terms: value of the gradient's model -> the values that it is the gradient by.
+    """
+
+    work: Derivative
+    weights: Wide
+    scale: float
+    terms: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, model: Model, target: _Target, names: Sequence[str]) -> "_Slopes":
+        work = Derivative.of(model, [target.name])
+        work.require_floats([target.name])
+        kind = work.index.types[target.name]
+        weights = work.tape.op("Identity", work.input(_WEIGHTS, kind))
+        known = [name for name in names if name in work.index.producer]
+        terms: dict[str, list[str]] = defaultdict(list)
+        for name, term in work.gradients(target.name, weights, known, strict=False).items():
+            terms[term.name].append(name)
+        largest = float(np.abs(target.error).max(initial=0.0)) or 1.0
+        energy = float((target.error**2).sum()) or 1.0
+        scaled = (target.error / largest).astype(numpy_dtype(kind.tensor_type.elem_type))
+        return cls(work, scaled, largest / energy, terms)
+
+    def times(
+        self, introduced: _Introduced, feeds: Feeds, progress: Progress
+    ) -> Iterator[tuple[str, float | None]]:
+        """Yield each value's gradient times what is introduced there; None if that is not known."""
+        runtime = introduced.observer.runtime
+        backwards = Observer(GraphIndex.of(self.work.model()), runtime, prefix="\x01backwards/")
+        backwards.feed({**feeds, _WEIGHTS: self.weights})
+        for part, needed in backwards.parts(self.terms, progress):
+            errors = introduced.read([name for term in part for name in self.terms[term]])
+            for term, slope in backwards.stream(part, needed):
+                for name in self.terms[term]:
+                    yield name, self._product(slope, errors[name])
+
+    def _product(self, slope: RunValue, error: Wide | None) -> float | None:
+        if error is None or not isinstance(slope, np.ndarray) or slope.shape != error.shape:
+            return None
+        with np.errstate(all="ignore"):
+            return float((slope.astype(np.float64) * error).sum() * self.scale)

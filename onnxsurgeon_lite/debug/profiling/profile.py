@@ -1,0 +1,210 @@
+"""Time a model by the runtime's own profiler, and give each kernel back to the nodes that it stands for."""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
+from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
+from onnxsurgeon_lite.debug.profiling.parts import parts
+from onnxsurgeon_lite.debug.profiling.result import Cost, Held, Profile, ProfiledNode
+from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import UNKNOWN
+from onnxsurgeon_lite.model import load
+from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.session import Runtime, provider_name
+from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy
+
+_MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million
+
+
+def profile(
+    index: GraphIndex, feeds: Feeds, runtime: Runtime, runs: int, trace: Path | None = None
+) -> Profile:
+    """Run a model `runs` times and once before; return what its nodes cost.
+
+    Args:
+        trace: where the runtime's own trace goes, in Chrome's format.
+
+    Raises:
+        RuntimeFailure: the runtime refuses the model, fails, crashes or takes too long.
+    """
+    index.require_sound()
+    runs = max(1, min(runs, _MOST // max(1, len(index.nodes))))
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+        optimized = Path(folder) / "optimized.onnx"
+        runtime.open(index.model, optimized, profile=Path(folder) / "profile")
+        for name, value in feeds.items():
+            element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
+            runtime.put(name, value, element or None)
+        written = runtime.profile(list(feeds), list(index.outputs), runs + 1)
+        timed = read_trace(written)[1:]  # the first run allocates
+        executed = GraphIndex.of(load(optimized))
+        if trace is not None:
+            trace.write_bytes(written.read_bytes())
+    if not timed:
+        raise RuntimeFailure("the runtime's profile holds no run")
+    result = _Attribution(index, feeds, executed).profile(timed)
+    result.provider = provider_name(runtime.options.provider)
+    return result
+
+
+@dataclass
+class _Attribution:
+    """Kernels, and the nodes of the model that they stand for."""
+
+    original: GraphIndex
+    feeds: Feeds
+    executed: GraphIndex
+    _counted: set[str] = field(default_factory=set)
+
+    def profile(self, runs: Sequence[TimedRun]) -> Profile:
+        first, seconds = runs[0].kernels, _medians(runs)
+        nodes = {k.name: ProfiledNode(k.name, k.op_type, k.provider, times=0) for k in first}
+        for kernel in first:
+            node = nodes[kernel.name]
+            node.times += 1
+            node.cost += self._own(kernel)
+        for name, node in nodes.items():
+            node.cost.seconds = seconds[name]
+        named = {node.name: node for node in self.executed.nodes}
+        kernels = {kernel.name: kernel for kernel in first}
+        shapes = self._shapes()
+        for part in parts(self.original, (named[name] for name in nodes if name in named)):
+            members = [nodes[name] for name in part.kernels]
+            self._place(part.positions, members)
+            main = max(part.kernels, key=lambda k: (_macs_of(kernels[k]) or 0, seconds[k]))
+            nodes[main].cost += self._cost(part.positions, kernels[main], shapes)
+        held, peak = _live(kernels, named, [*nodes.values()], self.executed.outputs)
+        path = str(self.original.model.path or self.original.graph.name)
+        total = median(run.seconds for run in runs)
+        return Profile(path, len(runs), total, [*nodes.values()], held, peak)
+
+    def _own(self, kernel: Kernel) -> Cost:
+        """Return what a kernel moves, and what those in its body compute."""
+        counts = [_macs_of(inner) for inner in _all_inside(kernel)]
+        return Cost(
+            macs=sum(count or 0 for count in counts),
+            unknown=counts.count(None),
+            moved_bytes=kernel.input_bytes + kernel.output_bytes,
+        )
+
+    def _place(self, positions: Sequence[int], nodes: Iterable[ProfiledNode]) -> None:
+        """Say of kernels where they come from."""
+        origins = [self.original.origins[position] for position in positions]
+        origin = next((o for o in origins if o.known), origins[0] if origins else UNKNOWN)
+        for node in nodes:
+            node.covers += [self.original.node_id(position) for position in positions]
+            node.place, node.modules = str(origin), origin.around()
+
+    def _cost(self, positions: Sequence[int], kernel: Kernel, shapes: Mapping[str, Shape]) -> Cost:
+        """Return what nodes of the model compute, and the weights that they are the first to read."""
+        counts = [self._macs(position, shapes) for position in positions]
+        is_padded = kernel.name.endswith("_nchwc")  # its channels are a multiple of the block
+        if None in counts and not is_padded and (own := _macs_of(kernel)):
+            counts = [own]
+        weights = self._weights(positions)
+        return Cost(0.0, sum(count or 0 for count in counts), counts.count(None), weights, weights)
+
+    def _shapes(self) -> dict[str, Shape]:
+        """Return the shapes that the model's values have on the feeds, as far as inference tells."""
+        proto = copied(self.original.model.structure())
+        del proto.graph.value_info[:]
+        for value in proto.graph.input:
+            if isinstance(fed := self.feeds.get(value.name), np.ndarray):
+                element = data_type_of_numpy(fed.dtype)
+                value.type.CopyFrom(helper.make_tensor_type_proto(element, fed.shape))
+        for output in proto.graph.output:
+            output.type.Clear()
+        index = GraphIndex.of(self.original.model.with_proto(proto))
+        with suppress(SurgeonError):  # what is known without inference is used
+            index.learn_types(index.producer)
+        return {
+            name: tuple(dim.dim_value for dim in kind.tensor_type.shape.dim)
+            for name, kind in index.types.items()
+            if kind.tensor_type.HasField("shape")
+            and all(dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim)
+        } | {name: tuple(t.dims) for name, t in self.original.initializers.items()}
+
+    def _weights(self, covered: Iterable[int]) -> int:
+        """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""
+        read = {name for position in covered for name in self.original.reads[position]}
+        tensors = self.original.initializers
+        new = {name for name in read if name in tensors} - self._counted
+        self._counted |= new
+        return sum(byte_count(tensors[n].data_type, tensors[n].dims) for n in new)
+
+    def _macs(self, position: int, shapes: Mapping[str, Shape]) -> int | None:
+        node = self.original.nodes[position]
+        equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+        if node.op_type in ("If", "Loop", "Scan"):
+            return 0  # its kernels are counted
+        inputs, outputs = ([shapes.get(n) for n in side] for side in (node.input, node.output))
+        return macs(node.op_type, inputs, outputs, equation)
+
+
+def _medians(runs: Sequence[TimedRun]) -> dict[str, float]:
+    """Return kernel -> the median of its seconds in a run."""
+    found = defaultdict[str, list[float]](list)
+    for run in runs:
+        sums = defaultdict[str, float](float)
+        for kernel in run.kernels:
+            sums[kernel.name] += kernel.seconds
+        for name, seconds in sums.items():
+            found[name].append(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}
+
+
+def _all_inside(kernel: Kernel) -> Iterable[Kernel]:
+    for inner in kernel.inside:
+        yield inner
+        yield from _all_inside(inner)
+
+
+def _macs_of(kernel: Kernel) -> int | None:
+    """Return those of a kernel by the shapes that it ran on."""
+    return macs(kernel.op_type, kernel.inputs, kernel.outputs)
+
+
+def _live(
+    kernels: Mapping[str, Kernel],
+    named: Mapping[str, NodeProto],
+    nodes: Sequence[ProfiledNode],
+    outputs: Iterable[str],
+) -> tuple[list[Held], int]:
+    """Say of each node how many bytes are in memory while it runs; return the tensors at the peak, and where."""
+    order = [named[node.name] if node.name in named else NodeProto() for node in nodes]
+    last = {name: place for place, node in enumerate(order) for name in (*node.output, *node.input)}
+    last |= dict.fromkeys(outputs, len(order))
+    live: dict[str, int] = {}
+    most, held, peak = -1, list[Held](), 0
+    for place, (node, proto) in enumerate(zip(nodes, order, strict=True)):
+        live |= _sizes(kernels[node.name], proto)
+        node.live_bytes = sum(live.values())
+        if node.live_bytes > most:
+            most, peak = node.live_bytes, place
+            held = [Held(name, size) for name, size in live.items()]
+        live = {name: size for name, size in live.items() if last[name] > place}
+    return sorted(held, key=lambda each: -each.bytes), peak
+
+
+def _sizes(kernel: Kernel, node: NodeProto) -> dict[str, int]:
+    """Return the bytes of each output; the trace tells their sum, and their shapes."""
+    names = [name for name in node.output if name]
+    elements = [max(1, prod(shape)) for shape in kernel.outputs]
+    if len(names) != len(elements):
+        return {names[0]: kernel.output_bytes} if names else {}
+    whole = sum(elements)
+    return {
+        n: kernel.output_bytes * count // whole for n, count in zip(names, elements, strict=True)
+    }

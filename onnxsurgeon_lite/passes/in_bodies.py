@@ -1,0 +1,231 @@
+"""Let a pass edit bodies and functions: it gets the graph in which the values and nodes that it names are.
+
+`rewire @3/then_branch/a @3/then_branch/b` is `rewire a b` on the body as a model, which is then put back.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph.bodies import place_of
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.select import split_names
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.names import few, listed
+from onnxsurgeon_lite.passes.operands import literal
+from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.protocol import Pass, PassResult
+from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.surgery.open_body import OpenBody
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+K = ParamSpec("K")
+Apply = Callable[Concatenate[S, Model, K], PassResult]
+
+_BODY = re.compile(r"(^|,)(@\d+/|fn:)")
+_Field = str | tuple[str | tuple[str, str], ...] | None
+"""A name, lists of names, or pairs of an old name and a new one."""
+
+
+def in_bodies(
+    values: tuple[str, ...] = (), nodes: tuple[str, ...] = (), each: str = ""
+) -> Callable[[Apply[S, K]], Apply[S, K]]:
+    """Let the `apply` of a pass edit bodies.
+
+    Args:
+        values, nodes: its fields that name values or nodes.
+        each: the one of them whose names it edits one by one: they may be in several bodies.
+    """
+
+    def decorate(apply: Apply[S, K]) -> Apply[S, K]:
+        @wraps(apply)
+        def wherever(self: S, model: Model, /, *rest: K.args, **named: K.kwargs) -> PassResult:
+            fields: dict[str, _Field] = {name: getattr(self, name) for name in (*values, *nodes)}
+            if not any(map(_BODY.search, _texts(fields.values()))):
+                return apply(self, model, *rest, **named)
+            index, waiting = GraphIndex.of(model), _unsettled(*rest, **named)
+            groups = _by_body(_names(index, fields[each], each in values)) if each else []
+            if len(groups) > 1:
+                parts = tuple(replace(self, **{each: _field((), group)}) for group in groups)
+                return Pipeline(cast("tuple[Pass, ...]", parts)).apply(model, waiting)
+            inside = Narrowed.of(index, self, values, nodes)
+            if not inside.path:
+                return apply(self, model, *rest, **named)
+            body = OpenBody.of(index, inside.path, inside.outer)
+            result = wherever(inside.step(self), body.model, *rest, **named)
+            return _put_back(body, result, inside.notes, waiting)
+
+        return wherever
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """The fields of a pass as they are in a body.
+
+    Attributes:
+        path: of the body; '' for the graph itself.
+        outer: the values outside that they name.
+    """
+
+    path: str
+    fields: Mapping[str, _Field]
+    outer: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        index: GraphIndex,
+        step: "DataclassInstance",
+        values: tuple[str, ...],
+        nodes: tuple[str, ...],
+        called: bool = False,
+    ) -> "Narrowed":
+        """Find the body that the names are in.
+
+        Args:
+            called: see `place_of`.
+
+        Raises:
+            UsageError: they are in several bodies.
+        """
+        fields: dict[str, _Field] = {name: getattr(step, name) for name in (*values, *nodes)}
+        found = {f: _names(index, held, f in values, called) for f, held in fields.items()}
+        path = _only_body(name for names in found.values() for name in names)
+        notes: list[str] = []
+        if path:
+            found = {f: [n.inside(index, path, notes) for n in names] for f, names in found.items()}
+        outer = [n.text for f in values for n in found[f] if not n.path and not n.is_number]
+        made = {f: _field(held, found[f]) for f, held in fields.items()}
+        return cls(path, made, tuple(outer), tuple(notes))
+
+    def step(self, outside: S) -> S:
+        """Return the pass as it is in the body."""
+        fields: Mapping[str, object] = self.fields
+        return replace(outside, **fields)
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name in a field of a pass.
+
+    Attributes:
+        text: what it is in its body.
+        path: of the body in the graph that the pass is applied to; '' if it is of the graph itself.
+        new: the name that it gets.
+        of_node: of a node, not a value.
+        is_number: a number, or nothing, in the place of a value.
+    """
+
+    text: str
+    path: str = ""
+    new: str | None = None
+    of_node: bool = False
+    is_number: bool = False
+
+    @classmethod
+    def of(
+        cls, index: GraphIndex, text: str, of_node: bool, called: bool, new: str | None = None
+    ) -> "_Name":
+        """Find the body that a name is in."""
+        path, rest = place_of(index, text, called)
+        head, deeper, place = path.partition("/@")
+        return cls(f"@{place}/{rest}" if deeper else rest, head, new, of_node)
+
+    def inside(self, index: GraphIndex, path: str, notes: list[str]) -> "_Name":
+        """Return the name as it is in a body.
+
+        Raises:
+            UsageError: it is a node outside.
+        """
+        if self.is_number:
+            return self
+        if self.path:
+            new = self.new and self.new.removeprefix(f"{path}/")
+            return replace(self, new=new)
+        if self.of_node:
+            raise UsageError(
+                f"node {self.text!r} is not in {path!r}, the other names are",
+                f"name a node there: {path}/@0",
+            )
+        return replace(self, text=one_value(index, self.text, notes))
+
+    def outside(self) -> "_Name":
+        """Return the name as it is for the graph that has the body."""
+        return replace(self, text=f"{self.path}/{self.text}" if self.path else self.text)
+
+
+def _unsettled(unsettled: object = None) -> set[str] | None:
+    return set(unsettled) if isinstance(unsettled, set | frozenset) else None
+
+
+def _texts(fields: Iterable[_Field]) -> Iterator[str]:
+    for held in fields:
+        for entry in (held,) if isinstance(held, str) else held or ():
+            yield entry if isinstance(entry, str) else entry[0]
+
+
+def _names(index: GraphIndex, held: _Field, of_values: bool, called: bool = False) -> list[_Name]:
+    """Return the names in a field, one by one."""
+    found = []
+    for entry in (held,) if isinstance(held, str) else held or ():
+        if not isinstance(entry, str):
+            found.append(_Name.of(index, entry[0], not of_values, called, entry[1]))
+        elif not entry or (of_values and literal(index, entry) is not None):
+            found.append(_Name(entry, is_number=True))
+        else:
+            parts = [entry] if isinstance(held, str) else split_names(index, [entry])
+            found += (_Name.of(index, part, not of_values, called) for part in parts)
+    return found
+
+
+def _field(before: _Field, names: list[_Name]) -> _Field:
+    """Return names in the form that a field had."""
+    if not isinstance(before, tuple):
+        return names[0].text if names else before
+    return tuple(
+        (name.text, name.new)
+        if name.new is not None
+        else (name.text if name.is_number else listed([name.text]))
+        for name in names
+    )
+
+
+def _by_body(names: Iterable[_Name]) -> list[list[_Name]]:
+    """Return the names of each body, those of the graph itself last: an edit there changes ids."""
+    groups: dict[str, list[_Name]] = {}
+    for name in sorted(names, key=lambda name: not name.path):
+        groups.setdefault(name.path, []).append(name.outside())
+    return list(groups.values())
+
+
+def _only_body(names: Iterable[_Name]) -> str:
+    """Return the body that names are in, '' if they are all of the graph itself."""
+    paths = list(dict.fromkeys(name.path for name in names if name.path))
+    if len(paths) > 1:
+        raise UsageError(f"names are in several bodies: {few(paths)}", "edit one after the other")
+    return paths[0] if paths else ""
+
+
+def _put_back(
+    body: OpenBody, result: PassResult, notes: Iterable[str], waiting: set[str] | None
+) -> PassResult:
+    """Return the result of the pass on the body as one on the graph that has it."""
+    source, model = body.index.model, body.index.model
+    where = body.model.enclosing.path.removesuffix("/")
+    changes, more = (
+        [line if where in line else f"in {where!r}: {line}" for line in lines]
+        for lines in (result.changes, result.notes)
+    )
+    outside: list[str] = []
+    if result.changed:
+        model, outside = body.put_back(result.model, result.unsettled, waiting)
+    return PassResult.of(source, model, changes, [*notes, *more, *outside], waiting)

@@ -1,0 +1,138 @@
+"""`profile` for the terminal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnxsurgeon_lite.debug.profiling import Change, Cost, Profile, ProfileComparison
+from onnxsurgeon_lite.names import shown
+from onnxsurgeon_lite.report.plain import out, say, show_notes, size_text
+from onnxsurgeon_lite.report.tables import show_table
+
+_SHOWN = 12
+_HELD = 3
+_COLUMNS = ["ms", "share", "MACs", "GFLOP/s", "moved", "FLOP/byte"]
+
+
+def show_profile(profile: Profile, by: str = "node") -> None:
+    """Show the whole, then what costs most."""
+    whole = profile.total
+    rate = f"{2e-9 * whole.macs / profile.seconds:.3g} GFLOP/s" if profile.seconds else ""
+    say(
+        f"{_ms(profile.seconds)} ms a run (median of {profile.runs}), {_count(whole.macs)} MACs, {rate}"
+    )
+    between = max(0.0, profile.seconds - whole.seconds)
+    say(f"  in nodes {_ms(whole.seconds)} ms, between them {_ms(between)} ms")
+    _show_memory(profile)
+    out("")
+    match by:
+        case "operator":
+            _show_costs("operator", profile.by_operator(), whole.seconds)
+        case "module":
+            _show_modules(profile)
+        case _:
+            _show_nodes(profile, whole.seconds)
+    if whole.unknown:
+        show_notes([f"the shapes of {whole.unknown} nodes are not known: their MACs are left out"])
+    if fell_back := profile.fell_back:
+        names = ", ".join(repr(node.name) for node in fell_back[:_SHOWN])
+        show_notes([f"{len(fell_back)} nodes did not run on {profile.provider}: {names}"])
+
+
+def show_profiles(found: ProfileComparison) -> None:
+    """Show both sides, then what changed most."""
+    before, after = found.before.seconds, found.after.seconds
+    ratio = f" ({after / before:.2f}x)" if before else ""
+    say(f"{_ms(before)} ms a run before, {_ms(after)} ms after{ratio}")
+    for what, changes in (("operator", found.operators), ("module", found.modules)):
+        out("")
+        _show_changes(what, changes)
+
+
+def _show_memory(profile: Profile) -> None:
+    if not profile.held:
+        return
+    held = ", ".join(f"{shown(h.value)} {size_text(h.bytes)}" for h in profile.held[:_HELD])
+    rest = f" and {len(profile.held) - _HELD} more" if len(profile.held) > _HELD else ""
+    peak = profile.nodes[profile.peak]
+    say(
+        f"  at most {size_text(peak.live_bytes)} of values live, at {shown(peak.name)!r}: {held}{rest}"
+    )
+    say(f"  weights {size_text(profile.total.parameter_bytes)}")
+
+
+def _show_nodes(profile: Profile, whole: float) -> None:
+    nodes = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
+    rows = [
+        (
+            *_cells(node.cost, whole),
+            node.op_type,
+            node.name,
+            ", ".join(node.covers[:_HELD]) + ", ..." * (len(node.covers) > _HELD),
+            node.place,
+        )
+        for node in nodes[:_SHOWN]
+    ]
+    show_table([*_COLUMNS, "operator", "name", "stands for", "place"], rows)
+    _show_rest(len(nodes), "nodes")
+
+
+def _show_costs(what: str, costs: Mapping[str, Cost], whole: float) -> None:
+    rows = [(*_cells(cost, whole), name) for name, cost in list(costs.items())[:_SHOWN]]
+    show_table([*_COLUMNS, what], rows)
+    _show_rest(len(costs), f"{what}s")
+
+
+def _show_modules(profile: Profile) -> None:
+    costs = profile.by_module()
+    rows = [
+        (*_cells(cost, profile.total.seconds), "  " * _depth(path, costs) + (path or "(root)"))
+        for path, cost in sorted(costs.items(), key=lambda item: item[0].split("."))
+    ]
+    show_table([*_COLUMNS, "module"], rows)
+
+
+def _depth(path: str, paths: Iterable[str]) -> int:
+    return sum(
+        1 for other in paths if other != path and (not other or path.startswith(f"{other}."))
+    )
+
+
+def _cells(cost: Cost, whole: float) -> tuple[str, ...]:
+    return (
+        _ms(cost.seconds),
+        f"{cost.seconds / whole:.0%}" if whole else "",
+        _count(cost.macs) if cost.macs else "",
+        f"{cost.gflops:.3g}" if cost.macs else "",
+        size_text(cost.moved_bytes),
+        f"{cost.intensity:.3g}" if cost.macs else "",
+    )
+
+
+def _show_changes(what: str, changes: Sequence[Change]) -> None:
+    rows = [
+        (
+            "-" if change.before is None else _ms(change.before),
+            "-" if change.after is None else _ms(change.after),
+            f"{change.difference * 1e3:+.3g}",
+            change.name or "(root)",
+        )
+        for change in changes[:_SHOWN]
+    ]
+    show_table(["before", "after", "ms", what], rows)
+    _show_rest(len(changes), f"{what}s")
+
+
+def _show_rest(count: int, what: str) -> None:
+    if count > _SHOWN:
+        out(f"... and {count - _SHOWN} more {what}")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}"
+
+
+def _count(number: float) -> str:
+    for unit in ("", "k", "M", "G"):
+        if number < 1000:
+            return f"{number:.4g}{unit}"
+        number /= 1000
+    return f"{number:.4g}T"

@@ -1,0 +1,94 @@
+"""A suite's checks for the terminal, as JUnit XML, and as a forge's annotations."""
+
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult
+from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.plain import out, say, say_all
+from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.tensors.metrics import number_text
+
+_PRINTED = str.maketrans({chr(code): "?" for code in range(32) if chr(code) not in "\t\n"})
+
+
+def show_suite(result: SuiteResult) -> None:
+    """Show a line for each check, then why those that do not match fail."""
+    failed = [outcome for outcome in result.outcomes if not outcome.match]
+    count = f"{len(result.outcomes)} check{'s' * (len(result.outcomes) != 1)}"
+    say(f"{len(failed)} of {count} failed" if failed else f"{count}: match")
+    rows = [(_verdict(o), o.name, _compared(o), _worst(o)) for o in result.outcomes]
+    show_table(["", "check", "outputs", "max abs"], rows)
+    for outcome in failed:
+        say(f"{outcome.name}:")
+        say_all(f"  {line}" for line in _reasons(outcome))
+
+
+def show_annotations(result: SuiteResult) -> None:
+    """Print a workflow command of GitHub for each check that fails."""
+    for outcome in result.outcomes:
+        if not outcome.match:
+            place = (
+                f"file={_escaped(str(outcome.model), ':,')},title={_escaped(outcome.name, ':,')}"
+            )
+            out(f"::error {place}::{_escaped(chr(10).join(_reasons(outcome)))}")
+
+
+def junit_text(result: SuiteResult) -> str:
+    """Return the suite as JUnit XML: a mismatch is a failure, what could not be compared an error."""
+    suite = ElementTree.Element(
+        "testsuite",
+        name="onnxdbg",
+        tests=str(len(result.outcomes)),
+        failures=str(sum(not o.match and not o.error for o in result.outcomes)),
+        errors=str(len(result.errors)),
+        time=f"{sum(o.seconds for o in result.outcomes):.3f}",
+    )
+    for outcome in result.outcomes:
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            name=outcome.name.translate(_PRINTED),
+            classname=str(outcome.model).translate(_PRINTED),
+            time=f"{outcome.seconds:.3f}",
+        )
+        if not outcome.match:
+            first, *_ = reasons = [line.translate(_PRINTED) for line in _reasons(outcome)]
+            kind = "error" if outcome.error else "failure"
+            ElementTree.SubElement(case, kind, message=first).text = "\n".join(reasons)
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _verdict(outcome: SuiteOutcome) -> str:
+    return "match" if outcome.match else "ERROR" if outcome.error else "MISMATCH"
+
+
+def _compared(outcome: SuiteOutcome) -> str:
+    if outcome.comparison is None:
+        return "-"
+    return str(len(outcome.comparison.compared))
+
+
+def _worst(outcome: SuiteOutcome) -> str:
+    if outcome.comparison is None:
+        return "-"
+    return number_text(max(c.max_abs for c in outcome.comparison.compared.values()))
+
+
+def _reasons(outcome: SuiteOutcome) -> list[str]:
+    """Return why a check does not match."""
+    return [outcome.error] if outcome.comparison is None else list(_mismatches(outcome))
+
+
+def _mismatches(outcome: SuiteOutcome) -> Iterator[str]:
+    if outcome.comparison is not None:
+        for name, comparison in outcome.comparison.compared.items():
+            yield from explain(name, comparison)
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """Return text as a workflow command takes it: on one line, `more` escaped in properties."""
+    for character in ("%", "\r", "\n", *more):
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

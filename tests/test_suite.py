@@ -1,0 +1,133 @@
+"""`onnxdbg test`: the checks of a TOML file, each with tolerances of its own."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+from typer.testing import CliRunner
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
+
+MODEL = FIXTURES / "whole_model.onnx"
+FAULTY = FIXTURES / "faulty_attribute.onnx"
+REFERENCE = FIXTURES / "references/whole_model.npz"
+
+
+@pytest.fixture
+def suite(tmp_path, monkeypatch):
+    """Write checks, run them; (exit code, output)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *arguments: str):
+        for name, path in (("MODEL", MODEL), ("FAULTY", FAULTY), ("REFERENCE", REFERENCE)):
+            text = text.replace(name, f'"{path}"')
+        (tmp_path / "onnxdbg.toml").write_text(text)
+        done = CliRunner().invoke(app, ["test", *arguments])
+        return done.exit_code, done.output
+
+    return run
+
+
+GOOD = '[[check]]\nname = "good"\nmodel = MODEL\nreference = REFERENCE\n'
+BAD = '[[check]]\nname = "bad, 1"\nmodel = FAULTY\nreference = REFERENCE\n'
+LOST = '[[check]]\nname = "lost"\nmodel = "lost.onnx"\nreference = REFERENCE\n'
+
+
+def test_models_that_match_exit_0_those_that_do_not_exit_1_and_name_the_output(suite):
+    code, told = suite(GOOD)
+    assert (code, told.splitlines()[0]) == (0, "1 check: match")
+
+    code, told = suite(GOOD + BAD)
+    assert (code, told.splitlines()[0]) == (1, "1 of 2 checks failed")
+    assert "mismatch at value '31'" in told
+
+
+def test_what_cannot_be_compared_is_an_error_and_the_others_are_tried(suite):
+    code, told = suite(LOST + GOOD)
+
+    assert code == 2
+    assert "ERROR   lost" in told
+    assert "match   good" in told
+    assert "No such file" in told
+
+
+def test_each_output_has_a_tolerance_of_its_own(suite, tmp_path):
+    osl.save(
+        osl.build("g (float[2] x) => (float[2] a, float[2] b) { a = Neg(x) b = Abs(x) }"),
+        tmp_path / "two.onnx",
+    )
+    x = np.float32([1, 2])
+    np.savez(tmp_path / "refs.npz", x=x, a=-x + np.float32(0.5), b=x + np.float32(0.5))
+    check = '[[check]]\nmodel = "two.onnx"\nreference = "refs.npz"\n'
+
+    assert suite(check)[0] == 1
+    assert suite(check + "atol = 0.6")[0] == 0
+    assert suite(check + "tolerance = { a = { atol = 0.6 } }")[0] == 1
+    assert suite(check + 'tolerance = { "[ab]" = { atol = 0.6 } }')[0] == 0
+    assert suite(check + "atol = 0.6\ntolerance = { a = { atol = 0.4 } }")[0] == 1
+
+
+def test_checks_are_chosen_by_name(suite):
+    assert suite(GOOD + BAD, "go*")[0] == 0
+    assert suite(GOOD + BAD, "nothing")[0] == 2
+
+
+def test_junit_holds_every_check(suite, tmp_path):
+    suite(GOOD + BAD + LOST, "--junit", "results.xml")
+
+    found = ElementTree.parse(tmp_path / "results.xml").getroot()
+    assert {k: found.get(k) for k in ("tests", "failures", "errors")} == {
+        "tests": "3",
+        "failures": "1",
+        "errors": "1",
+    }
+    kinds = {case.get("name"): [each.tag for each in case] for case in found}
+    assert kinds == {"good": [], "bad, 1": ["failure"], "lost": ["error"]}
+
+
+def test_annotations_are_lines_that_a_forge_reads(suite):
+    _, told = suite(GOOD + BAD, "--github")
+
+    lines = [line for line in told.splitlines() if line.startswith("::")]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"::error file={FAULTY},title=bad%2C 1::mismatch at value '31'")
+    assert "%0A" in lines[0]
+
+
+def test_json_holds_every_comparison(suite):
+    _, told = suite(GOOD, "--json")
+
+    outcome = json.loads(told[told.index("{") :])["outcomes"][0]
+    assert outcome["comparison"]["compared"]["31"]["match"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no checks"),
+        ("check = 3", "holds no checks"),
+        ("[[check]]\nmodel = 3", "model of check 1"),
+        ('[[check]]\nmodel = "a"', "has no reference"),
+        ('[[check]]\nmodel = "a"\nreference = "b"\nmode = 1', "has 'mode'"),
+        ('[[check]]\nmodel = "a"\nreference = "b"\natol = -1', "no number, 0 or more"),
+        ('[[check]]\nmodel = "a"\nreference = "b"\ntolerance = 1', "is no table"),
+        ('[[check]]\nmodel = "a"\nreference = "b"\nopt = "most"', "opt of check 1"),
+        (GOOD + GOOD, "are called 'good'"),
+    ],
+)
+def test_a_suite_that_is_not_understood_is_said(suite, text, said):
+    code, told = suite(text)
+
+    assert code == 2
+    assert said in told
+
+
+def test_a_file_with_checks_alone_leaves_bisect_to_look_around(suite, tmp_path):
+    suite(GOOD)
+
+    done = CliRunner().invoke(app, ["bisect"])
+
+    assert "there is no model in this folder" in done.output
