@@ -1,8 +1,8 @@
 """Faults to plant in a model: each names the values that go wrong first."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import onnx
@@ -327,16 +327,16 @@ KINDS: dict[str, Planter] = {
 }  # fmt: skip
 
 
-def spread(faults: Iterator[Fault], count: int) -> list[Fault]:
-    """Return up to `count` faults of each kind, spread over the network."""
-    by_kind: dict[str, list[Fault]] = {}
-    for fault in faults:
-        by_kind.setdefault(fault.kind, []).append(fault)
-    chosen = []
-    for found in by_kind.values():
-        step = max(1, len(found) // count)
-        chosen += list(islice(found, step // 2, None, step))[:count]
-    return chosen
+def spread(plan: Plan, kinds: Iterable[str], count: int) -> Iterator[Fault]:
+    """Yield up to `count` faults of each kind, spread over the network; each holds a whole model, so one at a time."""
+    for planter in map(KINDS.__getitem__, kinds):
+        there = Counter(fault.kind for fault in planter(plan))
+        met = Counter[str]()
+        for fault in planter(plan):
+            step = max(1, there[fault.kind] // count)
+            place, met[fault.kind] = met[fault.kind] - step // 2, met[fault.kind] + 1
+            if place >= 0 and place % step == 0 and place < step * count:
+                yield fault
 
 
 def runs(model: ModelProto) -> bool:
