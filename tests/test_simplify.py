@@ -246,3 +246,15 @@ def test_the_proof_speaks_of_outputs_that_no_feed_changes():
     result = osl.simplify(model)
 
     assert result.notes == ("nothing was proved for output 'k': it is the same for all feeds",)
+
+
+def test_a_shape_of_copied_sizes_and_a_rest_becomes_constant(runtime):
+    model = built("""flat (float[n,c,h,w] x) => (float[a,b,d] y)
+    <int64[1] zero = {0}, int64[1] two = {2}, int64[1] rest = {-1}> {
+        s = Shape(x) kept = Slice(s, zero, two) shape = Concat<axis = 0>(kept, rest) y = Reshape(x, shape)
+    }""")
+
+    result = osl.simplify(model)
+
+    assert operators(result.model) == ["Reshape"]
+    assert agree(runtime, model, result.model, {"x": ones(2, 3, 4, 5)})
