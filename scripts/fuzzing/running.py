@@ -126,6 +126,8 @@ class Runner:
             for ran in self._answers(folder, todo):
                 yield ran
                 todo = todo[1:]
+        if mutant is not None:
+            _reset(folder, beside)
 
     def close(self) -> None:
         """Let the fork end."""
