@@ -137,6 +137,7 @@ repl MODEL LIMITS
 """
 """Commands that start the runtime."""
 
+LIMITS = "--timeout 5 --memory-limit 2GB"
 _PROMPT = (
     "b @1; run; where; l; p {0}; s; out; compare {0}; set {0} = 0; heal {0}; why; restart; c; "
     "edit clean; undo; save out.onnx"
@@ -145,7 +146,7 @@ _WORDS = {
     "MODEL": "mutant.onnx",
     "ORIGINAL": "original.onnx",
     "OUT": "-o out.onnx",
-    "LIMITS": "--timeout 5 --memory-limit 2GB",
+    "LIMITS": LIMITS,
 }
 
 
