@@ -1,4 +1,5 @@
 from .api import data as data
+from .api.convert import convert as convert
 from .api.cut import split as split
 from .api.debug import (
     bisect as bisect,
@@ -15,6 +16,7 @@ from .api.look import check as check, diff as diff, inspect as inspect, text as 
 from .api.run import compare_sets as compare_sets, record as record, run as run
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
+from .debug.conversion.result import Conversion as Conversion
 from .debug.stepping import Debugger as Debugger
 from .errors import SurgeonError as SurgeonError
 from .graph.check import CheckResult as CheckResult

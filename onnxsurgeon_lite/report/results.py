@@ -37,6 +37,7 @@ SHOWN_BY = {
     "Ranking": "ranking.show_ranking",
     "Float16Risks": "ranking.show_risks",
     "LeaveOneOut": "ranking.show_left_out",
+    "Conversion": "conversion.show_conversion",
     "MatchResult": "matching.show_matching",
     "WeightsResult": "matching.show_weights",
 }

@@ -28,6 +28,8 @@ extract MODEL --inputs VALUE --auto-inputs OUT
 extract MODEL --outputs OTHER OUT
 expose MODEL --all OUT
 expose MODEL VALUE -o no/folder/out.onnx
+convert MODEL --to float16 OUT
+convert MODEL --to bfloat16 --io --tolerance 0.1 LIMITS OUT
 merge MODEL ORIGINAL --prefix b/ OUT
 merge ORIGINAL MODEL --map OUTPUT=INPUT --prefix b/ OUT
 build text.txt OUT

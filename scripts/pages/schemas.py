@@ -25,6 +25,7 @@ Schema = dict[str, Any]
 def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
+    from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.rank import Ranking
@@ -53,6 +54,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "compare", "compare", SetComparison
     yield "bisect", "bisect", contract
     yield "rank", "rank", Ranking | Float16Risks | LeaveOneOut
+    yield "convert", "convert", Conversion
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 
