@@ -81,6 +81,7 @@ edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT
 edit cse MODEL OUT
 edit skip-noops MODEL OUT
+edit dequantize MODEL OUT
 edit infer MODEL OUT
 edit simplify MODEL --unproved OUT
 edit rewrite MODEL layer-norm OUT
