@@ -14,8 +14,8 @@ class LintFinding:
     """A suspicious part of a model.
 
     Attributes:
-        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output` or
-            `training mode`.
+        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output`,
+            `training mode` or `refused`.
         places: ids of nodes, or names of values.
     """
 
