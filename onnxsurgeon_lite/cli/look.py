@@ -48,10 +48,10 @@ def print_model(
     Args:
         weights: Write what the text elides to this .safetensors file, for build --weights.
     """
-    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     if weights is not None:
-        require_free(weights, force)
+        require_replaceable(weights, force)
     plain.out(osl.text(model, weights, **how))
 
 
