@@ -40,6 +40,24 @@ def found(text: str, *constants: onnx.TensorProto) -> list[str]:
             "frozen output: output 'z' depends on no input: was it frozen by tracing?",
         ),
         (
+            "g (float[n,2] x) => (float[n,2] y, float[n,2] z) "
+            "{ y = Relu(x) s = Shape(x) k = ConstantOfShape(s) z = Neg(k) }",
+            "frozen output: output 'z' depends on the shape of inputs alone: was it frozen by tracing?",
+        ),
+        (
+            "g (float[n,2] x) => (float[1,2] y) { y = Relu(x) }",
+            "frozen shape: output 'y' is declared [1, 2], inputs make it [n, 2]",
+        ),
+        (
+            "g (float[n,4] x) => (float[n,2,2] y) "
+            "{ s = Constant<value_ints = [1, 2, 2]>() y = Reshape(x, s) }",
+            "frozen shape: output 'y' is declared [n, 2, 2], inputs make it [1, 2, 2]",
+        ),
+        (
+            "g (float[3,2] x) => (float[1,2] y) { y = Relu(x) }",
+            "wrong shape: output 'y' is declared [1, 2], inputs make it [3, 2]",
+        ),
+        (
             "g (float[1,2] x, float[2] s) => (float[1,2] y) "
             "{ y, m, v = BatchNormalization<training_mode = 1>(x, s, s, s, s) }",
             "training mode: BatchNormalization @0 is in training mode: "
@@ -96,6 +114,11 @@ def test_training_mode_is_found_in_bodies():
     (message,) = found(text)
 
     assert "Dropout @1/then_branch/@0" in message
+
+
+@pytest.mark.parametrize("declared", ["float[m,2]", "float[?,2]"])
+def test_a_symbol_of_an_output_alone_is_a_name_and_no_finding(declared):
+    assert found(f"g (float[n,2] x) => ({declared} y) {{ y = Relu(x) }}") == []
 
 
 def test_dropout_and_an_input_with_a_default_are_fine():

@@ -129,6 +129,7 @@ class Model:
         """
         proto = copied(self.proto)
         self.fill(filter(is_external, walk.attribute_tensors(proto)))
+        self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):
@@ -174,8 +175,8 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point an external tensor to another place; keep its unknown entries."""
     entries = {"location": location, "offset": str(offset), "length": str(length)}
-    for entry in tensor.external_data:
-        if entry.key in entries:
-            entry.value = entries.pop(entry.key)
+    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in entries]
+    del tensor.external_data[:]
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
+    tensor.external_data.extend(unknown)

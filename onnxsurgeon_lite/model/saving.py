@@ -84,7 +84,7 @@ def save(
         if not external and not refers(encoded):
             return _write_plain(model, path, encoded, Staging(dry_run))
     proto = copied(model.proto)
-    if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
+    if external is None and (_is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF):
         external = True
     with Staging(dry_run) as staging:
         if external is None:
@@ -140,6 +140,12 @@ def _verify(model: Model, path: Path) -> None:
     for file in model.files.values():
         if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
+
+
+def _is_rewritten(model: Model) -> bool:
+    """Return whether data files of the source are not what the model holds."""
+    files = (model.span(tensor)[0] for tensor in external_tensors(model.proto))
+    return any(file.location is not None and not file.is_verbatim for file in files)
 
 
 def movable(model: Model) -> bool | None:
@@ -247,7 +253,7 @@ def _gather(
         return []
     if os.path.lexists(target):
         _require_replaceable(target, path, force)
-    written: dict[tuple[Path, int, int], int] = {}  # so that shared bytes are written once
+    written: dict[tuple[str, int, int], int] = {}  # so that shared bytes are written once
     position = 0
     with staging.open(target, parents=True) as out:
         for tensor in large:
@@ -259,7 +265,7 @@ def _gather(
                 tensor.data_location = TensorProto.EXTERNAL
             else:
                 file, start, length = model.span(tensor)
-                offset = written.setdefault((file.path, start, length), position)
+                offset = written.setdefault((file.key, start, length), position)
                 if offset == position:
                     copy_span(out, file, start, length)
                     position += length

@@ -8,6 +8,7 @@ from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
@@ -83,6 +84,7 @@ class Freeze:
             notes += retype(model, after, frozen, waiting)
         restore(result, relaxed)
         if self.fold and frozen:
+            require_schemas(after)
             result, folded, more = _folded(result, frozen, self.limit, self.unroll)
             changes += folded
             notes += more
