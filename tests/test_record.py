@@ -6,7 +6,9 @@ import onnx
 import pytest
 from conftest import FIXTURES
 from onnx import TensorProto, helper
+from test_verdicts import parsed, random
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import (
     Expose,
     Recipe,
@@ -225,3 +227,35 @@ def test_a_sequence_has_a_line_for_each_tensor():
     lines = statistics("s", [np.zeros(1), np.ones(2)])
 
     assert [(line.name, line.max) for line in lines] == [("s[0]", 0), ("s[1]", 1)]
+
+
+def test_only_what_fetched_values_need_is_computed(model_of):
+    model = model_of(
+        """two (float[n,4] x) => (float[7,7] y) {
+            a = Relu (x)
+            seven = Constant <value_ints = [7, 7]> ()
+            b = Reshape (a, seven)
+            y = Neg (b)
+        }"""
+    )
+
+    found = osl.run(model, fetch="a")
+
+    assert [*found] == ["a"]
+    with pytest.raises(RuntimeFailure, match="cannot be reshaped"):
+        osl.run(model)
+
+
+def test_a_value_that_the_optimizer_fuses_is_fetched_with_a_note():
+    model = parsed(
+        "net (float[1,4,6,6] x) => (float[1,4,4,4] y) { c = Conv (x, w) y = Relu (c) }",
+        w=random(4, 4, 3, 3),
+    )
+
+    fused, plain, output = (
+        osl.run(model, fetch=name, opt=opt)
+        for name, opt in (("c", "all"), ("c", "none"), ("y", "all"))
+    )
+
+    assert any("'c' unless fetched" in note for note in fused.told)
+    assert not any("unless fetched" in note for note in (*plain.told, *output.told))

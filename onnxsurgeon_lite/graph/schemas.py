@@ -208,9 +208,25 @@ def require_schemas(index: GraphIndex) -> None:
                 try:
                     _check_counts(schema, node, what)
                     _check_known_attributes(schema, node, what)
+                    _check_bodies(node, what)
                 except EditError as error:
                     error.hint = "see what else is wrong: onnxdbg check MODEL"
                     raise
+
+
+def _check_bodies(node: NodeProto, what: str) -> None:
+    if not _bodies_fit(node):
+        raise EditError(f"{what}: a body takes or makes another number of values than the node")
+
+
+def _bodies_fit(node: NodeProto) -> bool:
+    """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
+    given, first = len(node.input), int(node.op_type == "Loop")
+    takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
+    return all(
+        len(body.input) in takes and len(body.output) - first >= len(node.output)
+        for _, body in walk.bodies(node)
+    )
 
 
 def _has_dangling(index: GraphIndex) -> bool:
@@ -239,6 +255,7 @@ class _Formal:
     outputs: range
     attributes: Mapping[str, int]
     required: Set[str]
+    bodies: bool
 
     def fits(self, node: NodeProto) -> bool:
         """Return whether a node has that; attributes that the operator lacks do not matter."""
@@ -247,6 +264,7 @@ class _Formal:
             len(node.input) in self.inputs
             and len(node.output) in self.outputs
             and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
+            and (not self.bodies or _bodies_fit(node))
             and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
         )
 
@@ -264,6 +282,7 @@ def _formal(operator: str, version: int) -> _Formal | None:
         range(schema.min_output, schema.max_output + 1),
         {name: attribute_type(schema, name) for name in schema.attributes},
         {name for name, attribute in schema.attributes.items() if attribute.required},
+        operator in ("If", "Loop", "Scan"),
     )
 
 
