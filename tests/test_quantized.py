@@ -306,12 +306,11 @@ def test_one_scale_of_both_quantizers_of_a_value_is_one_culprit_against_own_refe
     assert [culprit.op_type for culprit in result.culprits] == ["QuantizeLinear"]
 
 
-@pytest.mark.parametrize("every", [5, 7, 9])
-def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values(every, made):
+def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values(made):
     quantized, folder = made("attention").quantize("u8"), made("attention").folder
     osl.record(quantized, folder / "own.npz", feeds=made("attention").feeds)
     own = dict(np.load(folder / "own.npz"))
-    some = {name: own[name] for name in dict.fromkeys([*list(own)[::every], "x", "y"])}
+    some = {name: own[name] for name in dict.fromkeys([*list(own)[::7], "x", "y"])}
 
     result = osl.bisect(quantized, some)
 
