@@ -28,6 +28,7 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors.references import open_references
@@ -368,3 +369,10 @@ def test_a_saved_model_reads_the_place_that_its_last_entry_names(tmp_path):
 def test_no_more_is_filled_than_a_message_holds():
     with pytest.raises(EditError, match="too many elements"):
         osl.freeze(model("g (float[1073741824] x) => (float[M] y) { y = Relu(x) }"), {"x": 0})
+
+
+def test_an_attribute_of_no_dtype_is_shown():
+    node = helper.make_node("Neg", ["x"], ["y"])
+    node.attribute.add(name="value", type=4, t=TensorProto(float_data=[1.0]))
+
+    assert attribute_texts(node) == {"value": "<Tensor>"}

@@ -320,6 +320,20 @@ class GraphIndex:
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
         self._without_type |= unknown
 
+    def inferred_outputs(self) -> dict[str, TypeProto]:
+        """Infer the types of the graph's outputs from the inputs and weights alone, without reading declarations.
+
+        Raises:
+            RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
+        """
+        part = copied(self.model.structure())
+        del part.graph.output[:], part.graph.value_info[:]
+        try:
+            inferred = infer(part, data_prop=True)
+        except RejectedError:
+            return {}
+        return {info.name: info.type for info in inferred.value_info if info.name in self.outputs}
+
     def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
         """Yield (nodes, data propagation), the cheapest first: it is nearly always enough."""
         prefix = range(1 + max((self.producer.get(name, -1) for name in values), default=-1))

@@ -129,6 +129,7 @@ class Model:
         """
         proto = copied(self.proto)
         self.fill(filter(is_external, walk.attribute_tensors(proto)))
+        self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):

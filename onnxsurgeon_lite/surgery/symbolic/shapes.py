@@ -6,6 +6,7 @@ are evaluated on the way; no weight is read.
 """
 
 from collections.abc import Hashable, Iterable, Sequence, Set
+from functools import lru_cache
 from math import prod
 from weakref import WeakKeyDictionary
 
@@ -99,7 +100,9 @@ def _completed(
     index: GraphIndex, types: Types, expressions: Expressions
 ) -> tuple[Types, Expressions]:
     """Resolve unknown sizes, from the start again where the model refuses some of the numbers."""
-    inference = Inference(index.model.proto, 1)
+    source = index.model.proto
+    header = ModelProto(opset_import=source.opset_import, functions=source.functions)
+    inference = _inference(header.SerializeToString(deterministic=True))
     start = expressions.copy()
     while True:
         attempt = _Resolving(index, types, start.copy(), inference)
@@ -107,6 +110,11 @@ def _completed(
         if attempt.expressions.live == start.live:
             return attempt.types, attempt.expressions
         start.live = attempt.expressions.live
+
+
+@lru_cache(maxsize=1)  # the steps of an edit ask for the same nodes again
+def _inference(header: bytes) -> Inference:
+    return Inference(ModelProto.FromString(header), 1)
 
 
 class _Resolving:
