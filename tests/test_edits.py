@@ -6,7 +6,7 @@ import pytest
 from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from test_cut import FEEDS, random_models, run
 from verbs import CONTRACT
 
@@ -379,6 +379,10 @@ INVERSES = {
         lambda m: Promote(("convs1.1.bias",)),
         lambda m: Freeze((("convs1.1.bias", array_of(m, "convs1.1.bias")),)),
     ),
+    "promote without giving numbers back": (
+        lambda m: Promote(("convs1.1.bias",)),
+        lambda m: Freeze((("convs1.1.bias", None),)),
+    ),
     "promote with a default": (
         lambda m: Promote(("convs1.1.bias",), default=True),
         lambda m: Freeze((("convs1.1.bias", None),)),
@@ -455,9 +459,34 @@ def test_a_promoted_constant_node_comes_back_as_it_was(model_of, payload, tmp_pa
     model = load(tmp_path / "constant.onnx")
 
     promoted = edited(model, Promote(("scales",)))
-    back = edited(promoted, Freeze((("scales", [1, 1, 2, 2]),)))
 
-    assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
+    for numbers in ([1, 1, 2, 2], None):
+        back = edited(promoted, Freeze((("scales", numbers),)))
+        assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("as_node", [False, True])
+@pytest.mark.parametrize("external", [False, True])
+def test_many_promoted_numbers_stay_on_disk_until_they_are_wanted(as_node, external, tmp_path):
+    numbers = np.arange(300_000, dtype=np.float32)
+    header = '<ir_version: 8, opset_import: ["": 18]>'
+    proto = parser.parse_model(header + "g (float[n] x) => (float[n] y) { y = Add(x, w) }")
+    if as_node:
+        value = numpy_helper.from_array(numbers)
+        proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
+    else:
+        proto.graph.initializer.append(numpy_helper.from_array(numbers, "w"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=external)
+    model = load(tmp_path / "m.onnx")
+
+    result = Promote(("w",)).apply(model)
+    save(result.model, tmp_path / "there.onnx")
+    back = edited(load(tmp_path / "there.onnx"), Freeze((("w", None),)))
+    others = edited(result.model, Freeze((("w", 1),)))
+
+    assert "the numbers of 'w' stay in 'w_promoted'" in result.notes[0]
+    assert saved(back, tmp_path) == saved(model, tmp_path)
+    assert [*GraphIndex.of(others).values()] == ["x", "w", "y"]
 
 
 # --- types ---

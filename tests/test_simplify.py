@@ -205,14 +205,14 @@ def test_a_convolution_takes_its_normalization():
 
 
 def test_a_step_that_is_not_proved_is_left_out_by_name(monkeypatch):
-    def broken(self: passes.Cse, model: Model) -> PassResult:
-        result = model.copy()
+    def broken(self: passes.Cse, index: osl.GraphIndex) -> PassResult:
+        model, result = index.model, index.model.copy()
         for node in result.proto.graph.node:
             if node.op_type == "Relu":
                 node.op_type = "Neg"
         return PassResult.of(model, result, ["merged what is not equal"])
 
-    monkeypatch.setattr(passes.Cse, "apply", broken)
+    monkeypatch.setattr(passes.Cse, "edit", broken)
 
     result = osl.simplify(built(NOOPS))
 
@@ -246,3 +246,15 @@ def test_the_proof_speaks_of_outputs_that_no_feed_changes():
     result = osl.simplify(model)
 
     assert result.notes == ("nothing was proved for output 'k': it is the same for all feeds",)
+
+
+def test_a_shape_of_copied_sizes_and_a_rest_becomes_constant(runtime):
+    model = built("""flat (float[n,c,h,w] x) => (float[a,b,d] y)
+    <int64[1] zero = {0}, int64[1] two = {2}, int64[1] rest = {-1}> {
+        s = Shape(x) kept = Slice(s, zero, two) shape = Concat<axis = 0>(kept, rest) y = Reshape(x, shape)
+    }""")
+
+    result = osl.simplify(model)
+
+    assert operators(result.model) == ["Reshape"]
+    assert agree(runtime, model, result.model, {"x": ones(2, 3, 4, 5)})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
@@ -111,7 +111,7 @@ class Call:
 
     def child(self) -> Child:
         """Start the runtime's process, so that it gets ready while the rest is imported."""
-        return self.stack.enter_context(Child(byte_size(self.memory_limit)))
+        return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
         """Return how the runtime works."""

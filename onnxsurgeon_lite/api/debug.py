@@ -114,7 +114,7 @@ def bisect(
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.debug.causes import explain_causes
+        from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
         from onnxsurgeon_lite.runtime.session import Runtime
 
@@ -208,7 +208,7 @@ def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
         >>> osl.bisect(fixed, "references/whole_model.npz").verdict
         'agrees'
     """
-    from onnxsurgeon_lite.debug.causes import repaired
+    from onnxsurgeon_lite.debug.causes.repairing import repaired
     from onnxsurgeon_lite.model import loaded
 
     return repaired(loaded(model), result)
@@ -261,12 +261,12 @@ def _require_places(
     force: bool,
 ) -> None:
     """Refuse to write over what is there."""
-    from onnxsurgeon_lite.atomic import require_free
-    from onnxsurgeon_lite.debug.causes import require_elsewhere
+    from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     for path in (output, journal):
         if path is not None:
-            require_free(Path(path), force)
+            require_replaceable(Path(path), force)
     if repair is not None:
         require_elsewhere(model, Path(repair), force)
 
@@ -279,7 +279,7 @@ def _write_repair(
     force: bool,
 ) -> None:
     """Write the repaired model, searched again, and its recipe."""
-    from onnxsurgeon_lite.debug.causes import repair_files
+    from onnxsurgeon_lite.debug.causes.repairing import repair_files
 
     result.repair = repair_files(model, result, path, again, force)
 

@@ -75,10 +75,15 @@ class Rewrite:
             BuildError: a rule is not ONNX text.
             UsageError: a rule has no replacement, or no reverse.
         """
-        require_schemas(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
-        result = model
+        result = index
         for source in self.rules:
             rules = read_rules(source)
             rules = [rule.reversed() for rule in rules] if self.reverse else rules
@@ -86,14 +91,14 @@ class Rewrite:
             result = done.run()
             changes += done.changes
             notes += done.notes
-        return PassResult.of(model, result, changes, notes)
+        return PassResult.of(index.model, result.model, changes, notes)
 
 
 @dataclass
 class _Rewriting:
     """The rules of one file at work on a model."""
 
-    source: Model
+    source: GraphIndex
     rules: Sequence[Rule]
 
     def __post_init__(self) -> None:
@@ -102,11 +107,11 @@ class _Rewriting:
         self.checked: set[object] = set()
         self.stale: dict[str, TypeProto] = {}
 
-    def run(self) -> Model:
+    def run(self) -> GraphIndex:
         for rule in self.rules:
             if rule.replacement is None:
                 rule.reversed()  # says what is missing
-        current = GraphIndex.of(self.source)
+        current = self.source
         shrinks = True
         while shrinks:
             found = list(_matches(current, self.rules))
@@ -117,7 +122,7 @@ class _Rewriting:
             said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
             nearest = f"; nearest: {said}" if said else ""
             self.notes.append(f"{self.rules[0].name}: no match{nearest}")
-        return current.model
+        return current
 
     def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:
         """Replace the matches; return the result, and whether it has fewer nodes."""
@@ -131,12 +136,12 @@ class _Rewriting:
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
-        after = GraphIndex.of(result)
+        after = GraphIndex.of(result, before.shared_rows)
         if folded:
             positions = {after.producer[name] for name in folded}
             fold_positions(after, positions)
             _drop(graph, after, positions)
-            after = GraphIndex.of(result)
+            after = GraphIndex.of(result, before.shared_rows)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
         return after, self.growth < 0

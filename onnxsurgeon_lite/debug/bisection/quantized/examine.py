@@ -1,6 +1,6 @@
 """Find the nodes of a quantized model whose error rounding does not explain."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,8 +34,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
 _BELOW = 0.1  # quanta that do not matter
-_EQUAL = 0.01  # errors that differ by a smaller share are equal
-_RARE = 0.2  # a bias alone is wrong only if another scale removes so much of the error
+_CLOSE = 0.05  # errors that differ by a smaller share do not tell scales apart
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
 
 Progress = Callable[[str], None]
@@ -100,7 +99,7 @@ class Examination:
         if self.theirs is not None:
             suspects = unlike_weights(index, self.values, self.theirs)
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
-        sure += self._saturated()
+        sure += self._saturated({fault.value for fault in found})
         by_node: dict[int, Fault] = {}
         proven = {fault.position for fault in sure}
         found = [fault for fault in found if not proven & self._before(fault)]
@@ -213,11 +212,13 @@ class Examination:
         ops = {nodes[position].op_type for position in self.values.region(name)}
         return 1 if ops & _CHANNELED else -1
 
-    def _saturated(self) -> Iterator[Fault]:
-        """Yield quantizers that cut much of the reference off; note the others."""
-        producer = self.values.index.producer
+    def _saturated(self, wrong: Container[str]) -> Iterator[Fault]:
+        """Yield quantizers that cut much of the reference off, unless they are of another value; note the others."""
+        producer, behind = self.values.index.producer, self.values.quantizers.behind
         little = []
         for found in saturations(self.values):
+            if behind[found.value] in wrong:
+                continue
             if found.fault and found.value in producer:
                 finding = Finding("saturated", found.because)
                 yield Fault(found.value, producer[found.value], [finding])
@@ -234,19 +235,33 @@ class Examination:
         node = index.nodes[unlike.position]
         x, weight, bias = unlike.operands
         made = node.output[0]
-        why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
-        factors = {weight: unlike.ratio, bias: 1 / unlike.ratio}
-        left = {name: self._left(made, name, factor) for name, factor in factors.items()}
-        left[bias] *= 1 + _RARE
-        wrong = min(left, key=left.__getitem__)
-        position, factor = unlike.position, factors[wrong]
-        if self._left(made) < (1 + _EQUAL) * left[wrong]:
-            wrong, factor = x, np.asarray(np.median(unlike.ratio))
+        factors = {
+            x: np.asarray(np.median(unlike.ratio)),
+            weight: unlike.ratio,
+            bias: 1 / unlike.ratio,
+        }
+        left = {name: self._left(made, name, factors[name]) for name in (weight, bias)}
+        left[x] = self._left(made)  # both its quantizers have the same scale
+        least = min(left.values())
+        wrong, *others = (
+            name
+            for name in sorted(left, key=left.__getitem__)
+            if left[name] <= (1 + _CLOSE) * least
+        )
+        position = unlike.position
+        if wrong == x and not others:
             source = quantizers.sources.get(x, x)
             made = source if source in index.producer else x
             position = index.producer[made]
+        why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         parameter = scale_of(index, wrong)
-        because = parameter.because(parameter.scaled(factor), why)
+        because = parameter.because(parameter.scaled(factors[wrong]), why)
+        if others:
+            shown = ", ".join(repr(scale_of(index, name).name) for name in (wrong, *others))
+            because = (
+                f"the scale of the bias is x{np.median(unlike.ratio):.4g} the product of the others; "
+                f"which of {shown} is wrong is not known, as its effect is below the rounding"
+            )
         yield Fault(made, position, [Finding("wrong scale", because)])
 
     def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:

@@ -38,7 +38,7 @@ def unlike_pairs(values: FloatValues) -> Iterator[Suspect]:
     """Yield quantizers that do not give the reference back, to half a quantum, as their pair has two grids."""
     index, quantizers = values.index, values.quantizers
     for name, source in quantizers.sources.items():
-        behind, before = quantizers.grids[name], quantizers.grids[source]
+        behind, before = quantizers.grids[name], quantizers.before[name]
         if _same(behind, before):
             continue
         stored = values.read(name) if name in values.known else values.feeds.get(source)
@@ -107,9 +107,9 @@ class Saturation:
 
 def saturations(values: FloatValues) -> Iterator[Saturation]:
     """Yield the quantizers whose range does not hold the reference."""
-    for source in dict.fromkeys(values.quantizers.sources.values()):
+    for source, name in values.quantizers.behind.items():
         stored = values.read(source) if source in values.known else values.feeds.get(source)
-        grid = values.quantizers.grids[source]
+        grid = values.quantizers.before[name]
         if not isinstance(stored, np.ndarray) or not grid.fits(stored.shape) or not stored.size:
             continue
         found = _saturation(source, grid, stored)
