@@ -4,7 +4,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.api.call import (
+    Call,
+    Comparing,
+    OptLevel,
+    Running,
+    RunOnFeeds,
+    byte_size,
+)
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
 
@@ -125,6 +132,7 @@ def record(
     operators: bool = False,
     names_of: "ModelLike | None" = None,
     force: bool = True,
+    memory: int | str = "64MB",
     **how: Unpack[RunOnFeeds],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -140,6 +148,7 @@ def record(
         operators: PyTorch: every operator's output, by `torch.export`.
         names_of: PyTorch: store inputs under this model's names.
         force: Write over what stands at `output`.
+        memory: Bytes of values of an ONNX model that are computed at once, or `64MB`.
 
     Returns:
         How many values were stored, and where.
@@ -187,9 +196,8 @@ def record(
         given = call.feeds(index, feeds)
         runtime = call.runtime(child, "none")
         require_replaceable(target, force)
-        count = from_model.record(
-            index, given, runtime, target, selected.names, call.progress, float64
-        )
+        how_to = selected.names, call.progress, float64, byte_size(memory)
+        count = from_model.record(index, given, runtime, target, *how_to)
         return call.done(Recording(count, target))
 
 
