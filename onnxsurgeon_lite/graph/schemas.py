@@ -189,10 +189,11 @@ def require_schemas(index: GraphIndex) -> None:
     can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
-    lost = next(dangling(proto), None)
-    if lost is not None:
+    known = {"", *index.producer, *index.inputs, *index.initializers}
+    if not (all(map(known.issuperset, index.needs)) and known.issuperset(index.outputs)):
         raise EditError(
-            str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
+            str(next(dangling(proto), "a body reads what nothing produces")),
+            "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL",
         )
     versions = {function_path(f): opset_versions(f.opset_import) for f in proto.functions}
     own = opset_versions(proto.opset_import)
@@ -239,11 +240,13 @@ class _Formal:
 
     def fits(self, node: NodeProto) -> bool:
         """Return whether a node has that; attributes that the operator lacks do not matter."""
+        if len(node.input) not in self.inputs or len(node.output) not in self.outputs:
+            return False
+        if not node.attribute:
+            return not self.required
         given = {a.name: a.type for a in node.attribute if a.type and not a.ref_attr_name}
         return (
-            len(node.input) in self.inputs
-            and len(node.output) in self.outputs
-            and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
+            all(self.attributes.get(name, kind) == kind for name, kind in given.items())
             and (not self.bodies or _bodies_fit(node))
             and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
         )

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging
+from onnxsurgeon_lite.atomic import NewFolder, Staging
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.tensors import dtypes
@@ -35,21 +35,25 @@ class FolderWriter:
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
     when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
-    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
-    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`.
+    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). A new folder appears whole. An older
+    set stays whole until the new index replaces its own: the new bytes have another name then, which the index tells as
+    `"file"`.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
-        self._made = False
+        self._new: NewFolder | None = None
 
     def __enter__(self) -> "FolderWriter":
-        self._made = make_folder(self.folder)
-        self._old = values_files(self.folder)
-        self._name = free_name(self.folder)
-        self._opened = self._staging.open(self.folder / self._name)
+        self._place = self.folder
+        if not self.folder.is_dir():
+            self._new = NewFolder(self.folder, own="")
+            self._place = self._new.path
+        self._old = values_files(self._place)
+        self._name = free_name(self._place)
+        self._opened = self._staging.open(self._place / self._name)
         self._values = self._opened.__enter__()
         return self
 
@@ -63,15 +67,17 @@ class FolderWriter:
             with self._staging:
                 self._opened.__exit__(kind, error, trace)
                 if error is None:
-                    with self._staging.open(self.folder / INDEX) as file:
+                    with self._staging.open(self._place / INDEX) as file:
                         file.write(self._index_text().encode())
                     self._staging.commit()
                     for old in self._old:
                         with contextlib.suppress(OSError):
                             old.unlink()
+                    if self._new:
+                        self._new.commit()
         finally:
-            if self._made and not any(self.folder.iterdir()):
-                self.folder.rmdir()
+            if self._new:
+                self._new.__exit__()
 
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
@@ -111,16 +117,14 @@ def free_name(folder: Path) -> str:
     return next(name for name in names if not os.path.lexists(folder / name))
 
 
-def make_folder(folder: Path) -> bool:
-    """Create a folder unless it exists; return whether it was created."""
+def make_folder(folder: Path) -> None:
+    """Create a folder unless it exists."""
     try:
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     except FileExistsError as error:
-        if not folder.is_dir():
-            raise WriteError(
-                f"{str(folder)!r} already exists and is not a folder", "choose another name"
-            ) from error
-        return False
+        raise WriteError(
+            f"{str(folder)!r} already exists and is not a folder", "choose another name"
+        ) from error
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))
         raise WriteError(
@@ -129,7 +133,6 @@ def make_folder(folder: Path) -> bool:
             if not folder.parent.is_dir()
             else "write elsewhere with -o",
         ) from error
-    return True
 
 
 def _stored_bytes(value: Array) -> bytes | memoryview:
