@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 from conftest import FIXTURES
-from gradient_checks import HEAD, PAGE, cases, measured, status
+from gradient_checks import HEAD, PAGE, cases, measured, operator_of, status
 from test_cut import run
 
 import onnxsurgeon_lite as osl
@@ -22,8 +22,8 @@ def row_of(line: str) -> tuple[str, str, str]:
 
 def test_every_rule_agrees_with_central_differences_and_the_page_says_so():
     by_operator: dict[str, list[str]] = {}
-    for name, (model, _) in cases().items():
-        by_operator.setdefault(model.graph.node[0].op_type, []).append(name)
+    for name in cases():
+        by_operator.setdefault(operator_of(name), []).append(name)
     found = measured(name for names in by_operator.values() for name in names[:CASES])
     rows = [row_of(line) for line in PAGE.read_text().partition(HEAD)[2].splitlines()]
     listed = {operator: (said, figure) for operator, said, figure in rows}
@@ -87,13 +87,14 @@ def refused(model, of: str, *to: str) -> str:
 
 
 def test_what_has_no_gradient_is_named(model_of):
-    text = """m (float[2,2] x, float[2,2] z, int64[2] i) => (float y, float[2,2] w, int64[2] k) {
-        a = Tanh(x) d = Det(a) y = Neg(d) w = Floor(z) k = Neg(i) }"""
+    text = """<ir_version: 8, opset_import: ["" : 18, "own" : 1]>
+    m (float[2,2] x, float[2,2] z, int64[2] i) => (float[2,2] y, float[2,2] w, int64[2] k) {
+        a = Tanh(x) d = own.Norm(a) y = Neg(d) w = Floor(z) k = Neg(i) }"""
 
     model = model_of(text)
 
     assert refused(model, "y", "x").startswith(
-        "Det has no gradient rule; the path needs it: Tanh @0 -> Det @1 -> Neg @2"
+        "own::Norm has no gradient rule; the path needs it: Tanh @0 -> Norm @1 -> Neg @2"
     )
     assert refused(model, "y", "z") == "'y' does not depend on z; it depends on 'x'"
     assert refused(model, "w", "z").startswith("'w' depends on z only through Floor @3")
@@ -171,3 +172,106 @@ def test_a_loop_of_unknown_length_is_differentiated_by_a_loop_backwards(
     given = [{"x": x, "w": w} | {by: {"x": x, "w": w}[by] + s * row} for s in (1, -1) for row in h]
     ends = np.array([value(**one) for one in given]).reshape(2, 2)
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrent_operators_with_lengths_and_clips(kind, direction, model_of, runtime):
+    ways, gates = 1 + (direction == "bidirectional"), {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    text = f"""m (float[4,3,2] x, float[{ways},{gates * 2},2] w, float[{ways},{gates * 2},2] r) => (
+            float[4,{ways},3,2] y, float[{ways},3,2] h) {{
+        lengths = Constant <value = int32[3] {{4, 2, 1}}> ()
+        y, h = {kind} <hidden_size = 2, clip = 0.9, direction = "{direction}"> (x, w, r, , lengths)
+    }}"""
+    rng = np.random.default_rng(0)
+    model = model_of(text)
+    feeds = {
+        v.name: rng.standard_normal([d.dim_value for d in v.type.tensor_type.shape.dim]).astype(
+            np.float32
+        )
+        for v in model.proto.graph.input
+    }
+
+    for of in ("y", "h"):
+        for to in feeds:
+            found = gradient_of(model, of, to, runtime, **feeds)
+            way = rng.standard_normal(found.shape)
+            ends = [
+                run(runtime, model, feeds | {to: (feeds[to] + h * way).astype(np.float32)})[of]
+                for h in (1e-3, -1e-3)
+            ]
+            expected = (ends[0].astype(np.float64) - ends[1]).sum() / 2e-3
+            assert (found * way).sum() == pytest.approx(expected, rel=1e-2, abs=1e-2)
+
+
+def test_a_state_that_changes_its_shape_is_refused_with_the_loop(model_of):
+    text = """m (float[2] x) => (float[k] y) {
+        n = Constant <value = int64 {3}> ()
+        on = Constant <value = bool {1}> ()
+        [grow] y = Loop (n, on, x) <body = b (int64 i, bool go, float[m] s) => (bool more, float[o] t) {
+            more = Identity (go)
+            t = Concat <axis = 0> (s, s)
+        }>
+    }"""
+
+    assert refused(model_of(text), "y", "x").startswith(
+        "Loop 'grow' changes the shape of its state 's' from [2] to [4]"
+    )
+
+
+RANDOM = """m (float[4] x, float[4] z) => (float[4] y) {
+    half = Constant <value = float {0.5}> ()
+    on = Constant <value = bool {1}> ()
+    n = RandomNormalLike (x)
+    m = Mul (n, x)
+    keep, mask = Dropout (m, half, on)
+    y = Mul (keep, z)
+}"""
+
+
+def test_the_gradient_reads_what_random_nodes_drew_in_its_run(model_of, runtime):
+    model = model_of(RANDOM)
+    x, z = np.float32([1, 2, 3, 4]), np.float32([5, 6, 7, 8])
+
+    edited = Gradient("y", ("x",)).apply(model).model
+    found = run(runtime, edited, {"x": x, "z": z})
+
+    np.testing.assert_allclose(found["d(y)/d(x)"], found["y"] / x, rtol=1e-5)
+
+
+FUNCTIONS = {
+    "Gelu (a)": """two = Constant <value = float {2}> ()
+        one = Constant <value = float {1}> ()
+        root = Sqrt (two)
+        q = Div (a, root)
+        e = Erf (q)
+        p = Add (e, one)
+        h = Mul (a, p)
+        b = Div (h, two)""",
+    "LayerNormalization (a, s)": """last = Constant <value = int64[1] {-1}> ()
+        epsilon = Constant <value = float {1e-5}> ()
+        mean = ReduceMean (a, last)
+        c = Sub (a, mean)
+        squares = Mul (c, c)
+        v = ReduceMean (squares, last)
+        w = Add (v, epsilon)
+        d = Sqrt (w)
+        n = Div (c, d)
+        b = Mul (n, s)""",
+}
+CALLS = """<ir_version: 8, opset_import: ["" : 20, "own" : 1]>
+m (float[3,4] x, float[4] s) => (float[3,4] y) {{ a = Sin (x) h = {node} y = Mul (h, h) }}
+<domain: "own", opset_import: ["" : 20]> f (a, s) => (b) {{ {body} }}"""
+
+
+@pytest.mark.parametrize(
+    ("node", "to"), [(node, "x") for node in FUNCTIONS] + [("LayerNormalization (a, s)", "s")]
+)
+def test_a_function_has_the_gradient_of_the_operator_that_it_is(node, to, model_of, runtime):
+    calls = [CALLS.format(node=used, body=FUNCTIONS[node]) for used in (node, "own.f (a, s)")]
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)}
+    feeds["s"] = np.float32([1, 2, 3, 4])
+
+    found = [gradient_of(model_of(text), "y", to, runtime, **feeds) for text in calls]
+
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)

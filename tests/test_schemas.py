@@ -31,6 +31,10 @@ COMMANDS = {
         f"compare faulty_attribute.onnx {REFS}",
         "compare references/transformer_block.npz references/transformer_block.npz",
     ],
+    "profile": [
+        "profile whole_model.onnx --runs 1",
+        "profile faulty_attribute.onnx --against whole_model.onnx --runs 1",
+    ],
     "test": ["test export edited"],
     "bisect": [
         f"bisect faulty_constant.onnx --reference {REFS} -o a",
@@ -43,6 +47,7 @@ COMMANDS = {
         "rank whole_model.onnx --bits 40",
         "rank whole_model.onnx --fp16-risk",
     ],
+    "convert": ["convert whole_model.onnx --to float16 --tolerance 0.1 --report --dry-run"],
     "match": ["match whole_model.onnx whole_model_dynamo.onnx", f"match {REFS} whole_model.onnx"],
     "weights": ["weights faulty_constant.onnx --against whole_model.safetensors"],
 }

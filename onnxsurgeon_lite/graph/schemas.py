@@ -1,6 +1,6 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
@@ -14,12 +14,14 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
+    Row,
     call_key,
     described,
     function_key,
     function_path,
     opset_versions,
     plain_domain,
+    rows_of,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
@@ -189,17 +191,17 @@ def require_schemas(index: GraphIndex) -> None:
     can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
-    known = {"", *index.producer, *index.inputs, *index.initializers}
-    if not (all(map(known.issuperset, index.needs)) and known.issuperset(index.outputs)):
+    lost = next(dangling(proto), None) if proto.functions or _has_dangling(index) else None
+    if lost is not None:
         raise EditError(
-            str(next(dangling(proto), "a body reads what nothing produces")),
-            "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL",
+            str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
         )
     versions = {function_path(f): opset_versions(f.opset_import) for f in proto.functions}
     own = opset_versions(proto.opset_import)
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         version = versions.get(body.path.partition("/@")[0], own).get("", 0)
-        for position, node in enumerate(body.nodes):
+        rows = rows_of(body.nodes) if body.path else index.rows
+        for position, node in _unlike(list(body.nodes), rows):
             formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
@@ -227,6 +229,23 @@ def _bodies_fit(node: NodeProto) -> bool:
     )
 
 
+def _has_dangling(index: GraphIndex) -> bool:
+    """Return whether the main graph, bodies included, reads a value that nothing produces."""
+    read = set(index.outputs).union(*index.needs) - {""}
+    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+
+
+def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
+    """Yield (position, node), of those without attributes one for each operator and number of values."""
+    seen: set[tuple[str, str, int, int]] = set()
+    for position, row in enumerate(rows):
+        kind = row.op_type, row.domain, len(row.needs), len(row.outputs)
+        if row.attributed or kind not in seen:
+            yield position, nodes[position]
+        if not row.attributed:
+            seen.add(kind)
+
+
 @dataclass(frozen=True)
 class _Formal:
     """What an operator takes, to be asked of every node of a model."""
@@ -240,13 +259,11 @@ class _Formal:
 
     def fits(self, node: NodeProto) -> bool:
         """Return whether a node has that; attributes that the operator lacks do not matter."""
-        if len(node.input) not in self.inputs or len(node.output) not in self.outputs:
-            return False
-        if not node.attribute:
-            return not self.required
         given = {a.name: a.type for a in node.attribute if a.type and not a.ref_attr_name}
         return (
-            all(self.attributes.get(name, kind) == kind for name, kind in given.items())
+            len(node.input) in self.inputs
+            and len(node.output) in self.outputs
+            and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
             and (not self.bodies or _bodies_fit(node))
             and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
         )

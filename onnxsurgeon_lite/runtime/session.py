@@ -176,7 +176,9 @@ class Runtime:
         )
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop stored values."""
+        """Drop stored values; an interrupted process does not listen, and keeps them."""
+        if self._child.interrupted:
+            return
         gone = list(names)
         self._child.ask("forget", names=gone)
         for name in gone:

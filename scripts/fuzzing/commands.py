@@ -31,6 +31,8 @@ extract MODEL --inputs VALUE --auto-inputs OUT
 extract MODEL --outputs OTHER OUT
 expose MODEL --all OUT
 expose MODEL VALUE -o no/folder/out.onnx
+convert MODEL --to float16 OUT
+convert MODEL --to bfloat16 --io --tolerance 0.1 LIMITS OUT
 merge MODEL ORIGINAL --prefix b/ OUT
 merge ORIGINAL MODEL --map OUTPUT=INPUT --prefix b/ OUT
 build text.txt OUT
@@ -88,6 +90,7 @@ edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT
 edit cse MODEL OUT
 edit skip-noops MODEL OUT
+edit dequantize MODEL OUT
 edit infer MODEL OUT
 edit simplify MODEL --unproved OUT
 edit rewrite MODEL layer-norm gelu-erf attention OUT

@@ -26,8 +26,10 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
     from onnxsurgeon_lite.debug.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
     from onnxsurgeon_lite.debug.rank import Ranking
     from onnxsurgeon_lite.debug.shares import Blame
     from onnxsurgeon_lite.graph.check import CheckResult
@@ -55,8 +57,10 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "run", "run", {"feeds": list[str], "values": list[Statistics]}
     yield "compare", "compare", SetComparison
     yield "test", "test", SuiteResult
+    yield "profile", "profile", Profile | ProfileComparison
     yield "bisect", "bisect", contract
     yield "rank", "rank", Ranking | Blame | BitsPerLayer | Float16Risks | LeaveOneOut
+    yield "convert", "convert", Conversion
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 

@@ -14,13 +14,14 @@ from onnx import NodeProto, helper
 
 from onnxsurgeon_lite.debug.profiling.events import Kernel, TimedRun, read_trace
 from onnxsurgeon_lite.debug.profiling.macs import Shape, macs
+from onnxsurgeon_lite.debug.profiling.parts import parts
 from onnxsurgeon_lite.debug.profiling.result import Cost, Held, Profile, ProfiledNode
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.optimized import stands_for
 from onnxsurgeon_lite.runtime.session import Runtime, provider_name
 from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy
 
@@ -69,65 +70,51 @@ class _Attribution:
 
     def profile(self, runs: Sequence[TimedRun]) -> Profile:
         first, seconds = runs[0].kernels, _medians(runs)
-        named = {node.name: node for node in self.executed.nodes}
-        covers = self._covered({k.name: named[k.name] for k in first if k.name in named})
-        shapes = self._shapes()
-        nodes, seen = list[ProfiledNode](), dict[str, ProfiledNode]()
+        nodes = {k.name: ProfiledNode(k.name, k.op_type, k.provider, times=0) for k in first}
         for kernel in first:
-            if (node := seen.get(kernel.name)) is not None:
-                node.times += 1
-                continue
-            node = seen[kernel.name] = self._node(kernel, covers.get(kernel.name, []), shapes)
-            node.cost.seconds = seconds[kernel.name]
-            nodes.append(node)
-        held, peak = _live(first, named, nodes, self.executed.outputs)
+            node = nodes[kernel.name]
+            node.times += 1
+            node.cost += self._own(kernel)
+        for name, node in nodes.items():
+            node.cost.seconds = seconds[name]
+        named = {node.name: node for node in self.executed.nodes}
+        kernels = {kernel.name: kernel for kernel in first}
+        shapes = self._shapes()
+        for part in parts(self.original, (named[name] for name in nodes if name in named)):
+            members = [nodes[name] for name in part.kernels]
+            self._place(part.positions, members)
+            main = max(part.kernels, key=lambda k: (_macs_of(kernels[k]) or 0, seconds[k]))
+            nodes[main].cost += self._cost(part.positions, kernels[main], shapes)
+        held, peak = _live(kernels, named, [*nodes.values()], self.executed.outputs)
         path = str(self.original.model.path or self.original.graph.name)
         total = median(run.seconds for run in runs)
-        return Profile(path, len(runs), total, nodes, held, peak)
+        return Profile(path, len(runs), total, [*nodes.values()], held, peak)
 
-    def _node(
-        self, kernel: Kernel, covered: Sequence[int], shapes: Mapping[str, Shape]
-    ) -> ProfiledNode:
-        origins = [self.original.origins[position] for position in covered]
-        origin = next((o for o in origins if o.known), origins[0] if origins else None)
-        counts = [self._macs(position, shapes) for position in covered]
-        counts += [_macs_of(inner) for inner in _all_inside(kernel)]
-        parameters = self._parameters(covered)
-        return ProfiledNode(
-            kernel.name,
-            kernel.op_type,
-            kernel.provider,
-            [self.original.node_id(position) for position in covered],
-            str(origin) if origin is not None else "",
-            list(origin.around()) if origin is not None else [],
-            1,
-            Cost(
-                0.0,
-                sum(count or 0 for count in counts),
-                counts.count(None),
-                parameters,
-                parameters + kernel.input_bytes + kernel.output_bytes,
-            ),
+    def _own(self, kernel: Kernel) -> Cost:
+        """Return what a kernel moves, and what those in its body compute."""
+        counts = [_macs_of(inner) for inner in _all_inside(kernel)]
+        return Cost(
+            macs=sum(count or 0 for count in counts),
+            unknown=counts.count(None),
+            moved_bytes=kernel.input_bytes + kernel.output_bytes,
         )
 
-    def _covered(self, nodes: Mapping[str, NodeProto]) -> dict[str, list[int]]:
-        """Return kernel -> positions of the original nodes behind its outputs, up to what other kernels make."""
-        known: set[str] = set()
-        made = {}
-        for name, node in nodes.items():
-            made[name] = [value for value in self._values(node) if value not in known]
-            known |= {*made[name]}  # a conversion back from a blocked layout makes nothing new
-        return {
-            name: sorted(self.original.ancestors(values, stop=known - set(values)))
-            for name, values in made.items()
-            if values
-        }
+    def _place(self, positions: Sequence[int], nodes: Iterable[ProfiledNode]) -> None:
+        """Say of kernels where they come from."""
+        origins = [self.original.origins[position] for position in positions]
+        origin = next((o for o in origins if o.known), origins[0] if origins else UNKNOWN)
+        for node in nodes:
+            node.covers += [self.original.node_id(position) for position in positions]
+            node.place, node.modules = str(origin), origin.around()
 
-    def _values(self, node: NodeProto) -> list[str]:
-        """Return the original values that a node of the executed graph makes."""
-        own = [value for value in node.output if value in self.original.producer]
-        stood = None if own else stands_for(self.original, node)
-        return own or ([stood] if stood in self.original.producer else [])
+    def _cost(self, positions: Sequence[int], kernel: Kernel, shapes: Mapping[str, Shape]) -> Cost:
+        """Return what nodes of the model compute, and the weights that they are the first to read."""
+        counts = [self._macs(position, shapes) for position in positions]
+        is_padded = kernel.name.endswith("_nchwc")  # its channels are a multiple of the block
+        if None in counts and not is_padded and (own := _macs_of(kernel)):
+            counts = [own]
+        weights = self._weights(positions)
+        return Cost(0.0, sum(count or 0 for count in counts), counts.count(None), weights, weights)
 
     def _shapes(self) -> dict[str, Shape]:
         """Return the shapes that the model's values have on the feeds, as far as inference tells."""
@@ -149,7 +136,7 @@ class _Attribution:
             and all(dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim)
         } | {name: tuple(t.dims) for name, t in self.original.initializers.items()}
 
-    def _parameters(self, covered: Iterable[int]) -> int:
+    def _weights(self, covered: Iterable[int]) -> int:
         """Return the bytes of the weights that nodes are the first to read; the trace leaves packed ones out."""
         read = {name for position in covered for name in self.original.reads[position]}
         tensors = self.original.initializers
@@ -190,7 +177,7 @@ def _macs_of(kernel: Kernel) -> int | None:
 
 
 def _live(
-    kernels: Sequence[Kernel],
+    kernels: Mapping[str, Kernel],
     named: Mapping[str, NodeProto],
     nodes: Sequence[ProfiledNode],
     outputs: Iterable[str],
@@ -199,11 +186,10 @@ def _live(
     order = [named[node.name] if node.name in named else NodeProto() for node in nodes]
     last = {name: place for place, node in enumerate(order) for name in (*node.output, *node.input)}
     last |= dict.fromkeys(outputs, len(order))
-    made = {kernel.name: kernel for kernel in kernels}
     live: dict[str, int] = {}
     most, held, peak = -1, list[Held](), 0
     for place, (node, proto) in enumerate(zip(nodes, order, strict=True)):
-        live |= _sizes(made[node.name], proto)
+        live |= _sizes(kernels[node.name], proto)
         node.live_bytes = sum(live.values())
         if node.live_bytes > most:
             most, peak = node.live_bytes, place

@@ -90,7 +90,7 @@ class Profile(Shown):
     Example:
         >>> profile = osl.profile("whole_model.onnx", runs=2)
         >>> sum(node.cost.macs for node in profile.nodes)
-        1123200
+        324000
     """
 
     model: str

@@ -237,6 +237,7 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
     body = tape.body()
     _written(body, loop.body, names)
     results = [names.get(value.name, value.name) for value in loop.body.output]
+    _require_shapes(body, node, loop, names)
     kept = [names[formal] for _, formal, _ in loop.states]
     kept += [names[loop.count]] if loop.count else []
     again = NodeProto(op_type=node.op_type, input=node.input)
@@ -253,6 +254,24 @@ def _saved(tape: Tape, node: NodeProto, loop: _Iteration) -> tuple[list[Term], T
     if loop.count:
         return saved, tape.shape_of(Term(tape, outputs[-1], TensorProto.INT64))
     return saved, tape.dim(tape.value(loop.reads[0].outer), loop.reads[0].axis)
+
+
+def _require_shapes(
+    body: Tape, node: NodeProto, loop: _Iteration, names: Mapping[str, str]
+) -> None:
+    """Refuse a state that surely has another shape after an iteration: those of all iterations are one tensor."""
+    for _, formal, later in loop.states:
+        before, after = (body.shape(names.get(name, name)) for name in (formal, later))
+        if before is None or after is None:
+            continue
+        pairs = zip(before, after, strict=False)
+        sizes = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+        if sizes or len(before) != len(after):
+            raise EditError(
+                f"{node.op_type} {node.name!r} changes the shape of its state {formal!r} from {before} to {after}, and "
+                "its gradient keeps the states of all iterations in one tensor",
+                "choose values behind the loop",
+            )
 
 
 def _type_inputs(tape: Tape, node: NodeProto, loop: _Iteration, names: Mapping[str, str]) -> None:

@@ -96,12 +96,12 @@ def _parsed(encoded: object) -> FunctionProto | None:
 
 
 def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> list[NodeProto]:
-    """Write nodes under new names, and learn the types of what they make.
+    """Write nodes under new names, and learn the types of what they make; of equal ones, return one.
 
     Args:
         names: old name -> new name of what they read; takes what they make.
     """
-    made = []
+    made: dict[str, NodeProto] = {}
     for node in nodes:
         rename_uses([node], names)
         outputs = list(node.output)
@@ -111,9 +111,9 @@ def written(tape: Tape, nodes: Sequence[NodeProto], names: dict[str, str]) -> li
         tensor = constant_of(node)
         if tensor is not None:
             tape.names.arrays[node.output[0]] = dtypes.to_array(tensor)
-        made.append(node)
-    learn(tape, made)
-    return made
+        made[node.output[0]] = node
+    learn(tape, list(made.values()))
+    return list(made.values())
 
 
 def learn(tape: Tape, nodes: Sequence[NodeProto]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from onnxsurgeon_lite.surgery.gradients.step import Step
 from onnxsurgeon_lite.surgery.gradients.tape import Term
@@ -19,7 +19,7 @@ def unrolled(s: Step) -> list[Term]:
     """Write the nodes that compute a recurrent node's outputs; return Y, Y_h and, for LSTM, Y_c.
 
     Raises:
-        EditError: the node has sequence lengths, clips, or an activation with parameters.
+        EditError: an activation of the node has parameters.
     """
     _require_plain(s)
     t, rows = s.tape, s.integer("layout")
@@ -42,11 +42,9 @@ def unrolled(s: Step) -> list[Term]:
 
 
 def _require_plain(s: Step) -> None:
-    lengths = s.has(_LENGTHS)
     odd = [name for name in _names(s) if name.lower() not in _PLAIN]
-    if lengths or odd or "clip" in s.attributes or s.integer("input_forget"):
-        what = "sequence_lens is given" if lengths else f"it has {', '.join(odd) or 'clip'}"
-        raise s.refused(what)
+    if odd:
+        raise s.refused(f"it has {', '.join(odd)}")
 
 
 def _names(s: Step) -> list[str]:
@@ -61,7 +59,8 @@ class _Weights:
 
     Attributes:
         rows: the input times its weights, a row for each step. recurrence: the transposed weights of the state.
-        bias: that of the state; None without one. functions: the activations.
+        bias: that of the state; None without one. functions: the activations. clip: what they take at most; 0 for all.
+        coupled: the forget gate is what the input gate leaves.
     """
 
     size: int
@@ -71,6 +70,14 @@ class _Weights:
     peepholes: Term | None
     functions: list[str]
     before_reset: bool
+    clip: float
+    coupled: bool
+
+    def activated(self, term: Term, place: int) -> Term:
+        """Return an activation of clipped numbers."""
+        if self.clip:
+            term = term.tape.op("Clip", term, -self.clip, self.clip)
+        return term.function(self.functions[place])
 
     def gate(self, term: Term, first: int, last: int) -> Term:
         """Return the columns of some gates."""
@@ -91,27 +98,27 @@ class _Weights:
 
 
 def _rnn(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
-    return [(row + w.of_state(states[0], 0, 1)).function(w.functions[0])]
+    return [w.activated(row + w.of_state(states[0], 0, 1), 0)]
 
 
 def _gru(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
-    gates = (w.gate(row, 0, 2) + w.of_state(states[0], 0, 2)).function(w.functions[0])
+    gates = w.activated(w.gate(row, 0, 2) + w.of_state(states[0], 0, 2), 0)
     update, reset = w.gate(gates, 0, 1), w.gate(gates, 1, 2)
     if w.before_reset:
         candidate = w.gate(row, 2, 3) + reset * w.of_state(states[0], 2, 3)
     else:
         candidate = w.gate(row, 2, 3) + w.of_state(reset * states[0], 2, 3)
-    return [(1 - update) * candidate.function(w.functions[1]) + update * states[0]]
+    return [(1 - update) * w.activated(candidate, 1) + update * states[0]]
 
 
 def _lstm(w: _Weights, row: Term, states: list[Term]) -> list[Term]:
     hidden, cell = states
     gates = row + w.of_state(hidden, 0, 4)
     kinds = [w.gate(gates, place, place + 1) for place in range(4)]
-    inward = w.peephole(kinds[0], cell, 0).function(w.functions[0])
-    forget = w.peephole(kinds[2], cell, 2).function(w.functions[0])
-    later = forget * cell + inward * kinds[3].function(w.functions[1])
-    outward = w.peephole(kinds[1], later, 1).function(w.functions[0])
+    inward = w.activated(w.peephole(kinds[0], cell, 0), 0)
+    forget = 1 - inward if w.coupled else w.activated(w.peephole(kinds[2], cell, 2), 0)
+    later = forget * cell + inward * w.activated(kinds[3], 1)
+    outward = w.activated(w.peephole(kinds[1], later, 1), 0)
     return [outward * later.function(w.functions[2]), later]
 
 
@@ -124,22 +131,42 @@ def _direction(s: Step, x: Term, number: int, backwards: bool) -> list[Term]:
     weights = _weights(s, x, number)
     slots = [_HIDDEN, _CELL] if s.node.op_type == "LSTM" else [_HIDDEN]
     starts = [_start(s, slot, x, number, weights.size) for slot in slots]
+    read = [weights.rows, _running(s, x)] if s.has(_LENGTHS) else [weights.rows]
     body = t.body()
     *states, row = (Term(body, t.names.fresh(), x.dtype) for _ in (*starts, weights.rows))
+    runs = [Term(body, t.names.fresh(), term.dtype) for term in read[1:]]
     later = _CELLS[s.node.op_type](weights, row, states)
+    seen = later[0]
+    for on in runs:
+        later = [on.where(new, old) for new, old in zip(later, states, strict=True)]
+        seen = on.where(seen, 0)
     made = [body.op("Identity", term) for term in later]
-    made.append(body.op("Identity", made[0]))
-    kind = helper.make_tensor_type_proto(x.dtype, [None, None])
+    made.append(body.op("Identity", seen))
     graph = GraphProto(name=s.node.op_type, node=body.nodes)
-    graph.input.extend(helper.make_value_info(term.name, kind) for term in (*states, row))
-    graph.output.extend(helper.make_value_info(term.name, kind) for term in made)
-    node = NodeProto(op_type="Scan", input=[term.name for term in (*starts, weights.rows)])
-    attributes: dict[str, object] = {"body": graph, "num_scan_inputs": 1}
+    for term in (*states, row, *runs):
+        graph.input.append(_matrix(term))
+    graph.output.extend(map(_matrix, made))
+    node = NodeProto(op_type="Scan", input=[term.name for term in (*starts, *read)])
+    attributes: dict[str, object] = {"body": graph, "num_scan_inputs": len(read)}
     if backwards:
-        attributes |= {"scan_input_directions": [1], "scan_output_directions": [1]}
+        turned = {"scan_input_directions": [1] * len(read), "scan_output_directions": [1]}
+        attributes |= turned
     node.attribute.extend(helper.make_attribute(*pair) for pair in attributes.items())
     *last, steps = (Term(t, name, x.dtype) for name in t.add(node, len(made)))
     return [steps, *last]
+
+
+def _matrix(term: Term) -> ValueInfoProto:
+    return helper.make_tensor_value_info(term.name, term.dtype, [None, None])
+
+
+def _running(s: Step, x: Term) -> Term:
+    """Return for each step and sample whether the sequence goes on there, [steps, samples, 1]."""
+    t = s.tape
+    steps = t.op("Squeeze", t.op("Shape", x, start=0, end=1).typed(TensorProto.INT64))
+    lengths = t.op("Unsqueeze", s.input(_LENGTHS).cast(TensorProto.INT64), t.integers([1]))
+    places = t.op("Range", steps.of(0), steps, steps.of(1))
+    return t.op("Unsqueeze", places, t.integers([1, 2])) < lengths
 
 
 def _weights(s: Step, x: Term, number: int) -> _Weights:
@@ -157,7 +184,8 @@ def _weights(s: Step, x: Term, number: int) -> _Weights:
     rows = x @ t.transposed(inward, [1, 0])
     peepholes, before_reset = of_direction(_PEEPHOLES), bool(s.integer("linear_before_reset"))
     turned = t.transposed(recurrence, [1, 0])
-    parts = _Weights(size, rows, turned, None, peepholes, functions, before_reset)
+    clip, coupled = s.number("clip"), bool(s.integer("input_forget"))
+    parts = _Weights(size, rows, turned, None, peepholes, functions, before_reset, clip, coupled)
     if bias is None:
         return parts
     inner = replace(parts, rows=rows + parts.gate(bias, 0, width))

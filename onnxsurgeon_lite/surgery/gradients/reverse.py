@@ -1,7 +1,7 @@
 """Reverse mode: walk the nodes from the last to the first, and pass each output's gradient on to the inputs."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx import NodeProto
@@ -10,8 +10,8 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
-from onnxsurgeon_lite.surgery.gradients.recurrent import OPERATORS, unrolled
-from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, ZERO
+from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO
+from onnxsurgeon_lite.surgery.gradients.sequences import without_sequences
 from onnxsurgeon_lite.surgery.gradients.step import Step, is_float
 from onnxsurgeon_lite.surgery.gradients.tape import Tape, Term
 
@@ -39,6 +39,7 @@ class Reverse:
         Raises:
             EditError: a node on the path has no rule.
         """
+        self.nodes = without_sequences(self.tape, self.nodes)
         active = self._active(to)
         found: dict[str, list[Term]] = defaultdict(list)
         for name, term in seeds.items():
@@ -118,9 +119,8 @@ class Reverse:
         if through is not None:
             yield from through(self.tape, node, given, wanted, _inner)
             return
-        body = (
-            _unrolled(self.tape, node) if node.op_type in OPERATORS else expanded(self.tape, node)
-        )
+        write = WRITTEN.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        body = expanded(self.tape, node) if write is None else _written(self.tape, node, write)
         if body is None:
             raise missing_rule(node)
         seeds = {
@@ -133,12 +133,12 @@ class Reverse:
 BODIES = {"If": through_if, "Loop": through_loop, "Scan": through_loop}
 
 
-def _unrolled(tape: Tape, node: NodeProto) -> Expansion:
-    """Write a recurrent node as a Scan."""
+def _written(tape: Tape, node: NodeProto, write: Callable[[Step], list[Term]]) -> Expansion:
+    """Write a node as others that compute the same."""
     apart = Tape(
         tape.names, stage=tape.stage
     )  # shares no node with others: all of them are differentiated
-    terms = unrolled(Step(apart, node, []))
+    terms = write(Step(apart, node, []))
     tape.nodes.extend(apart.nodes)
     learn(tape, apart.nodes)
     return Expansion(apart.nodes, [term.name for term in terms])

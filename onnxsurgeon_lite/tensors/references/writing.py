@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -13,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.atomic import NewFolder, Staging
+from onnxsurgeon_lite.atomic import Staging, rename_folder, temporary_folder
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.tensors import dtypes
@@ -35,25 +36,23 @@ class FolderWriter:
     `index.json` is `{"format": "onnxsurgeon-references", "version": 1, "values": [...]}`; a value has `name`, `dtype`
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
     when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
-    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). A new folder appears whole. An older
-    set stays whole until the new index replaces its own: the new bytes have another name then, which the index tells as
-    `"file"`.
+    a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
+    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`. Before they are
+    complete they have no name, and a new folder does not exist, which appears whole.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
-        self._new: NewFolder | None = None
 
     def __enter__(self) -> "FolderWriter":
-        self._place = self.folder
-        if not self.folder.is_dir():
-            self._new = NewFolder(self.folder, own="")
-            self._place = self._new.path
+        if make_folder(self.folder):  # or it is told at once why that is impossible
+            self.folder.rmdir()
+        self._place = self.folder if self.folder.is_dir() else temporary_folder(self.folder)
         self._old = values_files(self._place)
         self._name = free_name(self._place)
-        self._opened = self._staging.open(self._place / self._name)
+        self._opened = self._staging.open_unseen(self._place / self._name)
         self._values = self._opened.__enter__()
         return self
 
@@ -63,6 +62,7 @@ class FolderWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        made = error is None and make_folder(self._place)
         try:
             with self._staging:
                 self._opened.__exit__(kind, error, trace)
@@ -73,11 +73,11 @@ class FolderWriter:
                     for old in self._old:
                         with contextlib.suppress(OSError):
                             old.unlink()
-                    if self._new:
-                        self._new.commit()
+            if made:
+                rename_folder(self._place, self.folder)
         finally:
-            if self._new:
-                self._new.__exit__()
+            if made:
+                shutil.rmtree(self._place, ignore_errors=True)
 
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
@@ -117,14 +117,16 @@ def free_name(folder: Path) -> str:
     return next(name for name in names if not os.path.lexists(folder / name))
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder unless it exists."""
+def make_folder(folder: Path) -> bool:
+    """Create a folder unless it exists; return whether it was created."""
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
     except FileExistsError as error:
-        raise WriteError(
-            f"{str(folder)!r} already exists and is not a folder", "choose another name"
-        ) from error
+        if not folder.is_dir():
+            raise WriteError(
+                f"{str(folder)!r} already exists and is not a folder", "choose another name"
+            ) from error
+        return False
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))
         raise WriteError(
@@ -133,6 +135,7 @@ def make_folder(folder: Path) -> None:
             if not folder.parent.is_dir()
             else "write elsewhere with -o",
         ) from error
+    return True
 
 
 def _stored_bytes(value: Array) -> bytes | memoryview:

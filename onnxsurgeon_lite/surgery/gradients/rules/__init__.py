@@ -1,17 +1,24 @@
 """The gradient of each operator: one rule for each input, by the operator's name."""
 
+from collections.abc import Callable
+
+from onnxsurgeon_lite.surgery.gradients import recurrent
 from onnxsurgeon_lite.surgery.gradients.rules import (
     convolution,
     elementwise,
     indexing,
+    matrices,
     normalization,
     pooling,
     products,
     reductions,
     resizing,
+    sampling,
     shapes,
+    signals,
 )
-from onnxsurgeon_lite.surgery.gradients.step import Rule
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
 
 RULES: dict[str, Rule] = {
     **elementwise.BROADCAST,
@@ -24,7 +31,19 @@ RULES: dict[str, Rule] = {
     **shapes.RULES,
     **indexing.RULES,
     **resizing.RULES,
+    **matrices.RULES,
+    **signals.RULES,
 }
+
+WRITTEN: dict[str, Callable[[Step], list[Term]]] = {
+    "CumProd": reductions.running_product,
+    "DeformConv": sampling.deformed,
+    "GridSample": sampling.grid_sample,
+    "RoiAlign": sampling.aligned_regions,
+    "STFT": signals.stft,
+    **dict.fromkeys(recurrent.OPERATORS, recurrent.unrolled),
+}
+"""Operators that are differentiated by nodes that compute the same, written here."""
 
 BROADCAST = frozenset(elementwise.BROADCAST)
 """Operators whose inputs are broadcast to the output: the rules give gradients in the output's shape."""
@@ -36,5 +55,5 @@ BY_SIZE = frozenset((
     "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size",
 ))  # fmt: skip
 """Operators whose output depends on the input's sizes, not on its numbers."""
-ZERO = BY_SIZE | {"Bernoulli", "Ceil", "Floor", "Hardmax", "Round", "Sign"}
+ZERO = BY_SIZE | {"Bernoulli", "Ceil", "Floor", "Hardmax", "MelWeightMatrix", "Round", "Sign"}
 """Operators whose output does not change with small changes of the input."""

@@ -148,6 +148,29 @@ def _dropout(s: Step) -> Term:
     return kept / (1 - s.b.cast(s.dy.dtype)) if s.has(1) else kept * 2
 
 
+def _dequantized_scale(s: Step) -> Term:
+    """Return the sum of the integers: of all of them, or along an axis."""
+    t = s.tape
+    integers = s.a.cast(s.b.dtype)
+    if t.rank(s.b) > 1 or s.integer("block_size"):
+        raise s.refused("it has a scale for each block")
+    per_axis = t.rank(s.b) == 1 and t.static(s.b) != [1]
+    axis = s.axis(1) if per_axis else None
+    others = [place for place in range(s.rank) if place != axis]
+    if s.has(2):
+        zero = s.input(2).cast(s.b.dtype)
+        spread = [-1 if place == axis else 1 for place in range(s.rank)]
+        integers = integers - (t.op("Reshape", zero, t.integers(spread)) if per_axis else zero)
+    return t.reshaped(t.sum(s.dy.cast(s.b.dtype) * integers, others), s.b)
+
+
+def _range_step(s: Step) -> Term:
+    t = s.tape
+    count = t.op("Squeeze", t.dim(s.y, 0))
+    numbers = t.op("Range", count.of(0), count, count.of(1)).cast(s.dy.dtype)
+    return t.op("ReduceSum", s.dy * numbers, keepdims=0)
+
+
 BROADCAST: dict[str, Rule] = {
     "Add": (lambda s: s.dy, lambda s: s.dy),
     "Sub": (lambda s: s.dy, lambda s: -s.dy),
@@ -177,6 +200,7 @@ RULES: dict[str, Rule] = {
     "Clip": (_clip, _bound, _bound),
     "Cos": (lambda s: -(s.dy * s.a.function("Sin")),),
     "Cosh": (lambda s: s.dy * s.a.function("Sinh"),),
+    "DequantizeLinear": (lambda s: None, _dequantized_scale),
     "Dropout": (_dropout,),
     "Elu": (_elu,),
     "Erf": (lambda s: s.dy * (-(s.a * s.a)).function("Exp") * (2 / math.sqrt(math.pi)),),
@@ -189,6 +213,13 @@ RULES: dict[str, Rule] = {
     "Log": (lambda s: s.dy / s.a,),
     "Mish": (_mish,),
     "Neg": (lambda s: -s.dy,),
+    "Optional": (lambda s: s.dy,),
+    "OptionalGetElement": (lambda s: s.dy,),
+    "Range": (
+        lambda s: s.tape.op("ReduceSum", s.dy, keepdims=0),
+        lambda s: None,
+        _range_step,
+    ),
     "Reciprocal": (lambda s: -(s.dy * s.y * s.y),),
     "Relu": (_relu,),
     "Selu": (_selu,),

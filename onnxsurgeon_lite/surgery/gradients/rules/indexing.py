@@ -1,6 +1,7 @@
 """Operators that take or place elements by their indices."""
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from onnxsurgeon_lite.surgery.gradients.rules.shapes import moved
@@ -62,6 +63,48 @@ def _unique(s: Step) -> Term:
     return s.tape.scattered(indices, s.dy, s.a)
 
 
+def _cache(s: Step) -> Term:
+    return _cached(s, 0)
+
+
+def _update(s: Step) -> Term:
+    return _cached(s, 1)
+
+
+def _cached(s: Step, slot: int) -> Term:
+    """Return the gradients of the elements that are this input's, as the node places them."""
+    t = s.tape
+    first = t.op("Squeeze", t.size(s.a))
+    places = s.again(1, t.places(s.a), t.places(s.b) + first, *s.rest(2))[0]
+    mine = places < first if slot == 0 else t.op("Not", places < first)
+    kept = mine.where(s.dy, 0)
+    at = t.op("Min", places, first - 1) if slot == 0 else t.op("Max", places - first, 0)
+    return t.scattered(at, kept, s.input(slot))
+
+
+def _image_blocks(s: Step) -> Term:
+    """Return what stands at the place of each element of a block, in the padded image."""
+    t = s.tape
+    image, block = s.numbers(1), s.numbers(2)
+    if image is None or block is None:
+        raise s.refused("the sizes of the image and of its blocks are not known")
+    count = len(block)
+    pads = s.integers("pads") or [0] * 2 * count
+    strides = s.integers("strides") or [1] * count
+    dilations = s.integers("dilations") or [1] * count
+    padded = [int(n) + pads[i] + pads[i + count] for i, n in enumerate(image)]
+    at: NDArray[np.int64] = np.zeros((1, 1), np.int64)
+    for size, length, stride, step in zip(padded, block, strides, dilations, strict=True):
+        inner = np.arange(int(length)) * step
+        outer = np.arange((size - (int(length) - 1) * step - 1) // stride + 1) * stride
+        line = inner[:, None] + outer
+        at = at[:, None, :, None] * size + line[None, :, None, :]
+        at = at.reshape(at.shape[0] * at.shape[1], -1)
+    whole = t.op("Pad", s.dy, t.integers([0, 0, *pads[:count], 0, 0, *pads[count:]]))
+    flat = t.op("Reshape", whole, t.integers([0, 0, -1]))
+    return t.reshaped(t.op("Gather", flat, t.array(at), axis=2), s.a)
+
+
 RULES: dict[str, Rule] = {
     "Gather": (moved,),
     "GatherElements": (moved,),
@@ -71,5 +114,7 @@ RULES: dict[str, Rule] = {
     "ScatterND": (_taken_out, lambda s: None, _slice_updates),
     "TopK": (_top,),
     "Unique": (_unique,),
+    "TensorScatter": (_cache, _update),
+    "Col2Im": (_image_blocks,),
     "OneHot": (lambda s: None, lambda s: None, _one_hot),
 }

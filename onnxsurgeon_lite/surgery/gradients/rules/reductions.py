@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
 from onnxsurgeon_lite.surgery.gradients.tape import Term
 
@@ -67,6 +69,26 @@ def _sum_square(s: Step) -> Term:
 def _running_sum(s: Step) -> Term:
     flipped = {"reverse": 1 - s.integer("reverse"), "exclusive": s.integer("exclusive")}
     return s.tape.op("CumSum", s.dy, s.b, **flipped)
+
+
+def running_product(s: Step) -> list[Term]:
+    """Write CumProd as a product over all elements, of which those behind each element are 1."""
+    t, known = s.tape, s.numbers(1)
+    if known is None:
+        raise s.refused("the axis is computed when the model runs")
+    axis = int(np.ravel(known)[0]) % s.rank
+    order = [*(i for i in range(s.rank) if i != axis), axis]
+    rows = t.op("Unsqueeze", t.transposed(s.a, order), t.integers([-2]))
+    size = t.op("Squeeze", t.dim(s.a, axis))
+    place = t.op("Range", size.of(0), size, size.of(1))
+    ends = t.op("Unsqueeze", place, t.integers([1]))
+    one, other = (ends, place) if not s.integer("reverse") else (place, ends)
+    behind = one < other if not s.integer("exclusive") else t.op("Not", other < one)
+    filled = behind.where(rows.of(1), rows)
+    axes = {"axes": [-1]} if t.opset < 18 else {}
+    given = [] if axes else [t.integers([-1])]
+    made = t.op("ReduceProd", filled, *given, keepdims=0, **axes)
+    return [t.transposed(made, [int(i) for i in np.argsort(order)])]
 
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,207 @@
+"""Samples of images between their elements, written as weighted sums of neighbors: GridSample, DeformConv, RoiAlign."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.surgery.gradients.step import Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+
+_CUBIC = -0.75
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """A neighbor along one axis: its index, and its weight; None for 1."""
+
+    index: Term
+    weight: Term | None
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Images to take samples of.
+
+    Attributes:
+        flat: [batch, channels, elements]. sizes: a scalar for each spatial axis, int64.
+        padding: what is outside: zeros, border, reflection. aligned: reflection is at the center of the last elements.
+    """
+
+    flat: Term
+    sizes: Sequence[Term]
+    padding: str = "zeros"
+    aligned: bool = False
+
+    def sampled(self, taps: Sequence[Sequence[_Tap]]) -> Term:
+        """Return [batch, channels, places], given the taps of each axis at [batch, places]."""
+        parts = [self._corner(corner) for corner in product(*taps)]
+        return self.flat.tape.total(parts)
+
+    def _corner(self, corner: Sequence[_Tap]) -> Term:
+        t = self.flat.tape
+        flat, weight = None, None
+        for tap, size in zip(corner, self.sizes, strict=True):
+            index, inside = self._padded(tap.index, size)
+            flat = index if flat is None else flat * size + index
+            for factor in filter(None, (tap.weight, inside)):
+                weight = factor if weight is None else weight * factor
+        assert flat is not None
+        channels = t.op("Shape", self.flat, start=1, end=2).typed(TensorProto.INT64)
+        places = t.op("Unsqueeze", flat, t.integers([1]))
+        shape = t.concat(t.integers([1]), channels, t.integers([1]))
+        taken = t.op("GatherElements", self.flat, t.op("Expand", places, shape), axis=2)
+        return taken if weight is None else taken * t.op("Unsqueeze", weight, t.integers([1]))
+
+    def _padded(self, index: Term, size: Term) -> tuple[Term, Term | None]:
+        """Return an index inside, and a weight of 0 for what is outside."""
+        t = index.tape
+        if self.padding == "reflection":
+            double = (size - 1) * 2 if self.aligned else size * 2
+            turned = t.op("Mod", index, t.op("Max", double, 1))
+            other = double - turned if self.aligned else double - 1 - turned
+            return (turned < size).where(turned, other), None
+        clipped = t.op("Max", t.op("Min", index, size - 1), 0)
+        if self.padding == "border":
+            return clipped, None
+        return clipped, clipped.equals(index).cast(self.flat.dtype)
+
+
+def _linear(at: Term) -> list[_Tap]:
+    below = at.function("Floor")
+    part, index = at - below, below.cast(TensorProto.INT64)
+    return [_Tap(index, 1 - part), _Tap(index + 1, part)]
+
+
+def _nearest(at: Term) -> list[_Tap]:
+    return [_Tap(at.function("Round").cast(TensorProto.INT64), None)]
+
+
+def _cubic(at: Term) -> list[_Tap]:
+    below = at.function("Floor")
+    part, index = at - below, below.cast(TensorProto.INT64)
+    taps = []
+    for place in range(-1, 3):
+        far = part - place if place < 1 else place - part  # the distance
+        if place in (0, 1):
+            weight = ((_CUBIC + 2) * far - (_CUBIC + 3)) * far * far + 1
+        else:
+            weight = ((far * _CUBIC - 5 * _CUBIC) * far + 8 * _CUBIC) * far - 4 * _CUBIC
+        taps.append(_Tap(index + place, weight))
+    return taps
+
+
+_TAPS = {
+    "linear": _linear,
+    "bilinear": _linear,
+    "nearest": _nearest,
+    "cubic": _cubic,
+    "bicubic": _cubic,
+}
+
+
+def _scalar(s: Step, value: Term, axis: int) -> Term:
+    return s.tape.op("Squeeze", s.tape.dim(value, axis))
+
+
+def grid_sample(s: Step) -> list[Term]:
+    """Write GridSample; the last axis of the grid has the places, the last spatial axis first."""
+    t, count = s.tape, s.rank - 2
+    aligned = bool(s.integer("align_corners"))
+    sizes = [_scalar(s, s.a, axis) for axis in range(2, s.rank)]
+    flat = t.op("Reshape", s.a, t.integers([0, 0, -1]))
+    images = _Images(flat, sizes, s.text("padding_mode", "zeros"), aligned)
+    points = t.op("Reshape", s.b, t.concat(t.dim(s.b, 0), t.integers([-1, count])))
+    taps = []
+    for axis, size in enumerate(sizes):
+        place = t.op("Gather", points, t.number(count - 1 - axis, TensorProto.INT64), axis=2)
+        wide = size.cast(place.dtype)
+        at = (place + 1) * (wide - 1) / 2 if aligned else ((place + 1) * wide - 1) / 2
+        taps.append(_TAPS[s.text("mode", "linear")](at))
+    made = images.sampled(taps)
+    shape = t.concat(t.shape_of(s.a, 0, 2), t.shape_of(s.b, 1, s.rank - 1))
+    return [t.op("Reshape", made, shape)]
+
+
+def deformed(s: Step) -> list[Term]:
+    """Write DeformConv: a product with the kernel of what stands at the places that the offsets tell."""
+    t, kernel = s.tape, s.tape.shape(s.b.name)
+    sizes = [dim for dim in (kernel or [])[2:] if isinstance(dim, int)]
+    if s.rank != 4 or len(sizes) != 2:
+        raise s.refused("the kernel does not have two axes of known size")
+    pads, strides = s.integers("pads") or [0] * 4, s.integers("strides") or [1, 1]
+    dilations, groups = s.integers("dilations") or [1, 1], s.integer("offset_group", 1)
+    count, number, offset = sizes[0] * sizes[1], t.integers([sizes[0] * sizes[1]]), s.input(2)
+    out = [t.dim(offset, 2), t.dim(offset, 3)]
+    by_group = t.concat(t.integers([0, groups]), number, t.integers([2]), *out)
+    offsets = t.op("Reshape", offset, by_group)
+    taps = []
+    for axis in range(2):
+        inner = t.array(np.indices(sizes)[axis].reshape(-1, 1, 1) * dilations[axis])
+        size = t.op("Squeeze", out[axis])
+        outer = t.op("Range", size.of(0), size, size.of(1)) * strides[axis] - pads[axis]
+        line = t.op("Unsqueeze", outer, t.integers([1])) if axis == 0 else outer
+        moved = t.op("Gather", offsets, t.number(axis, TensorProto.INT64), axis=3)
+        at = moved + (line + inner).cast(moved.dtype)
+        taps.append(
+            _linear(t.op("Reshape", at, t.concat(t.integers([-1]), number * out[0] * out[1])))
+        )
+    spatial = [_scalar(s, s.a, axis) for axis in (2, 3)]
+    batch = t.dim(s.a, 0)
+    split = t.concat(batch * groups, t.integers([-1]), t.dim(s.a, 2) * t.dim(s.a, 3))
+    made = _Images(t.op("Reshape", s.a, split), spatial).sampled(taps)
+    shape = t.concat(batch, t.integers([groups, -1]), number, out[0] * out[1])
+    made = t.op("Reshape", made, shape)
+    if s.has(4):
+        mask = t.op(
+            "Reshape", s.input(4), t.concat(batch, t.integers([groups, 1]), number, out[0] * out[1])
+        )
+        made = made * mask
+    parts = s.integer("group", 1)
+    columns = t.op("Reshape", made, t.concat(batch, t.integers([parts, -1]), out[0] * out[1]))
+    rows = t.op("Reshape", s.b, t.concat(t.integers([parts, -1]), t.dim(s.b, 1) * count))
+    result = t.op("Reshape", rows @ columns, t.concat(batch, t.integers([-1]), *out))
+    return [result + t.op("Reshape", s.input(3), t.integers([1, -1, 1, 1])) if s.has(3) else result]
+
+
+def aligned_regions(s: Step) -> list[Term]:
+    """Write RoiAlign: the mean of samples in each part of a region."""
+    t, ratio = s.tape, s.integer("sampling_ratio")
+    if ratio < 1 or s.text("mode", "avg") != "avg":
+        raise s.refused("sampling_ratio is 0" if ratio < 1 else "mode is 'max'")
+    half = s.text("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    corners = s.b * s.number("spatial_scale", 1.0) - (0.5 if half else 0.0)
+    counts = [s.integer("output_height", 1), s.integer("output_width", 1)]
+    sizes = [_scalar(s, s.a, axis) for axis in (2, 3)]
+    lines, inside = [], []
+    for axis, (count, size) in enumerate(zip(counts, sizes, strict=True)):
+        first, last = (
+            t.op("Gather", corners, t.integers([place]), axis=1) for place in (1 - axis, 3 - axis)
+        )
+        length = last - first if half else t.op("Max", last - first, 1)
+        fractions = (np.arange(count * ratio) + 0.5) / (count * ratio)
+        line = first + length * t.array(fractions.astype(np.float32)).cast(s.b.dtype)
+        wide = size.cast(line.dtype)
+        reached = t.op("And", t.op("Not", line < -1), t.op("Not", line > wide))
+        inside.append(reached.cast(s.a.dtype))
+        lines.append(t.op("Min", t.op("Max", line, 0), wide - 1))
+    places = [_crossed(lines[0], lines[1] * 0), _crossed(lines[0] * 0, lines[1])]
+    chosen = t.op("Gather", s.a, s.input(2), axis=0)
+    images = _Images(t.op("Reshape", chosen, t.integers([0, 0, -1])), sizes, "border")
+    up, left = (
+        t.op("Unsqueeze", mask, t.integers([axis]))
+        for mask, axis in zip(inside, (2, 1), strict=True)
+    )
+    mask = t.op("Reshape", up * left, t.integers([0, 1, -1]))
+    made = images.sampled([_linear(at) for at in places]) * mask
+    shape = t.integers([0, 0, counts[0], ratio, counts[1], ratio])
+    return [t.sum(t.op("Reshape", made, shape), [3, 5]) / (ratio * ratio)]
+
+
+def _crossed(rows: Term, columns: Term) -> Term:
+    """Return the sums of each row and column, as a list for each sample."""
+    t = rows.tape
+    crossed = t.op("Unsqueeze", rows, t.integers([2])) + t.op("Unsqueeze", columns, t.integers([1]))
+    return t.op("Reshape", crossed, t.integers([0, -1]))

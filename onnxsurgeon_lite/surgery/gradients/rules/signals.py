@@ -1,0 +1,99 @@
+"""Fourier transforms: linear, so each one's gradient is another."""
+
+from onnx import TensorProto
+
+from onnxsurgeon_lite.surgery.gradients.step import Rule, Step
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+
+_AXIS_AS_INPUT = 20  # opset of DFT
+
+
+def _dft(s: Step) -> Term:
+    """Return the transform back: what the input lacks of its length was zeros, a single number is real."""
+    t, axis = s.tape, _axis(s)
+    inverse, onesided = s.integer("inverse"), s.integer("onesided")
+    parts = (t.shape(s.a.name) or [None])[-1]
+    if not isinstance(parts, int):
+        raise s.refused("its last size is not known")
+    if inverse and onesided:
+        return _onesided_back(s, axis)
+    given = t.dim(s.a, axis)
+    length = t.op("Reshape", s.b, t.integers([1])) if s.has(1) else given
+    full = _grown(s.dy, axis, length - t.dim(s.y, axis), s.rank) if onesided else s.dy
+    made = transformed(full, length, axis, s.rank, 1 - inverse)
+    count = t.op("Squeeze", length).cast(made.dtype)
+    made = made / count if inverse else made * count
+    if s.has(1):
+        kept = t.op("Slice", made, t.integers([0]), given, t.integers([axis]))
+        made = _grown(kept, axis, t.op("Max", given - length, 0), s.rank)
+    last = t.integers([0]), t.integers([1]), t.integers([-1])
+    return t.op("Slice", made, *last) if parts == 1 else made
+
+
+def _onesided_back(s: Step, axis: int) -> Term:
+    """Return the onesided transform: all numbers but the first, and the middle one, stand for two."""
+    t, length = s.tape, s.tape.dim(s.y, axis)
+    made = transformed(s.dy, length, axis, s.rank, onesided=1)
+    size = t.op("Squeeze", length)
+    bins = _range(size / 2 + 1)
+    alone = t.op("Or", bins.equals(0), (bins * 2).equals(size))
+    twice = alone.where(made.of(1), 2) / size.cast(made.dtype)
+    shape = [-1 if place == axis else 1 for place in range(s.rank)]
+    return _grown(
+        made * t.op("Reshape", twice, t.integers(shape)),
+        axis,
+        t.dim(s.a, axis) - (length / 2 + 1),
+        s.rank,
+    )
+
+
+def _axis(s: Step) -> int:
+    if not s.has(2):
+        return int(s.integer("axis", 1 if s.tape.opset < _AXIS_AS_INPUT else -2) % s.rank)
+    known = s.numbers(2)
+    if known is None:
+        raise s.refused("the axis is computed when the model runs")
+    return int(known) % s.rank
+
+
+def transformed(
+    term: Term, length: Term, axis: int, rank: int, inverse: int = 0, onesided: int | None = None
+) -> Term:
+    """Return a DFT of a list's length."""
+    t, size = term.tape, term.tape.op("Squeeze", length)
+    if t.opset < _AXIS_AS_INPUT:
+        return t.op("DFT", term, size, axis=axis, inverse=inverse, onesided=onesided)
+    place = t.number(axis - rank, TensorProto.INT64)
+    return t.op("DFT", term, size, place, inverse=inverse, onesided=onesided)
+
+
+def _grown(term: Term, axis: int, count: Term, rank: int) -> Term:
+    """Return a term with so many zeros behind it."""
+    t = term.tape
+    zeros = [t.integers([0] * n) for n in (rank + axis, rank - 1 - axis)]
+    pads = [zeros[0], count, zeros[1]] if axis < rank - 1 else [zeros[0], count]
+    return t.op("Pad", term, t.concat(*pads))
+
+
+def stft(s: Step) -> list[Term]:
+    """Write a short-time transform as one DFT of all frames."""
+    t = s.tape
+    step = s.b
+    window = s.input(2) if s.has(2) else None
+    frame = s.input(3) if s.has(3) else t.op("Squeeze", t.dim(s.input(2), 0))
+    length = t.op("Squeeze", t.dim(s.a, 1))
+    count = (length - frame.cast(TensorProto.INT64)) / step.cast(TensorProto.INT64) + 1
+    starts = _range(count) * step.cast(TensorProto.INT64)
+    places = t.op("Unsqueeze", starts, t.integers([1])) + _range(frame.cast(TensorProto.INT64))
+    frames = t.op("Gather", s.a, places, axis=1)
+    if window is not None:
+        frames = frames * t.op("Unsqueeze", window, t.integers([1]))
+    size = t.op("Reshape", frame.cast(TensorProto.INT64), t.integers([1]))
+    return [transformed(frames, size, 2, 4, onesided=s.integer("onesided", 1))]
+
+
+def _range(count: Term) -> Term:
+    return count.tape.op("Range", count.of(0), count, count.of(1))
+
+
+RULES: dict[str, Rule] = {"DFT": (_dft,)}
