@@ -129,11 +129,13 @@ def _state(folder: Path) -> State:
     """Return what each output holds: models with their data, sets of tensors."""
     found = {}
     for path in sorted(folder.iterdir()):
+        if path.suffix == ".writing":
+            continue  # the next command removes it
         if path.suffix == ".onnx":
             found[path.name] = _digest(partial(_model, path))
         elif path.suffix == ".npz" or (path / "index.json").exists():
             found[path.name] = _digest(partial(_tensors, path))
-        elif path.is_dir() and path.name != "state" and path.suffix != ".writing":
+        elif path.is_dir() and path.name != "state":
             found[path.name] = _digest(partial(_models, path))
     return found
 
