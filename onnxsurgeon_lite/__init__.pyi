@@ -1,4 +1,5 @@
 from .api import data as data
+from .api.convert import convert as convert
 from .api.cut import split as split
 from .api.debug import (
     bisect as bisect,
@@ -16,6 +17,7 @@ from .api.profile import profile as profile
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
+from .debug.conversion.result import Conversion as Conversion
 from .debug.profiling import Profile as Profile
 from .debug.stepping import Debugger as Debugger
 from .errors import SurgeonError as SurgeonError

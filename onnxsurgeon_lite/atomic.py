@@ -8,6 +8,7 @@ import functools
 import io
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
@@ -91,6 +92,20 @@ class Staging:
                 self.sizes[named] = os.fstat(file.fileno()).st_size
             os.chmod(name, _mode(target))
 
+    @contextlib.contextmanager
+    def open_unseen(self, named: Path) -> Iterator[BinaryIO]:
+        """Like `open`, but the file has no name before it is complete: a killed process leaves nothing.
+
+        The folder need not exist yet; it must when the file is complete.
+        """
+        target = Path(os.path.realpath(named))
+        folder = target.parent if target.parent.is_dir() else target.parent.parent
+        with _write_errors(target), tempfile.TemporaryFile(dir=folder) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            self._waiting.append((_appeared(file, target), target))
+
     def written(self) -> int:
         """Return the bytes that wait for `commit`."""
         return sum(file.stat().st_size for file, _ in list(self._waiting) if file.exists())
@@ -148,6 +163,21 @@ class Staging:
                 for temporary, place in new:
                     if not temporary.exists():
                         place.unlink(missing_ok=True)
+
+
+def _appeared(file: IO[bytes], target: Path) -> Path:
+    """Give a file without a name a temporary one beside the target, else a copy of it."""
+    name = target.parent / f"{temporary_prefix(target)}{secrets.token_hex(4)}{WRITING}"
+    try:
+        os.link(f"/proc/self/fd/{file.fileno()}", name)
+    except OSError:
+        file.seek(0)
+        with name.open("xb") as copy:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
+    name.chmod(_mode(target))
+    return name
 
 
 def _settle(taken: Mapping[Path, Path], head: Path, target: Path) -> dict[Path, Path]:

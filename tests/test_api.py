@@ -28,6 +28,7 @@ FUNCTIONS |= {f"data.{name}": getattr(osl.data, name) for name in osl.data.__all
 
 # parameters of commands that are about the terminal, and files that a result's `save` writes
 TERMINAL = {
+    "best_effort",
     "json",
     "force",
     "dry_run",
@@ -162,6 +163,9 @@ SAME = {
         "faulty_constant.onnx", against="whole_model.onnx", by="output"
     ),
     "rank whole_model.onnx --fp16-risk": lambda: osl.rank("whole_model.onnx", fp16_risk=True),
+    "convert whole_model.onnx --to float16 --tolerance 0.1 --dry-run": lambda: osl.convert(
+        "whole_model.onnx", "float16", tolerance=0.1
+    ),
     "match references/whole_model.npz whole_model.onnx": lambda: osl.match(
         "references/whole_model.npz", "whole_model.onnx"
     ),

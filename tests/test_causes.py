@@ -203,3 +203,43 @@ def test_the_prompt_says_why_and_repairs():
     assert "cause: dilations of Conv 'Conv_6' is [2, 2]" in done.stdout
     assert "attribute dilations = [2, 2] -> [1, 1]" in done.stdout
     assert "agrees at '31'" in done.stdout
+
+
+def test_interrupted_it_reports_the_causes_found_so_far():
+    text = (
+        "g (float[4,16] x) => (float[4,16] y) {{ h = LayerNormalization <epsilon = {}> (x, w, b)"
+        " y = {}(h) }}"
+    )
+    weights = {"w": numbers(16), "b": numbers(16, seed=1)}
+    right, wrong = (
+        model(text.format(1e-5, "Tanh"), **weights),
+        model(text.format(1e-2, "Abs"), **weights),
+    )
+    x = numbers(4, 16) * 0.1
+
+    def interrupt(progress: str) -> None:
+        if progress == "searching the cause at @1":
+            raise KeyboardInterrupt
+
+    result = osl.bisect(wrong, references(right, x=x), feeds={"x": x}, progress=interrupt)
+
+    first, second = result.culprits
+    assert "with 1e-05" in first.causes[0].sentence
+    assert second.unexplained == "not known: its search was interrupted"
+
+
+def test_two_causes_that_fit_equally_come_with_what_tells_them_apart():
+    text = "g (float[4,16] x, float[4,16] z) => (float[4,16] y) {{ {} }}"
+    right, wrong = (
+        model(text.format("h = Add(x, z) y = Relu(h)")),
+        model(text.format("y = Add(x, z)")),
+    )
+    feeds = {"x": numbers(4, 16), "z": numbers(4, 16, seed=1)}
+
+    result = osl.bisect(wrong, {"y": references(right, **feeds)["y"]}, feeds=feeds)
+
+    first, second = result.culprits[0].causes
+    assert "Relu is missing" in first.sentence
+    assert "Clip to 0 .. 6 is missing" in second.sentence
+    assert not first.apart
+    assert "in which the inputs here are 10 times as large" in second.apart

@@ -383,6 +383,12 @@ def test_sequences_are_compared_element_by_element():
     assert not shorter.match
 
 
+def test_an_array_that_runs_backwards_agrees_with_its_copy():
+    backwards = np.arange(4, dtype=np.float32)[::-1]
+
+    assert agrees(backwards, backwards.copy())
+
+
 def test_a_number_never_agrees_with_an_infinite_reference():
     zero, infinite = np.zeros(3, np.float32), np.full(3, np.inf, np.float32)
 

@@ -16,7 +16,7 @@ from onnxsurgeon_lite.cli.app import app
 ONNXDBG = Path(sys.executable).with_name("onnxdbg")
 DETECTED = ["33", "34", "35", "36", "37", "38", "boxes", "labels", "scores"]
 NO_NAMES = {
-    "factory", "what", "target", "noise", "vector", "constant",  # programs, texts, classes, what is new
+    "factory", "metric", "what", "target", "noise", "vector", "constant",  # programs, texts, classes, what is new
     "edit add-constant constants", "edit add-constant dtype", "edit simplify without",
     "feeds", "reference", "mapping", "location", "by", "initializer",  # files
     "provider", "memory_limit", "memory", "limit", "a", "b", "find", "commands",  # settings

@@ -1,13 +1,17 @@
 """Edits: the tutorial's own, what is refused, what is kept, and random graphs that compute what they did."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 from conftest import FIXTURES
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 from test_cut import FEEDS, random_models, run
+from typer.testing import CliRunner
 from verbs import CONTRACT
 
 from onnxsurgeon_lite import (
@@ -36,6 +40,7 @@ from onnxsurgeon_lite import (
     load,
     save,
 )
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -379,6 +384,10 @@ INVERSES = {
         lambda m: Promote(("convs1.1.bias",)),
         lambda m: Freeze((("convs1.1.bias", array_of(m, "convs1.1.bias")),)),
     ),
+    "promote without giving numbers back": (
+        lambda m: Promote(("convs1.1.bias",)),
+        lambda m: Freeze((("convs1.1.bias", None),)),
+    ),
     "promote with a default": (
         lambda m: Promote(("convs1.1.bias",), default=True),
         lambda m: Freeze((("convs1.1.bias", None),)),
@@ -455,9 +464,34 @@ def test_a_promoted_constant_node_comes_back_as_it_was(model_of, payload, tmp_pa
     model = load(tmp_path / "constant.onnx")
 
     promoted = edited(model, Promote(("scales",)))
-    back = edited(promoted, Freeze((("scales", [1, 1, 2, 2]),)))
 
-    assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
+    for numbers in ([1, 1, 2, 2], None):
+        back = edited(promoted, Freeze((("scales", numbers),)))
+        assert saved(back, tmp_path) == (tmp_path / "constant.onnx").read_bytes()
+
+
+@pytest.mark.parametrize("as_node", [False, True])
+@pytest.mark.parametrize("external", [False, True])
+def test_many_promoted_numbers_stay_on_disk_until_they_are_wanted(as_node, external, tmp_path):
+    numbers = np.arange(300_000, dtype=np.float32)
+    header = '<ir_version: 8, opset_import: ["": 18]>'
+    proto = parser.parse_model(header + "g (float[n] x) => (float[n] y) { y = Add(x, w) }")
+    if as_node:
+        value = numpy_helper.from_array(numbers)
+        proto.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
+    else:
+        proto.graph.initializer.append(numpy_helper.from_array(numbers, "w"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=external)
+    model = load(tmp_path / "m.onnx")
+
+    result = Promote(("w",)).apply(model)
+    save(result.model, tmp_path / "there.onnx")
+    back = edited(load(tmp_path / "there.onnx"), Freeze((("w", None),)))
+    others = edited(result.model, Freeze((("w", 1),)))
+
+    assert "the numbers of 'w' stay in 'w_promoted'" in result.notes[0]
+    assert saved(back, tmp_path) == saved(model, tmp_path)
+    assert [*GraphIndex.of(others).values()] == ["x", "w", "y"]
 
 
 # --- types ---
@@ -849,3 +883,36 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
         feeds = {other: value for other, value in FEEDS.items() if other != name}
 
         assert np.allclose(run(runtime, frozen, feeds)["result"], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rename", "m.onnx", "23=features", "31=out"],
+        ["promote", "m.onnx", "convs1.0.bias,convs1.1.bias"],
+        ["set-constant", "m.onnx", "convs1.0.bias", "0"],
+        ["insert", "m.onnx", "31", "Softmax"],
+    ],
+)
+def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FIXTURES / "whole_model.onnx", "m.onnx")
+    there = ["edit", *words, "-o", "there.onnx", "--undo", "back.toml"]
+    back = ["edit", "apply", "back.toml", "there.onnx", "-o", "back.onnx"]
+
+    for command in (there, back):
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+    assert Path("back.onnx").read_bytes() == Path("m.onnx").read_bytes()
+
+
+def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = str(FIXTURES / "whole_model.onnx")
+    remove = ["edit", "remove", model, "Conv_10", "-o", "there.onnx", "--undo", "back.toml"]
+
+    done = CliRunner().invoke(app, remove)
+
+    assert done.exit_code == 2
+    assert "no recipe gives back the model" in done.output
+    assert not [*tmp_path.iterdir()]

@@ -644,3 +644,11 @@ def test_a_model_that_may_not_be_read_is_told(folder):
 
     assert done.returncode == 2
     assert "is not readable" in done.stderr
+
+
+@pytest.mark.parametrize("typed", ["--refs", "--ref", "--refrence"])
+def test_an_unknown_option_is_told_with_those_that_begin_alike(typed):
+    done = CliRunner().invoke(app, ["bisect", "model.onnx", typed, "refs"], color=False)
+
+    assert done.exit_code == 2
+    assert "(Possible options: --reference)" in done.output

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import Recipe, make_feeds
 from onnxsurgeon_lite.errors import FeedsError
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -138,6 +139,37 @@ def test_a_fill_from_a_file_is_checked_like_a_feed(model_of, tmp_path):
     assert "good.npy" in lines[0]
     with pytest.raises(FeedsError, match="has dtype int64, the model declares float"):
         make_feeds(index, Recipe(fills={"x": str(tmp_path / "bad.npy")}))
+
+
+TWO_OF_ONE_SIZE = "two (float[n,4] x, float[n,4] z) => (float[n,4] y) { y = Add (x, z) }"
+
+
+def test_a_fill_from_a_file_is_called_so_and_gives_others_their_size(model_of, tmp_path):
+    index = GraphIndex.of(model_of(TWO_OF_ONE_SIZE))
+    np.save(tmp_path / "x.npy", np.ones((3, 4)))
+
+    feeds, lines = make_feeds(index, Recipe(fills={"x": str(tmp_path / "x.npy")}))
+
+    assert lines == [
+        f"x: float [3, 4] from {str(tmp_path / 'x.npy')!r}, cast from double",
+        "z: float [3, 4] normal, seed 0",
+    ]
+    assert feeds["x"].dtype == np.float32
+    assert feeds["z"].shape == (3, 4)
+
+
+def test_sizes_and_files_that_contradict_each_other_are_refused(model_of, tmp_path):
+    model = model_of(TWO_OF_ONE_SIZE)
+    ones = np.ones((3, 4), np.float32)
+    np.save(tmp_path / "x.npy", ones)
+
+    with pytest.raises(FeedsError, match="feed 'x' has n = 3, --dim has n = 5") as filled:
+        osl.run(model, fill={"x": str(tmp_path / "x.npy")}, dim={"n": 5})
+    with pytest.raises(FeedsError, match="feed 'x' has n = 3, --dim has n = 5"):
+        osl.run(model, {"x": ones, "z": ones}, dim={"n": 5})
+
+    assert filled.value.hint
+    assert osl.run(model, {"x": ones, "z": ones}, dim={"n": 3})["y"].shape == (3, 4)
 
 
 def test_a_fill_file_gives_strings_too(model_of, tmp_path):

@@ -14,6 +14,7 @@ from onnxsurgeon_lite.cli.app import app
 
 FILES = {
     "model.onnx": "whole_model.onnx",
+    "quantized.onnx": "low_precision.onnx",
     "faulty.onnx": "faulty_attribute.onnx",
     "dynamo.onnx": "whole_model_dynamo.onnx",
     "block.onnx": "transformer_block.onnx",

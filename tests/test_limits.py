@@ -28,6 +28,7 @@ from onnxsurgeon_lite.errors import (
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.graph.text import attribute_texts
 from onnxsurgeon_lite.passes.recipe import read_recipe
 from onnxsurgeon_lite.surgery.edits import fresh
 from onnxsurgeon_lite.tensors.references import open_references
@@ -219,9 +220,14 @@ RELYING = {
         ("y = Concat(x)", "Concat @0: Concat needs attribute 'axis'"),
         ("y = Softmax<axis = 1.5>(x)", "attribute 'axis' of Softmax has type int, not float"),
         ("y = Reshape(x)", "Reshape @0: Reshape takes 2 inputs, the node has 1"),
+        (
+            "c = Size(x) b = Cast<to = 9>(c) y = If(b) <then_branch = t () => () { z = Neg(x) },"
+            " else_branch = e () => (float[2] z) { z = Neg(x) }>",
+            "If @2: a body takes or makes another number of values than the node",
+        ),
         ("y = Add(x, lost)", "Add @0 reads 'lost', which nothing produces"),
     ],
-    ids=["no attribute", "wrong attribute", "no input", "lost input"],
+    ids=["no attribute", "wrong attribute", "no input", "body", "lost input"],
 )
 def test_a_verb_that_relies_on_what_operators_mean_refuses_a_malformed_node(verb, nodes, wrong):
     broken = model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}")
@@ -330,3 +336,43 @@ def test_a_loaded_model_is_what_protobuf_parses(tmp_path):
     onnx.save(parsed, tmp_path / "m.onnx")
 
     assert load(tmp_path / "m.onnx").materialize() == parsed
+
+
+def test_entries_of_a_tensor_that_is_not_external_are_kept(tmp_path):
+    parsed = parser.parse_model(HEADER + "g (float[400] x) => (float[400] y) { y = Add(x, w) }")
+    tensor = numpy_helper.from_array(np.arange(400, dtype=np.float32), "w")
+    tensor.external_data.add(key="location", value="elsewhere")
+    parsed.graph.initializer.append(tensor)
+    onnx.save(parsed, tmp_path / "m.onnx")
+
+    assert load(tmp_path / "m.onnx").materialize() == parsed
+
+
+def test_a_saved_model_reads_the_place_that_its_last_entry_names(tmp_path):
+    numbers = np.arange(800, dtype=np.float32)
+    (tmp_path / "m.data").write_bytes(numbers.tobytes())
+    parsed = parser.parse_model(HEADER + "g (float[400] x) => (float[400] y) { y = Add(x, w) }")
+    tensor = TensorProto(name="w", data_type=1, dims=[400], data_location=TensorProto.EXTERNAL)
+    for key, value in (
+        ("location", "m.data"), ("offset", "0"), ("length", "1600"), ("offset", "1600"),
+    ):  # fmt: skip
+        tensor.external_data.add(key=key, value=value)
+    parsed.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(parsed.SerializeToString())
+
+    osl.save(load(tmp_path / "m.onnx"), tmp_path / "copy.onnx", external=True)
+
+    saved = onnx.load(tmp_path / "copy.onnx").graph.initializer[0]
+    assert numpy_helper.to_array(saved).tolist() == numbers[400:].tolist()
+
+
+def test_no_more_is_filled_than_a_message_holds():
+    with pytest.raises(EditError, match="too many elements"):
+        osl.freeze(model("g (float[1073741824] x) => (float[M] y) { y = Relu(x) }"), {"x": 0})
+
+
+def test_an_attribute_of_no_dtype_is_shown():
+    node = helper.make_node("Neg", ["x"], ["y"])
+    node.attribute.add(name="value", type=4, t=TensorProto(float_data=[1.0]))
+
+    assert attribute_texts(node) == {"value": "<Tensor>"}

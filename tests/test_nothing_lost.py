@@ -69,7 +69,25 @@ def model_for(verb: str) -> Model:
         return redundant()
     if verb == "remove-input":
         return opened()
+    if verb == "dequantize":
+        return quantized()
     return shuffled() if verb in ("sort", "fix") else rich()
+
+
+def quantized() -> Model:
+    """The same, with a pair of quantizers before a node."""
+    model = rich()
+    graph = model.proto.graph
+    last = graph.node[-1]
+    pair = [("QuantizeLinear", last.input[0], "q"), ("DequantizeLinear", "q", "dq")]
+    nodes = [helper.make_node(op, [name, "qs", "qz"], [made]) for op, name, made in pair]
+    last.input[0] = "dq"
+    graph.initializer.append(helper.make_tensor("qs", TensorProto.FLOAT, [], [0.5]))
+    graph.initializer.append(helper.make_tensor("qz", TensorProto.INT8, [], [0]))
+    kept = [*list(graph.node)[:-1], *nodes, last]
+    model.proto.graph.ClearField("node")
+    graph.node.extend(kept)
+    return model
 
 
 def rich() -> Model:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import pkgutil
+import re
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from onnx import TensorProto, helper
 import onnxsurgeon_lite
 from onnxsurgeon_lite import errors, load
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.limits import limited
 from onnxsurgeon_lite.matching.values.run_both import match_models
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions, run_model
@@ -112,6 +114,16 @@ def test_a_runtime_that_is_dropped_ends_its_process():
     del runtime
 
     assert gone(process)
+
+
+@pytest.mark.parametrize("given", [0, 3 << 30], ids=["the machine's", "given"])
+def test_a_runtime_has_a_limit_of_memory(given):
+    with limited(None, given), Runtime() as runtime:
+        runtime.about()
+        limits = Path(f"/proc/{process_of(runtime)}/limits").read_text()
+
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert re.search(r"Max data size +(\d+)", limits)[1] == str(given or machine)
 
 
 def test_several_threads_share_one_runtime():

@@ -80,6 +80,7 @@ def of_vit():
         intermediate_size=64,
         image_size=32,
         patch_size=8,
+        attn_implementation="eager",
     )
     return transformers.ViTModel(config, add_pooling_layer=False), torch.randn(2, 3, 32, 32)
 

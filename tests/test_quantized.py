@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -131,6 +131,10 @@ def changed(path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -
     return altered(model, **{name: np.asarray(change(numbers)).astype(numbers.dtype)})
 
 
+def node_of(model: ModelProto, name: str) -> NodeProto:
+    return next(node for node in model.graph.node if node.name == name)
+
+
 def own(model: ModelProto, node: str, slot: int, change: Callable[[np.ndarray], np.ndarray]):
     """The same model with another scale or zero point of one quantizer alone."""
     user = next(n for n in model.graph.node if n.name == node)
@@ -232,6 +236,8 @@ def test_a_wrong_scale_or_zero_point_is_named_with_the_value_that_fits(what, mad
     assert [culprit.name for culprit in result.culprits] == [node]
     assert result.culprits[0].findings[0].verdict == verdict
     assert "fits" in result.culprits[0].findings[0].because
+    if "quantized operator" not in what:
+        assert "fits" in result.culprits[0].causes[0].sentence
 
 
 def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_needed(made):
@@ -242,6 +248,8 @@ def test_a_range_that_is_too_narrow_is_called_saturated_with_the_range_that_is_n
     assert [culprit.value for culprit in result.culprits] == ["u_DequantizeLinear_Output"]
     assert result.culprits[0].findings[0].verdict == "saturated"
     assert "the reference needs" in result.culprits[0].findings[0].because
+    fixed = osl.repair(case.folder / "wrong.onnx", result)
+    assert not case.bisect(fixed.model.proto).culprits
 
 
 def test_a_wrong_attribute_of_a_quantized_model_is_found_through_its_rounding(made):
@@ -256,6 +264,62 @@ def test_a_wrong_attribute_of_a_quantized_model_is_found_through_its_rounding(ma
 
     assert [culprit.name for culprit in result.culprits] == ["conv2"]
     assert result.culprits[0].findings[0].verdict == "wrong node"
+
+
+def test_a_value_that_is_quantized_twice_is_no_fault(made):
+    model = onnx.load(made("attention").quantize("u8"))
+    twice = node_of(model, "scores")
+    scale = helper.make_tensor("coarse", onnx.TensorProto.FLOAT, [], [0.05])
+    model.graph.initializer.append(scale)
+    given = twice.input[0]
+    around = [
+        helper.make_node("QuantizeLinear", [given, "coarse"], ["again"], name="again"),
+        helper.make_node("DequantizeLinear", ["again", "coarse"], ["twice"], name="twice"),
+    ]
+    twice.input[0] = "twice"
+    position = list(model.graph.node).index(twice)
+    for node in reversed(around):
+        model.graph.node.insert(position, node)
+
+    result = made("attention").bisect(model)
+
+    assert not result.culprits
+
+
+def test_an_operation_that_is_missing_between_two_quantizers_is_found(made):
+    model = onnx.load(made("attention").quantize("u8"))
+    softmax = node_of(model, "p")
+    reader = next(n for n in model.graph.node if softmax.output[0] in n.input)
+    reader.input[0] = softmax.input[0]
+    model.graph.node.remove(softmax)
+
+    result = made("attention").bisect(model)
+
+    (culprit,) = result.culprits
+    names = {model.graph.node[int(node[1:])].name for node in culprit.region}
+    assert reader.name in names
+
+
+def test_one_scale_of_both_quantizers_of_a_value_is_one_culprit_against_own_references(made):
+    quantized = made("plain").quantize("u8")
+    osl.record(quantized, made("plain").folder / "own.npz", feeds=made("plain").feeds)
+    onnx.save(changed(quantized, "c3_scale", lambda s: s * 0.5), made("plain").folder / "half.onnx")
+
+    result = osl.bisect(made("plain").folder / "half.onnx", made("plain").folder / "own.npz")
+
+    assert [culprit.op_type for culprit in result.culprits] == ["QuantizeLinear"]
+
+
+def test_which_scale_is_wrong_is_not_known_where_rounding_hides_it(made):
+    model = onnx.load(made("plain").quantize("u8"))
+    bias = node_of(model, "conv3").input[2]
+    maker = next(n for n in model.graph.node if bias in n.output)
+
+    result = made("plain").bisect(own(model, maker.name, 1, lambda s: s * 1.005))
+
+    (culprit,) = result.culprits
+    assert culprit.name == "conv3"
+    assert "is not known, as its effect is below the rounding" in culprit.findings[0].because
 
 
 def test_settings_that_differ_by_one_quantum_are_rounding(made):

@@ -2,8 +2,11 @@
 
 import io
 import json
+import os
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -250,6 +253,36 @@ def test_an_interrupted_recording_leaves_the_older_one(tmp_path):
         interrupted(tmp_path / "refs")
 
     assert {path.name: path.read_bytes() for path in (tmp_path / "refs").iterdir()} == before
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_killed_recording_leaves_nothing_behind(older, tmp_path):
+    if older:
+        save_tensors(tmp_path / "refs", {"x": np.ones(2)})
+    before = sorted(tmp_path.rglob("*"))
+    writing = """
+import os, sys, numpy as np
+from onnxsurgeon_lite.tensors.references import FolderWriter
+writer = FolderWriter(sys.argv[1]).__enter__()
+writer.add("x", np.zeros(1 << 20))
+os.kill(os.getpid(), 9)
+"""
+
+    done = subprocess.run([sys.executable, "-c", writing, tmp_path / "refs"])
+
+    assert done.returncode == -9
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_recording_is_whole_where_files_cannot_be_linked(tmp_path, monkeypatch):
+    def refused(*_: object) -> None:
+        raise OSError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+
+    save_tensors(tmp_path / "refs", {"x": np.arange(2)})
+
+    assert open_references(tmp_path / "refs").read("x").tolist() == [0, 1]
 
 
 def test_an_interrupted_recording_leaves_no_empty_folder(tmp_path):

@@ -47,6 +47,7 @@ COMMANDS = {
         "rank whole_model.onnx --bits 40",
         "rank whole_model.onnx --fp16-risk",
     ],
+    "convert": ["convert whole_model.onnx --to float16 --tolerance 0.1 --report --dry-run"],
     "match": ["match whole_model.onnx whole_model_dynamo.onnx", f"match {REFS} whole_model.onnx"],
     "weights": ["weights faulty_constant.onnx --against whole_model.safetensors"],
 }

@@ -228,6 +228,32 @@ def test_another_model_s_values_are_matched_where_its_names_are_shifted(tmp_path
     assert any("only the model has Relu 'add_3'" in note for note in right.notes)
 
 
+@pytest.mark.parametrize("made", ["Abs", "Neg"])
+def test_of_two_versions_the_inserted_relu_and_the_altered_weight_are_told_apart(made, tmp_path):
+    """Behind Abs the Relu changes nothing: then the weight is the only culprit."""
+    text = """net (float[4,16] x) => (float[4,16] y) {{
+        h = MatMul (x, w1)
+        a = {0} (h)
+        {1}
+        b = Tanh ({2})
+        m = MatMul (b, w2)
+        y = Softmax (m)
+    }}"""
+    first = parsed(text.format(made, "", "a"), w1=weights()["w1"], w2=weights()["w2"])
+    onnx.save(first, tmp_path / "v1.onnx")
+    wrong = weights()["w2"] * np.float32(1.1)
+    second = parsed(text.format(made, "r = Relu (a)", "r"), w1=weights()["w1"], w2=wrong)
+    second.graph.node[4].name = "/layers.1/MatMul"
+
+    result = osl.bisect(second, against=tmp_path / "v1.onnx", feeds={"x": random(4, 16)})
+
+    assert any("only the model has Relu 'r'" in note for note in result.notes)
+    culprits = [(c.findings[0].verdict, c.scope) for c in result.culprits]
+    extra = [] if made == "Abs" else [("extra node", "")]
+    assert sorted(culprits) == [*extra, ("wrong constant", "layers.1")]
+    assert "initializer 'w2' differs from the other model's" in str(result.culprits[-1].findings)
+
+
 def test_a_coinciding_name_of_another_shape_is_no_match(tmp_path):
     right = parsed(
         "net (float[4,16] x) => (float[4,16] y) { h = Tanh (x) add_4 = Exp (h) y = Neg (add_4) }"

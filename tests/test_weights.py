@@ -232,6 +232,99 @@ def test_a_folded_batch_norm_is_unfolded_whatever_its_epsilon(transposed, bias, 
     ]
 
 
+def folded_stack(*epsilons: float) -> tuple[list, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Convolutions with BatchNorms folded in, and their checkpoint."""
+    nodes, weights, state, source = [], {}, {}, "x"
+    for i, epsilon in enumerate(epsilons):
+        kernel, norm = (
+            noise(6, 6, 3, 3),
+            [RNG.uniform(0.2, 2, 6).astype(np.float32) for _ in range(4)],
+        )
+        parts = ("weight", "bias", "running_mean", "running_var")
+        state |= {f"conv.{i}.weight": kernel}
+        state |= {f"norm.{i}.{part}": array for part, array in zip(parts, norm, strict=True)}
+        gamma, beta, mean, variance = norm
+        factor = gamma / np.sqrt(variance + np.float32(epsilon))
+        weights |= {f"w{i}": kernel * factor[:, None, None, None], f"b{i}": beta - mean * factor}
+        names = [source, f"w{i}", f"b{i}"]
+        nodes.append(helper.make_node("Conv", names, [f"h{i}"], name=f"/conv.{i}/Conv"))
+        source = f"h{i}"
+    return nodes, weights, state
+
+
+def test_one_epsilon_of_all_batch_norms_is_shown_and_another_one_is_a_finding(tmp_path):
+    right, odd = (compared(tmp_path, *folded_stack(1e-3, second, 1e-3)) for second in (1e-3, 1e-5))
+
+    assert right.match
+    assert right.epsilon == odd.epsilon == 1e-3
+    assert not odd.match
+    assert all(weight.comparison.match for weight in odd.weights)
+    assert {w.name: w.finding for w in odd.weights if w.finding} == {
+        "w1": "epsilon is 1e-05, 0.001 in the other BatchNorms"
+    }
+    assert "the folded BatchNorms have epsilon 0.001" in str(right)
+
+
+def test_a_folded_bias_that_is_off_differs_alone(tmp_path):
+    nodes, weights, state = folded_stack(1e-5, 1e-5)
+    weights["b1"][2] += np.float32(0.01)
+
+    result = compared(tmp_path, nodes, weights, state)
+
+    wrong = [weight for weight in result.weights if not weight.comparison.match]
+    assert [(w.name, w.how, w.comparison.exceeding) for w in wrong] == [
+        ("b1", "folded with norm.1", 1)
+    ]
+
+
+def gemm(module: str, weight: str, trans_b: int) -> onnx.NodeProto:
+    return helper.make_node("Gemm", ["x", weight], ["y"], name=f"/{module}/Gemm", transB=trans_b)
+
+
+@pytest.mark.parametrize(
+    ("node", "is_turned", "finding"),
+    [
+        (linear("a", "w", "x", "y"), True, ""),
+        (gemm("a", "w", 1), False, ""),
+        (gemm("a", "w", 0), True, ""),
+        (gemm("a", "w", 1), True, "is transposed, unlike what its Gemm needs"),
+        (helper.make_node("Gather", ["w", "x"], ["y"], name="/a/Gather"), False, ""),
+        (
+            helper.make_node("Gather", ["w", "x"], ["y"], name="/a/Gather"),
+            True,
+            "is transposed, and Gather does not transpose it back",
+        ),
+    ],
+)
+def test_a_square_weight_that_its_node_needs_otherwise_is_a_finding(
+    node, is_turned, finding, tmp_path
+):
+    square = noise(4, 4)
+
+    result = compared(
+        tmp_path, [node], {"w": square.T if is_turned else square}, {"a.weight": square}
+    )
+
+    assert [weight.finding for weight in result.weights] == [finding]
+    assert result.match == (not finding)
+    assert ("transposed: 'w' from 'a.weight'" in str(result)) == is_turned
+
+
+@pytest.mark.parametrize("by_input", [True, False])
+def test_what_a_square_weight_must_be_follows_from_the_others(by_input, tmp_path):
+    wide, square = noise(4, 8), noise(4, 4)
+    nodes = [linear("a", "v", "x", "h"), linear("b", "w", "h", "y")]
+    checkpoint = {"a.weight": wide if by_input else wide.T, "b.weight": square}
+
+    same, turned = (
+        compared(tmp_path, nodes, {"v": wide, "w": w}, checkpoint) for w in (square, square.T)
+    )
+
+    right, wrong = (same, turned) if by_input else (turned, same)
+    assert right.match
+    assert [w.name for w in wrong.weights if w.finding] == ["w"]
+
+
 # --- files ---
 
 

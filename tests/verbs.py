@@ -8,6 +8,7 @@ from onnxsurgeon_lite import (
     Clean,
     Cse,
     Dedupe,
+    Dequantize,
     Expose,
     Extract,
     Fix,
@@ -61,6 +62,9 @@ RAGGED = """three (float[4] x) => (float[4] y, int64[n, 1] rows) {
     h = Relu(x) y = Abs(h) at = NonZero(h) rows = Transpose(at)
 }"""
 
+QUANTIZED = """two (float[4] x) => (float[4] y) <float scale = {0.0625}, uint8 zero = {0}> {
+    h = Relu(x) q = QuantizeLinear(h, scale, zero) d = DequantizeLinear(q, scale, zero) y = Neg(d)
+}"""
 OPEN = """three (float[n] x) => (float[m] y) <float[1] one = {1}> {
     h = Relu(x) same = Identity(h) g = Neg(same) two = Add(one, one)
     twice = Concat<axis = 0>(g, h) again = Neg(h) c = Concat<axis = 0>(twice, again)
@@ -108,6 +112,7 @@ CONTRACT: dict[str, tuple[Pass, str]] = {
     "clean": (Clean(), CONSTANTS),
     "fix": (Fix(), UNSORTED),
     "dedupe": (Dedupe(), CONSTANTS.replace("{2,2,2,2}", "{1,1,1,1}")),
+    "dequantize": (Dequantize(), QUANTIZED),
     "fold": (Fold(), OPEN),
     "cse": (Cse(), OPEN.replace("Neg(same)", "Neg(h)")),
     "skip-noops": (SkipNoops(), OPEN),
@@ -191,6 +196,10 @@ LOSSLESS = [
     (Set((("doc_string", ""), ("model_version", 8))), [
         "changed metadata model: model version 7 -> 8", "changed metadata model: doc string of the model -> "], 0),
     (Dedupe(), [TWIN], 0),
+    (Dequantize(), [
+        "removed node QuantizeLinear @7: reads 'b', 'qs', 'qz'; makes 'q'",
+        "removed node DequantizeLinear @8: reads 'q', 'qs', 'qz'; makes 'dq'",
+        "removed initializer 'qs' (float []): ", "removed initializer 'qz' (int8 []): "], 0),
     (Fold(), [
         "removed node Add 'const' (@8): reads 'same', 'same'; makes 'k'", "added initializer 'k' (float [4]): "], 0),
     (Cse(), [SECOND, "changed node Add 'sum' (@13): input 1 'l' -> 'j'"], 0),
@@ -250,6 +259,7 @@ CUSTOM_WORDS = {
     "clean": [],
     "fix": [],
     "dedupe": [],
+    "dequantize": [],
     "fold": [],
     "cse": [],
     "skip-noops": [],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
     from onnxsurgeon_lite.tensors.comparison import Tolerance
-    from onnxsurgeon_lite.tensors.references import Tensors
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 Progress = Callable[[str], None]
@@ -111,7 +111,7 @@ class Call:
 
     def child(self) -> Child:
         """Start the runtime's process, so that it gets ready while the rest is imported."""
-        return self.stack.enter_context(Child(byte_size(self.memory_limit)))
+        return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
         """Return how the runtime works."""
@@ -152,14 +152,38 @@ class Call:
 
     def feeds(self, index: "GraphIndex", given: "Tensors | None") -> "Feeds":
         """Return the feeds given, or made ones."""
-        from onnxsurgeon_lite.runtime.feeds import make_feeds, read_feeds
+        from onnxsurgeon_lite.runtime.feeds import make_feeds
 
         if given is not None:
-            return read_feeds(index, given)
+            return self.read_feeds(index, given)
         found, made = make_feeds(index, self.recipe())
         self.made += made
         self.notes += (f"made {line}" for line in made)
         return found
+
+    def read_feeds(self, index: "GraphIndex", given: "Tensors", sample: int = 0) -> "Feeds":
+        """Return the feeds given; they have the sizes given, too."""
+        from onnxsurgeon_lite.runtime.feeds import read_feeds
+
+        return self.sized(index, read_feeds(index, given, sample, self.notes))
+
+    def feeds_beside(
+        self, index: "GraphIndex", stored: "ReferenceSet", given: "Tensors | None"
+    ) -> "Feeds":
+        """Return the feeds given, or those that the references hold."""
+        from onnxsurgeon_lite.matching.values import feeds_in_order
+
+        if given is not None:
+            return self.read_feeds(index, given)
+        return self.sized(index, feeds_in_order(index, stored, self.notes))
+
+    def sized(self, index: "GraphIndex", feeds: "Feeds") -> "Feeds":
+        """Return feeds; raise `FeedsError` if they contradict the sizes given."""
+        from onnxsurgeon_lite.runtime.feeds import sizes_of
+
+        if self.dim:
+            sizes_of(index, feeds, self.dim)
+        return feeds
 
     def trials(
         self, index: "GraphIndex", given: "Tensors | None", runtime: "Runtime", known: "Feeds"
@@ -170,11 +194,10 @@ class Call:
             known: feeds that replace both.
         """
         from onnxsurgeon_lite.matching.trials import Trial, run_trials
-        from onnxsurgeon_lite.runtime.feeds import read_feeds
         from onnxsurgeon_lite.runtime.run import run
 
         if given is not None:
-            feeds = {**read_feeds(index, given), **known}
+            feeds = {**self.read_feeds(index, given), **known}
             return [Trial(feeds, run(index, feeds, runtime))]
         found, made = run_trials(index, self.recipe(), runtime, known)
         self.made += made

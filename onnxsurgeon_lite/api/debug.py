@@ -114,12 +114,12 @@ def bisect(
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
-        from onnxsurgeon_lite.debug.causes import explain_causes
+        from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
         from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
-        opened = _samples(index, reference, feeds, call.notes) if reference is not None else []
+        opened = _samples(index, reference, feeds, call) if reference is not None else []
         _require_places(index.model, output, None if resume else journal, repair, force)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
@@ -208,7 +208,7 @@ def repair(model: "ModelLike", result: "BisectResult") -> "PassResult":
         >>> osl.bisect(fixed, "references/whole_model.npz").verdict
         'agrees'
     """
-    from onnxsurgeon_lite.debug.causes import repaired
+    from onnxsurgeon_lite.debug.causes.repairing import repaired
     from onnxsurgeon_lite.model import loaded
 
     return repaired(loaded(model), result)
@@ -261,12 +261,12 @@ def _require_places(
     force: bool,
 ) -> None:
     """Refuse to write over what is there."""
-    from onnxsurgeon_lite.atomic import require_free
-    from onnxsurgeon_lite.debug.causes import require_elsewhere
+    from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     for path in (output, journal):
         if path is not None:
-            require_free(Path(path), force)
+            require_replaceable(Path(path), force)
     if repair is not None:
         require_elsewhere(model, Path(repair), force)
 
@@ -279,7 +279,7 @@ def _write_repair(
     force: bool,
 ) -> None:
     """Write the repaired model, searched again, and its recipe."""
-    from onnxsurgeon_lite.debug.causes import repair_files
+    from onnxsurgeon_lite.debug.causes.repairing import repair_files
 
     result.repair = repair_files(model, result, path, again, force)
 
@@ -356,11 +356,11 @@ def _samples(
     index: "GraphIndex",
     reference: "Tensors | Sequence[Tensors]",
     feeds: "Tensors | Sequence[Tensors] | None",
-    said: list[str],
+    call: Call,
 ) -> "list[tuple[ReferenceSet, Feeds]]":
     """Return each sample's references and feeds."""
     from onnxsurgeon_lite.matching.values import feeds_in_order
-    from onnxsurgeon_lite.runtime.feeds import feeds_from, read_feeds, required_inputs
+    from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
     from onnxsurgeon_lite.tensors.references import count_samples, open_references
 
     count = len(reference) if isinstance(reference, list | tuple) else 1
@@ -373,11 +373,11 @@ def _samples(
         if count > 1:
             stored = replace(stored, notes=())  # all are taken
         if feeds is not None:
-            given = read_feeds(index, _of_sample(feeds, number), number, said)
+            given = call.read_feeds(index, _of_sample(feeds, number), number)
         elif any(entry.is_input for entry in stored.entries.values()):
-            given = _own_feeds(index, stored, feeds_in_order, said)
+            given = _own_feeds(index, stored, feeds_in_order, call)
         else:
-            given = _own_feeds(index, stored, feeds_from, said)
+            given = _own_feeds(index, stored, feeds_from, call)
         samples.append((stored, given))
     return samples
 
@@ -386,11 +386,11 @@ def _own_feeds(
     index: "GraphIndex",
     stored: "ReferenceSet",
     read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
-    said: list[str],
+    call: Call,
 ) -> "Feeds":
     """Return the feeds that the references hold; those of another model are told as such."""
     try:
-        return read(index, stored, said)
+        given = read(index, stored, call.notes)
     except FeedsError as error:
         if not any(name in stored for name in index.inputs):
             raise
@@ -398,6 +398,7 @@ def _own_feeds(
             f"{stored.place!r} belongs to another model: {error.message}",
             "give the references of this model, or its inputs with --feeds",
         ) from error
+    return call.sized(index, given)
 
 
 def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
@@ -504,7 +505,7 @@ def rank(
             given = call.feeds(index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
         if reference is not None:
-            stored, given = _samples(index, reference, feeds, call.notes)[0]
+            stored, given = _samples(index, reference, feeds, call)[0]
         else:
             given = call.feeds(index, feeds)
             other = call.index(against)
@@ -546,9 +547,8 @@ def match(
     """
     with Call(**how) as call:
         child = call.child()
-        from onnxsurgeon_lite.matching.values import feeds_in_order
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
-        from onnxsurgeon_lite.runtime.feeds import read_feeds, required_inputs
+        from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
         index = call.index(b)
@@ -559,10 +559,7 @@ def match(
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
         stored = open_references(tensors, required_inputs(index), list(index.outputs))
-        if feeds is not None:
-            given = read_feeds(index, feeds, said=call.notes)
-        else:
-            given = feeds_in_order(index, stored, call.notes)
+        given = call.feeds_beside(index, stored, feeds)
         return call.done(match_references(stored, index, given, runtime, call.progress))
 
 

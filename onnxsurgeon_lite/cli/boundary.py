@@ -16,6 +16,7 @@ MISMATCH, FAILED, INTERNAL, INTERRUPTED = 1, 2, 70, 130
 _CommandLineError = cast(
     type[Exception], typer.BadParameter.__mro__[2]
 )  # click's own, for which typer has no name
+_BEGINNING = len("--ref")
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -29,11 +30,24 @@ class Boundary(TyperGroup):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
-        except (typer.Exit, typer.Abort, _CommandLineError):
+        except _CommandLineError as error:
+            _suggest(error)
+            raise
+        except (typer.Exit, typer.Abort):
             raise
         except (Exception, KeyboardInterrupt) as error:
             raise typer.Exit(_code(error)) from error
         return result
+
+
+def _suggest(error: Any) -> None:
+    """Suggest the options that begin as an unknown one does; without any, the similar ones stay suggested."""
+    name, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    if len(name) < _BEGINNING or context is None:
+        return
+    known = [option for parameter in context.command.params for option in parameter.opts]
+    beginning = [option for option in known if option.startswith(name[:_BEGINNING])]
+    error.possibilities = beginning or error.possibilities
 
 
 def _code(error: BaseException) -> int:

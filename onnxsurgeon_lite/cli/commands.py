@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from onnxsurgeon_lite.cli import change, cut, debug, look, match, run
+from onnxsurgeon_lite.cli import change, convert, cut, debug, look, match, run
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     LOOK: (look.inspect, look.print_model, look.check, look.diff),
     CUT: (cut.extract, cut.expose, cut.split),
-    CHANGE: (change.build, change.merge),
+    CHANGE: (change.build, change.merge, convert.convert),
     RUN: (run.run, run.record, run.compare, run.test, run.profile),
     DEBUG: (debug.bisect, debug.rank, match.match, match.weights, debug.demo),
 }

@@ -208,6 +208,7 @@ def freeze(
     *,
     fold: bool = False,
     limit: Annotated[str, Typed(("--fold-limit",))] = "1MB",
+    unroll: Annotated[int, Typed(least=0)] = 0,
 ) -> "passes.Pass":
     """Make inputs constants.
 
@@ -216,15 +217,16 @@ def freeze(
 
     Args:
         values: Input and its numbers (0.5, [1,2], a file); without numbers its default.
-        fold: Compute now what depends on nothing else.
+        fold: Compute now what depends on nothing else; an If becomes the branch that runs.
         limit: Fold nothing that is larger than this.
+        unroll: With --fold, a Loop that runs at most so often becomes its iterations.
     """
     from onnxsurgeon_lite.api.call import byte_size
     from onnxsurgeon_lite.surgery.constants import read_numbers
 
     pairs = map(key_value, values)
     frozen = tuple((name, None if n is None else read_numbers(n)) for name, n in pairs)
-    return passes.Freeze(frozen, fold, byte_size(limit))
+    return passes.Freeze(frozen, fold, byte_size(limit), unroll)
 
 
 def prepend(

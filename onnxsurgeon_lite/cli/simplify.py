@@ -68,5 +68,14 @@ def simplify(
     return passes.Simplify(byte_size(limit), tuple(split(without)))
 
 
+def dequantize() -> "passes.Pass":
+    """Turn a quantized model back into a float model: weights folded, quantizers removed, clipping kept as Clip.
+
+    $ onnxdbg edit dequantize quantized.onnx
+    $ onnxdbg edit dequantize quantized.onnx --dry-run
+    """
+    return passes.Dequantize()
+
+
 PROVED = (simplify,)
-VERBS = (simplify, fold, cse, skip_noops, infer)
+VERBS = (simplify, fold, cse, skip_noops, infer, dequantize)

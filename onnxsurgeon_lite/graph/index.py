@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import overload
+from typing import NamedTuple, overload
 
 from onnx import (
     FunctionProto,
@@ -55,7 +55,41 @@ class Body:
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
 
-@dataclass
+class Row(NamedTuple):
+    """A node as plain data, because protobuf answers slowly.
+
+    Attributes:
+        domain: '' for ONNX's own.
+        needs: the values it needs; raw inputs, with repeats and '', where it has no attribute.
+        attributed: it has an attribute.
+    """
+
+    op_type: str
+    domain: str
+    needs: list[str]
+    outputs: list[str]
+    attributed: bool
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "Row":
+        """Read a node."""
+        attributed = bool(node.attribute)
+        needs = node.input[:]
+        if attributed:
+            needs = [name for name in dict.fromkeys((*needs, *captured(node))) if name]
+        return cls(node.op_type, plain_domain(node.domain), needs, node.output[:], attributed)
+
+
+def rows_of(nodes: Iterable[NodeProto]) -> list[Row]:
+    """Read nodes."""
+    return list(map(Row.of, nodes))
+
+
+Rows = dict[bytes, Row]
+"""Encoded node -> what it says."""
+
+
+@dataclass(eq=False)
 class GraphIndex:
     """The main graph of a model, indexed once in O(nodes + edges).
 
@@ -65,6 +99,7 @@ class GraphIndex:
         producer: value -> the position of its node.
         inputs, outputs: the graph's declarations, by name.
         initializers: by name, sparse ones included.
+        shared_rows: the nodes that indexes of other versions of the model have read.
 
     Example:
         >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
@@ -79,26 +114,35 @@ class GraphIndex:
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
+    shared_rows: Rows | None = field(default=None, repr=False)
     _without_type: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, model: Model) -> "GraphIndex":
+    def of(cls, model: Model, shared_rows: Rows | None = None) -> "GraphIndex":
         """Index a model's main graph.
+
+        Args:
+            shared_rows: one dictionary for several versions of a model: nodes that did not change are read once.
 
         Raises:
             GraphError: two nodes produce one value.
         """
         graph = model.proto.graph
         nodes = list(graph.node)
-        index = cls(model, nodes, _Reads(nodes))
+        index = cls(model, nodes, _Reads(nodes), shared_rows=shared_rows)
         index.inputs = {value.name: value for value in graph.input}
         index.outputs = {value.name: value for value in graph.output}
         index.initializers = {tensor.name: tensor for tensor in graph.initializer}
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
-        for position, node in enumerate(index.nodes):
-            for name in node.output[:]:
+        made = (
+            (node.output[:] for node in nodes)
+            if shared_rows is None
+            else (row.outputs for row in index.rows)
+        )
+        for position, names in enumerate(made):
+            for name in names:
                 if name and index.producer.setdefault(name, position) != position:
                     raise index._two_producers(name, position)
         return index
@@ -130,12 +174,20 @@ class GraphIndex:
         return sorted(self.named)
 
     @cached_property
+    def rows(self) -> list[Row]:
+        """Every node as plain data."""
+        known = self.shared_rows
+        if known is None:
+            return rows_of(self.nodes)
+        return [
+            known.get(encoded) or known.setdefault(encoded, Row.of(node))
+            for encoded, node in zip(self._encoded, self.nodes, strict=True)
+        ]
+
+    @cached_property
     def needs(self) -> list[list[str]]:
         """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
-        return [
-            self.reads[position] if node.attribute else node.input[:]
-            for position, node in enumerate(self.nodes)
-        ]
+        return [row.needs for row in self.rows]
 
     @cached_property
     def consumers(self) -> dict[str, list[int]]:
@@ -157,6 +209,10 @@ class GraphIndex:
                 for name in found.keys() & reads:
                     found[name].append(position)
         return found
+
+    def reading(self, values: Mapping[str, object]) -> list[int]:
+        """Return the nodes that need one of many values."""
+        return [p for p, needs in enumerate(self.needs) if not values.keys().isdisjoint(needs)]
 
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""
@@ -215,14 +271,14 @@ class GraphIndex:
     def operators(self) -> dict[str, list[int]]:
         """Operator type -> its nodes, in any domain."""
         found = defaultdict[str, list[int]](list)
-        for position, node in enumerate(self.nodes):
-            found[node.op_type].append(position)
+        for position, row in enumerate(self.rows):
+            found[row.op_type].append(position)
         return dict(found)
 
     @cached_property
     def types(self) -> "_Types":
         """The known types: from declarations and initializers, and those inferred so far."""
-        return _Types(self)
+        return _Types(self.graph, self.initializers)
 
     def type_of(self, name: str) -> TypeProto | None:
         """Return a value's type: declared, otherwise inferred, otherwise None."""
@@ -263,6 +319,20 @@ class GraphIndex:
                 return
             states = self._loop_states(positions, {info.name: info.type for info in inferred})
         self._without_type |= unknown
+
+    def inferred_outputs(self) -> dict[str, TypeProto]:
+        """Infer the types of the graph's outputs from the inputs and weights alone, without reading declarations.
+
+        Raises:
+            RuntimeCrash, RuntimeTimeout, RuntimeFailure: inference crashes, or reaches a limit.
+        """
+        part = copied(self.model.structure())
+        del part.graph.output[:], part.graph.value_info[:]
+        try:
+            inferred = infer(part, data_prop=True)
+        except RejectedError:
+            return {}
+        return {info.name: info.type for info in inferred.value_info if info.name in self.outputs}
 
     def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
         """Yield (nodes, data propagation), the cheapest first: it is nearly always enough."""
@@ -313,13 +383,10 @@ class GraphIndex:
                     states[name] = kind
         return states
 
-    @cached_property
+    @property
     def declarations(self) -> dict[str, ValueInfoProto]:
         """Value -> its declaration: value_info, then outputs, then inputs; later ones override."""
-        graph = self.graph
-        return {
-            v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
-        }
+        return self.types.declarations
 
     def value_info(self, name: str) -> ValueInfoProto:
         """Return a declaration of the value, as complete as possible: at least its name."""
@@ -417,9 +484,20 @@ class GraphIndex:
 class _Types(UserDict[str, TypeProto]):
     """Value -> its known type, looked up on demand: an edit needs few values of many."""
 
-    def __init__(self, index: GraphIndex) -> None:
+    def __init__(
+        self, graph: GraphProto, initializers: Mapping[str, TensorProto | SparseTensorProto]
+    ) -> None:
         super().__init__()
-        self._index = index
+        self._graph = graph
+        self._initializers = initializers
+
+    @cached_property
+    def declarations(self) -> dict[str, ValueInfoProto]:
+        """Value -> its declaration; see `GraphIndex.declarations`."""
+        graph = self._graph
+        return {
+            v.name: v for values in (graph.value_info, graph.output, graph.input) for v in values
+        }
 
     def __contains__(self, name: object) -> bool:
         return name in self.data or self._declared(str(name)) is not None
@@ -432,10 +510,10 @@ class _Types(UserDict[str, TypeProto]):
         return kind
 
     def _declared(self, name: str) -> TypeProto | None:
-        info = self._index.declarations.get(name)
+        info = self.declarations.get(name)
         if info is not None and info.HasField("type"):
             return info.type
-        tensor = self._index.initializers.get(name)
+        tensor = self._initializers.get(name)
         return None if tensor is None else tensor_type(tensor)
 
 

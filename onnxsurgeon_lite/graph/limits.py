@@ -26,6 +26,14 @@ def memory_of_children() -> int:
     return _GIVEN.get()[1] or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def memory_of_runtime(provider: str) -> int:
+    """Return the bytes that the runtime may allocate: those given, or all that the machine has.
+
+    A provider of another device reserves more addresses than there is memory: it has no limit but a given one.
+    """
+    return memory_of_children() if provider.startswith(("cpu", "CPU")) else _GIVEN.get()[1]
+
+
 def allowed(size: int) -> tuple[float, int]:
     """Return the seconds and the bytes that a request may take; usually they grow with the bytes of the structure."""
     seconds, memory = _GIVEN.get()

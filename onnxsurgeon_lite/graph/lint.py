@@ -1,12 +1,13 @@
 """Find suspicious parts of a model that the ONNX checker accepts."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from onnx import NodeProto, TensorProto
+from onnx import NodeProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex, has_shape
+from onnxsurgeon_lite.graph.text import shape_text
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,8 @@ class LintFinding:
     """A suspicious part of a model.
 
     Attributes:
-        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output` or
-            `training mode`.
+        kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output`,
+            `frozen shape`, `wrong shape`, `training mode` or `refused`.
         places: ids of nodes, or names of values.
     """
 
@@ -36,6 +37,7 @@ def find(index: GraphIndex) -> list[LintFinding]:
         *_duplicate_names(index),
         *_unknown_types(index),
         *_frozen_outputs(index),
+        *_declared_shapes(index),
         *_training_mode(index),
     ]
 
@@ -107,18 +109,51 @@ def _unknown_types(index: GraphIndex) -> Iterator[LintFinding]:
 
 
 def _frozen_outputs(index: GraphIndex) -> Iterator[LintFinding]:
+    """Find outputs that depend on no number of an input."""
     inputs = index.inputs.keys() - index.initializers.keys()
-    fed = {name for name in inputs}
+    fed, sized = {*inputs}, {*inputs}
     for position in index.order:
-        if not fed.isdisjoint(index.reads[position]):
-            fed.update(index.nodes[position].output)
+        node, reads = index.nodes[position], index.reads[position]
+        if not sized.isdisjoint(reads):
+            sized.update(node.output)
+        if not fed.isdisjoint(reads) and node.op_type not in ("Shape", "Size"):
+            fed.update(node.output)
     for name in index.outputs:
         if name not in fed and inputs:
+            what = "on the shape of inputs alone" if name in sized else "on no input"
             yield LintFinding(
                 "frozen output",
-                f"output {name!r} depends on no input: was it frozen by tracing?",
+                f"output {name!r} depends {what}: was it frozen by tracing?",
                 (name,),
             )
+
+
+def _declared_shapes(index: GraphIndex) -> Iterator[LintFinding]:
+    """Find outputs whose declared shape is not what follows from the inputs."""
+    symbols = {d.dim_param for v in index.inputs.values() for d in v.type.tensor_type.shape.dim}
+    inferred = index.inferred_outputs()
+    for name, output in index.outputs.items():
+        declared, is_ = output.type, inferred.get(name)
+        if is_ is None or not (has_shape(declared) and has_shape(is_)):
+            continue
+        problem = _shape_problem(declared, is_, symbols - {""})
+        if problem:
+            said = f"output {name!r} is declared {shape_text(declared)}, inputs make it {shape_text(is_)}"
+            yield LintFinding(problem, said, (name,))
+
+
+def _shape_problem(declared: TypeProto, inferred: TypeProto, symbols: Container[str]) -> str:
+    """Return what is wrong with a declared shape; '' if nothing is known to be."""
+    ones, others = declared.tensor_type.shape.dim, inferred.tensor_type.shape.dim
+    if len(ones) != len(others):
+        return "wrong shape"
+    for one, other in zip(ones, others, strict=True):
+        fixed = one.HasField("dim_value"), other.HasField("dim_value")
+        if all(fixed) and one.dim_value != other.dim_value:
+            return "wrong shape"
+        if any(fixed) and not all(fixed) and (one.dim_param or other.dim_param) in symbols:
+            return "frozen shape"
+    return ""
 
 
 def _training_mode(index: GraphIndex) -> Iterator[LintFinding]:

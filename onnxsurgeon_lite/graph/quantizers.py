@@ -1,5 +1,6 @@
 """QuantizeLinear and DequantizeLinear nodes: what they quantize, and how."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,12 +27,14 @@ class Quantizers:
         grids: the output of a DequantizeLinear -> the numbers that it can have; the input of a QuantizeLinear -> the
             numbers that it is rounded to.
         sources: the output of a DequantizeLinear -> the input of the QuantizeLinear before it.
+        before: the output of a DequantizeLinear -> the numbers that this QuantizeLinear rounds to.
         weights: outputs of DequantizeLinear nodes that read constants.
     """
 
     index: GraphIndex
     grids: dict[str, Grid] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    before: dict[str, Grid] = field(default_factory=dict)
     weights: set[str] = field(default_factory=set)
 
     @classmethod
@@ -51,8 +54,10 @@ class Quantizers:
                 found.weights.add(node.output[0])
                 continue
             before = index.nodes[index.producer[node.input[0]]]
-            if before.op_type == QUANTIZE:
+            own = grid_of(index, before) if before.op_type == QUANTIZE else None
+            if own is not None:
                 found.sources[node.output[0]] = before.input[0]
+                found.before[node.output[0]] = own
         return found
 
     @cached_property
@@ -64,8 +69,8 @@ class Quantizers:
         """Return the names that a value around a pair of quantizers may have in the float model, the best first."""
         source = self.sources.get(name, name)
         sides = [self.behind.get(source, name), name, source]
-        plain = [side.removesuffix(suffix) for side in sides for suffix in _SUFFIXES]
-        return list(dict.fromkeys([*sides, *plain]))
+        plain = ([side, *map(side.removesuffix, _SUFFIXES)] for side in sides)
+        return list(dict.fromkeys(itertools.chain.from_iterable(plain)))
 
 
 def grid_of(index: GraphIndex, node: NodeProto) -> Grid | None:

@@ -1,6 +1,6 @@
 """Check a node against ONNX's own schemas: operator, inputs, attributes and the types of its outputs."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 from typing import SupportsInt, cast
@@ -14,12 +14,14 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
+    Row,
     call_key,
     described,
     function_key,
     function_path,
     opset_versions,
     plain_domain,
+    rows_of,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.model import walk
@@ -189,7 +191,7 @@ def require_schemas(index: GraphIndex) -> None:
     can rely on it; and on every value having a producer.
     """
     proto = index.model.proto
-    lost = next(dangling(proto), None)
+    lost = next(dangling(proto), None) if proto.functions or _has_dangling(index) else None
     if lost is not None:
         raise EditError(
             str(lost), "see all: onnxdbg check MODEL; repair what can be: onnxdbg edit fix MODEL"
@@ -198,16 +200,50 @@ def require_schemas(index: GraphIndex) -> None:
     own = opset_versions(proto.opset_import)
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         version = versions.get(body.path.partition("/@")[0], own).get("", 0)
-        for position, node in enumerate(body.nodes):
+        rows = rows_of(body.nodes) if body.path else index.rows
+        for position, node in _unlike(list(body.nodes), rows):
             formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
                 try:
                     _check_counts(schema, node, what)
                     _check_known_attributes(schema, node, what)
+                    _check_bodies(node, what)
                 except EditError as error:
                     error.hint = "see what else is wrong: onnxdbg check MODEL"
                     raise
+
+
+def _check_bodies(node: NodeProto, what: str) -> None:
+    if not _bodies_fit(node):
+        raise EditError(f"{what}: a body takes or makes another number of values than the node")
+
+
+def _bodies_fit(node: NodeProto) -> bool:
+    """Return whether the bodies of an If, Loop or Scan take and make as many values as the node."""
+    given, first = len(node.input), int(node.op_type == "Loop")
+    takes = {"If": (0,), "Loop": (given,), "Scan": (given, given - 1)}[node.op_type]
+    return all(
+        len(body.input) in takes and len(body.output) - first >= len(node.output)
+        for _, body in walk.bodies(node)
+    )
+
+
+def _has_dangling(index: GraphIndex) -> bool:
+    """Return whether the main graph, bodies included, reads a value that nothing produces."""
+    read = set(index.outputs).union(*index.needs) - {""}
+    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+
+
+def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
+    """Yield (position, node), of those without attributes one for each operator and number of values."""
+    seen: set[tuple[str, str, int, int]] = set()
+    for position, row in enumerate(rows):
+        kind = row.op_type, row.domain, len(row.needs), len(row.outputs)
+        if row.attributed or kind not in seen:
+            yield position, nodes[position]
+        if not row.attributed:
+            seen.add(kind)
 
 
 @dataclass(frozen=True)
@@ -219,6 +255,7 @@ class _Formal:
     outputs: range
     attributes: Mapping[str, int]
     required: Set[str]
+    bodies: bool
 
     def fits(self, node: NodeProto) -> bool:
         """Return whether a node has that; attributes that the operator lacks do not matter."""
@@ -227,6 +264,7 @@ class _Formal:
             len(node.input) in self.inputs
             and len(node.output) in self.outputs
             and all(self.attributes.get(name, kind) == kind for name, kind in given.items())
+            and (not self.bodies or _bodies_fit(node))
             and (self.required <= given.keys() or self.required <= {a.name for a in node.attribute})
         )
 
@@ -244,6 +282,7 @@ def _formal(operator: str, version: int) -> _Formal | None:
         range(schema.min_output, schema.max_output + 1),
         {name: attribute_type(schema, name) for name in schema.attributes},
         {name for name, attribute in schema.attributes.items() if attribute.required},
+        operator in ("If", "Loop", "Scan"),
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from onnx import NodeProto, TensorShapeProto, TypeProto, helper
+from onnx import AttributeProto, NodeProto, TensorShapeProto, TypeProto, helper
 
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -22,11 +22,15 @@ def _dim_text(dim: Dimension) -> str:
 
 def attribute_texts(node: NodeProto) -> dict[str, str]:
     """Return a node's attributes by name, as text; a long tensor or graph is abridged."""
-    texts = {}
-    for attribute in node.attribute:
-        text = str(helper.printable_attribute(attribute))
-        texts[attribute.name] = text.partition("=")[2].strip()
-    return texts
+    return {attribute.name: attribute_text(attribute) for attribute in node.attribute}
+
+
+def attribute_text(attribute: AttributeProto) -> str:
+    """Return an attribute's value as text; a long tensor or graph is abridged."""
+    try:
+        return str(helper.printable_attribute(attribute)).partition("=")[2].strip()
+    except KeyError:  # a number of a dtype that does not exist
+        return "<Tensor>"
 
 
 def node_title(node: NodeProto) -> str:

@@ -33,7 +33,7 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
         return
     out.flush()
     with file.path.open("rb") as source:
-        while length:
+        while length and file.is_verbatim:
             try:
                 done = os.copy_file_range(
                     source.fileno(), out.fileno(), min(length, _CHUNK), offset

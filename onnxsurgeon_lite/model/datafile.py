@@ -54,6 +54,11 @@ class DataFile:
         """Whether the file was not there when the model was loaded."""
         return self.size < 0
 
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether its bytes are what is read: they may be copied in the kernel, or mapped by the runtime."""
+        return True
+
     def verify(self) -> None:
         """Raise `SourceChangedError` if the file changed since the load, `ExternalDataError` if it was not there."""
         if self.is_missing:

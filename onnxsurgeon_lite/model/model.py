@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,7 +101,7 @@ class Model:
     def materialize(self) -> ModelProto:
         """Return a plain, complete `ModelProto` with all weights, for other libraries."""
         complete = copied(self.proto)
-        self._fill(external_tensors(complete))
+        self.fill(external_tensors(complete))
         return complete
 
     def structure(self) -> ModelProto:
@@ -111,7 +111,7 @@ class Model:
         if not any(self._is_small(tensor) for tensor in external_tensors(self.proto)):
             return self.proto
         proto = copied(self.proto)
-        self._fill(filter(self._is_small, external_tensors(proto)))
+        self.fill(filter(self._is_small, external_tensors(proto)))
         return proto
 
     def _is_small(self, tensor: TensorProto) -> bool:
@@ -128,7 +128,8 @@ class Model:
         Only initializers stay external: tensors in attributes are filled in.
         """
         proto = copied(self.proto)
-        self._fill(filter(is_external, walk.attribute_tensors(proto)))
+        self.fill(filter(is_external, walk.attribute_tensors(proto)))
+        self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):
@@ -139,10 +140,11 @@ class Model:
             if os.fsencode(name) == os.fsencode(file.path.relative_to(folder)):
                 refer(tensor, name, offset, length)
             else:  # no message can name it
-                self._fill(iter([tensor]))
+                self.fill([tensor])
         return proto, folder
 
-    def _fill(self, on_disk: Iterator[TensorProto]) -> None:
+    def fill(self, on_disk: Iterable[TensorProto]) -> None:
+        """Read tensors that stay on disk into memory, in place."""
         for tensor in on_disk:
             raw = self.raw(tensor)
             tensor.ClearField("external_data")
@@ -173,8 +175,8 @@ def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
 def refer(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     """Point an external tensor to another place; keep its unknown entries."""
     entries = {"location": location, "offset": str(offset), "length": str(length)}
-    for entry in tensor.external_data:
-        if entry.key in entries:
-            entry.value = entries.pop(entry.key)
+    unknown = [copied(entry) for entry in tensor.external_data if entry.key not in entries]
+    del tensor.external_data[:]
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
+    tensor.external_data.extend(unknown)

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
-from onnxsurgeon_lite.model.sharing import has_own_name, require_unshared
+from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.shown import Shown
 
@@ -67,7 +67,7 @@ def save(
 
     Raises:
         OutputExistsError: a data file that belongs to another model would be overwritten.
-        SharedDataError: a data file that another model refers to would be overwritten.
+        SharedDataError: a data file that a model refers to would be overwritten.
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
@@ -84,7 +84,7 @@ def save(
         if not external and not refers(encoded):
             return _write_plain(model, path, encoded, Staging(dry_run))
     proto = copied(model.proto)
-    if external is None and embedded_size(model, everything=False) > MAX_PROTOBUF:
+    if external is None and (_is_rewritten(model) or embedded_size(model, False) > MAX_PROTOBUF):
         external = True
     with Staging(dry_run) as staging:
         if external is None:
@@ -109,6 +109,7 @@ def finish(
     Args:
         unedited: the file to copy instead, which says the same.
     """
+    require_no_data(path)
 
     def write(out: BinaryIO, instead: Mapping[Path, Path]) -> None:
         if unedited is not None and not instead:
@@ -141,6 +142,12 @@ def _verify(model: Model, path: Path) -> None:
             file.verify()
 
 
+def _is_rewritten(model: Model) -> bool:
+    """Return whether data files of the source are not what the model holds."""
+    files = (model.span(tensor)[0] for tensor in external_tensors(model.proto))
+    return any(file.location is not None and not file.is_verbatim for file in files)
+
+
 def movable(model: Model) -> bool | None:
     """Return the `external` option that saves a part of a model without the source's data files."""
     files = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
@@ -160,6 +167,7 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
 
 def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> Written:
     """Write a structure without external data."""
+    require_no_data(path)
     with staging:
         with staging.open(path) as out:
             out.write(encoded)
@@ -245,7 +253,7 @@ def _gather(
         return []
     if os.path.lexists(target):
         _require_replaceable(target, path, force)
-    written: dict[tuple[Path, int, int], int] = {}  # so that shared bytes are written once
+    written: dict[tuple[str, int, int], int] = {}  # so that shared bytes are written once
     position = 0
     with staging.open(target, parents=True) as out:
         for tensor in large:
@@ -257,7 +265,7 @@ def _gather(
                 tensor.data_location = TensorProto.EXTERNAL
             else:
                 file, start, length = model.span(tensor)
-                offset = written.setdefault((file.path, start, length), position)
+                offset = written.setdefault((file.key, start, length), position)
                 if offset == position:
                     copy_span(out, file, start, length)
                     position += length

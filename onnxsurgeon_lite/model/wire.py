@@ -239,8 +239,8 @@ def _entry(source: Buffer, at: int, end: int) -> tuple[bytes, bytes]:
 def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[Piece] | None:
     """Replace the payload of a tensor, one large little-endian field, by a reference to it."""
     fields = _scan_tensor(source, start, end)
-    if fields.external or len(fields.payloads) != 1:
-        return None
+    if fields.external or fields.entries or len(fields.payloads) != 1:
+        return None  # entries of a tensor that is not external mean nothing, and are kept
     number, field_start, payload, stop = fields.payloads[0]
     if stop - payload <= LARGE or fields.data_type not in _PACKED_TYPES.get(
         number, (fields.data_type,)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.clean import Clean as Clean
     from onnxsurgeon_lite.passes.cse import Cse as Cse
     from onnxsurgeon_lite.passes.dedupe import Dedupe as Dedupe
+    from onnxsurgeon_lite.passes.dequantize import Dequantize as Dequantize
     from onnxsurgeon_lite.passes.expose import Expose as Expose
     from onnxsurgeon_lite.passes.extract import Extract as Extract
     from onnxsurgeon_lite.passes.fix import Fix as Fix
@@ -59,6 +60,7 @@ VERBS = {
     "clean": "Clean",
     "cse": "Cse",
     "dedupe": "Dedupe",
+    "dequantize": "Dequantize",
     "expose": "Expose",
     "extract": "Extract",
     "fix": "Fix",

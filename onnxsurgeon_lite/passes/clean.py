@@ -1,6 +1,6 @@
 """Remove what no output depends on."""
 
-from collections.abc import Container, MutableSequence
+from collections.abc import Container, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,14 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite.graph.index import captured, function_key, reached_functions
+from onnxsurgeon_lite.graph.index import (
+    GraphIndex,
+    Row,
+    captured,
+    function_key,
+    reached_functions,
+    rows_of,
+)
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -38,26 +45,29 @@ class Clean:
 
     def apply(self, model: Model) -> PassResult:
         """Remove them."""
-        result = model.copy()
-        proto = result.proto
-        changes: list[str] = []
-        for function in proto.functions:
-            removed = _clean_nodes(
-                function.node, set(function.output), f"function {function.name!r}"
-            )
-            if removed:
-                _drop_unknown(
-                    function.value_info, {n for node in function.node for n in node.output}
-                )
-            changes += removed
-        changes += _clean_graph(proto.graph, _training_needs(proto))
-        reached = {
-            function_key(function) for function in reached_functions(proto, _all_nodes(proto))
-        }
-        idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
-        changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
-        drop_at(proto.functions, idle)
-        return PassResult.of(model, result, changes)
+        return _cleaned(model, rows_of(model.proto.graph.node))
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Remove them from an indexed model."""
+        return _cleaned(index.model, index.rows)
+
+
+def _cleaned(model: Model, rows: Sequence[Row]) -> PassResult:
+    result = model.copy()
+    proto = result.proto
+    changes = _clean_graph(proto.graph, rows, _training_needs(proto))
+    for function in proto.functions:
+        rows = rows_of(function.node)
+        place = f"function {function.name!r}"
+        removed = _clean_nodes(function.node, rows, set(function.output), place)
+        if removed:
+            _drop_unknown(function.value_info, {n for node in function.node for n in node.output})
+        changes += removed
+    reached = {function_key(function) for function in reached_functions(proto, _all_nodes(proto))}
+    idle = [p for p, f in enumerate(proto.functions) if function_key(f) not in reached]
+    changes += (f"removed function {proto.functions[p].name!r}" for p in reversed(idle))
+    drop_at(proto.functions, idle)
+    return PassResult.of(model, result, changes)
 
 
 def _all_nodes(proto: ModelProto) -> list[NodeProto]:
@@ -77,29 +87,31 @@ def _training_needs(proto: ModelProto) -> set[str]:
     return needed
 
 
-def _clean_graph(graph: GraphProto, also: set[str]) -> list[str]:
+def _clean_graph(graph: GraphProto, rows: Sequence[Row], also: set[str]) -> list[str]:
     """Clean a graph, then the bodies of the remaining nodes."""
     changes = []
-    pending = [(graph, also)]
+    pending = [(graph, rows, also)]
     while pending:
-        graph, also = pending.pop()
+        graph, rows, also = pending.pop()
         place = f"graph {graph.name!r}"
         needed = {value.name for value in graph.output} | also
-        changes += _clean_nodes(graph.node, needed, place, graph)
+        changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
-        pending += [
-            (body, set()) for node in graph.node if node.attribute for _, body in walk.bodies(node)
-        ]
+        attributed = (node for node in graph.node if node.attribute)
+        inner = [body for node in attributed for _, body in walk.bodies(node)]
+        pending += [(body, rows_of(body.node), set[str]()) for body in inner]
     return changes
 
 
 def _clean_nodes(
-    nodes: Nodes, needed: set[str], place: str, graph: GraphProto | None = None
+    nodes: Nodes,
+    rows: Sequence[Row],
+    needed: set[str],
+    place: str,
+    graph: GraphProto | None = None,
 ) -> list[str]:
     """Remove the nodes that `needed` does not depend on; add to it what the others read."""
-    producer = {
-        name: position for position, node in enumerate(nodes) for name in node.output if name
-    }
+    producer = {name: position for position, row in enumerate(rows) for name in row.outputs if name}
     parameters = {
         a.tensor_name: [entry.value for entry in a.quant_parameter_tensor_names]
         for a in (graph.quantization_annotation if graph is not None else ())
@@ -113,13 +125,12 @@ def _clean_nodes(
         position = producer.get(name)
         if position is not None and position not in alive:
             alive.add(position)
-            node = nodes[position]
-            reads = (*node.input, *(captured(node) if node.attribute else ()))
-            pending += (read for read in reads if read not in needed)
-            needed.update(reads)
-            for output in node.output:
+            row = rows[position]
+            pending += [read for read in row.needs if read not in needed]
+            needed.update(row.needs)
+            for output in row.outputs if parameters else ():
                 pending += (n for n in parameters.get(output, ()) if n not in needed)
-    dead = [p for p, node in enumerate(nodes) if p not in alive and node.output]
+    dead = [p for p, row in enumerate(rows) if p not in alive and row.outputs]
     drop_at(nodes, dead)
     return [f"removed {len(dead)} unreachable nodes of {place}"] if dead else []
 

@@ -1,12 +1,13 @@
 """Merge equal nodes."""
 
-from collections.abc import Container, Iterable, Mapping, MutableSequence
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex, Row, call_key, function_key, rows_of
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop_at
@@ -14,29 +15,49 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import (
-    defined,
     drop_declarations,
     rename_parameters,
     rename_uses,
+    sources,
     trained,
 )
 from onnxsurgeon_lite.tensors import dtypes
 
-_OWN = ("", "ai.onnx", "ai.onnx.ml")
+_OWN = ("", "ai.onnx.ml")
+_IMPURE = RANDOM | {"Dropout"}
 Key = tuple[object, ...]
+Shallow = tuple[str, str, tuple[object, ...]]
+"""What two nodes have in common that may be equal: operator, domain, values read."""
 _Alike = Mapping[str, bytes]  # small constant -> its content
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Known:
-    """A node that equal ones are merged into.
+    """A node that equal ones are merged into: what it reads and makes.
 
     Attributes:
-        names: the values that it reads and makes.
+        needs: as in `Row`.
     """
 
-    outputs: tuple[str, ...]
-    names: frozenset[str]
+    node: NodeProto
+    outputs: list[str]
+    needs: list[str]
+
+    @property
+    def names(self) -> Iterator[str]:
+        """The values that it reads and makes."""
+        return chain(self.needs, self.outputs)
+
+    def same_of(self, others: "Iterable[_Known]", alike: _Alike) -> "_Known | None":
+        """Return the one of several nodes that computes the same."""
+        content = self.content(alike)
+        return next((other for other in others if other.content(alike) == content), None)
+
+    def content(self, alike: _Alike) -> Key:
+        """Return a key that is equal for nodes which compute the same: names and documentation do not matter."""
+        reads = tuple(alike.get(name, name) for name in self.node.input[:])
+        attributes = tuple(sorted(map(_bare, self.node.attribute)))
+        return self.node.overload, attributes, reads, tuple(map(bool, self.outputs))
 
 
 @dataclass(frozen=True)
@@ -60,13 +81,18 @@ class Cse:
             GraphError: the graph has a cycle.
             EditError: a node lacks what its operator takes.
         """
-        result = model.copy()
-        index = GraphIndex.of(result)
+        index = GraphIndex.of(model)
         require_schemas(index)
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Merge the nodes of an indexed model."""
+        model, result = index.model, index.model.copy()
         merging = _Merging(result.proto)
-        merging.graph(result.proto.graph, index.order)
+        merging.graph(result.proto.graph, index.rows, index.order)
         for function in result.proto.functions:
-            merging.nodes(function.node, range(len(function.node)), set(function.output), {}, {})
+            rows = rows_of(function.node)
+            merging.nodes(function.node, rows, range(len(rows)), set(function.output), {}, {})
         changes = [f"merged {merging.count} nodes into equal ones"] if merging.count else []
         return PassResult.of(model, result, changes)
 
@@ -80,18 +106,19 @@ class _Merging:
         self.functions = {
             function_key(function)
             for function in proto.functions
-            if all(_is_pure(node) for node in walk.with_inner(function.node))
+            if not any(node.op_type in _IMPURE for node in walk.with_inner(function.node))
         }
 
     def graph(
         self,
         graph: GraphProto,
-        order: Iterable[int] | None = None,
-        outer: Mapping[Key, _Known] | None = None,
+        rows: Sequence[Row],
+        order: Iterable[int],
+        outer: "Mapping[Shallow, list[_Known]] | None" = None,
         outer_alike: _Alike | None = None,
     ) -> None:
         """Merge the nodes of a graph, and of its bodies, with each other and with those outside."""
-        local = set(defined(graph))
+        local = {*sources(graph), *(name for row in rows for name in row.outputs)}
         inputs = {value.name for value in graph.input} | self.trained
         alike = {
             name: content for name, content in (outer_alike or {}).items() if name not in local
@@ -99,65 +126,64 @@ class _Merging:
         alike |= {
             t.name: _content(t) for t in graph.initializer if _is_small(t) and t.name not in inputs
         }
-        seen = {k: known for k, known in (outer or {}).items() if local.isdisjoint(known.names)}
+        seen = {
+            key: visible
+            for key, several in (outer or {}).items()
+            if (visible := [known for known in several if local.isdisjoint(known.names)])
+        }
         kept = {value.name for value in graph.output}
         kept.update(annotation.tensor_name for annotation in graph.quantization_annotation)
-        names = self.nodes(
-            graph.node, range(len(graph.node)) if order is None else order, kept, seen, alike
-        )
+        names = self.nodes(graph.node, rows, order, kept, seen, alike)
         rename_parameters(graph, names)
         drop_declarations(graph, names)
 
     def nodes(
         self,
         nodes: MutableSequence[NodeProto],
+        rows: Sequence[Row],
         order: Iterable[int],
         kept: Container[str],
-        seen: dict[Key, _Known],
+        seen: "dict[Shallow, list[_Known]]",
         alike: dict[str, bytes],
     ) -> dict[str, str]:
         """Merge nodes; return the values that are gone, and those that took their places."""
         names: dict[str, str] = {}
         gone = []
+        every = list(nodes)
         for position in order:
-            node = nodes[position]
-            if names:
+            node, row = every[position], rows[position]
+            if not names.keys().isdisjoint(row.needs):
                 rename_uses([node], names)
-            tensor = constant_of(node)
-            if tensor is not None and _is_small(tensor):
-                alike[node.output[0]] = _content(tensor)
-            for _, body in walk.bodies(node) if node.attribute else ():
-                self.graph(body, None, seen, alike)
-            if not self._is_mergeable(node):
+                row = row._replace(needs=[names.get(name, name) for name in row.needs])
+            if row.op_type == "Constant":
+                tensor = constant_of(node)
+                if tensor is not None and _is_small(tensor):
+                    alike[row.outputs[0]] = _content(tensor)
+            for _, body in walk.bodies(node) if row.attributed else ():
+                inner = rows_of(body.node)
+                self.graph(body, inner, range(len(inner)), seen, alike)
+            if not self._is_mergeable(node, row):
                 continue
-            outputs = tuple(node.output[:])
-            key = _key(node, alike)
-            known = seen.setdefault(key, _Known(outputs, frozenset((*node.input[:], *outputs))))
-            if known.outputs is not outputs and not any(name in kept for name in outputs):
-                names.update(zip(outputs, known.outputs, strict=True))
+            known = _Known(node, row.outputs, row.needs)
+            reads = tuple(alike.get(name, name) for name in row.needs)
+            shallow = row.op_type, row.domain, reads or known.content(alike)
+            several = seen.setdefault(shallow, [])
+            same = known.same_of(several, alike) if several else None
+            if same is None:
+                several.append(known)
+            elif not any(name in kept for name in row.outputs):
+                names.update(zip(row.outputs, same.outputs, strict=True))
                 gone.append(position)
         drop_at(nodes, gone)
         self.count += len(gone)
         names.pop("", None)
         return names
 
-    def _is_mergeable(self, node: NodeProto) -> bool:
-        if call_key(node) in self.functions:
+    def _is_mergeable(self, node: NodeProto, row: Row) -> bool:
+        if self.functions and call_key(node) in self.functions:
             return True
-        return node.domain in _OWN and _is_pure(node) and not (node.attribute and walk.bodies(node))
-
-
-def _is_pure(node: NodeProto) -> bool:
-    return node.op_type not in RANDOM and node.op_type != "Dropout"
-
-
-def _key(node: NodeProto, alike: _Alike) -> Key:
-    """Return a key that is equal for nodes which compute the same: names and documentation do not matter."""
-    attributes = sorted(_bare(attribute) for attribute in node.attribute)
-    reads = tuple(alike.get(name, name) for name in node.input[:])
-    domain = node.domain.removeprefix("ai.onnx") if node.domain == "ai.onnx" else node.domain
-    made = tuple(map(bool, node.output[:]))
-    return node.op_type, domain, node.overload, tuple(attributes), reads, made
+        known = row.domain in _OWN and row.op_type not in _IMPURE
+        return known and not (row.attributed and walk.bodies(node))
 
 
 def _bare(attribute: AttributeProto) -> bytes:

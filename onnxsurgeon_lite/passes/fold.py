@@ -7,18 +7,18 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, TypeProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, captured, tensor_type
+from onnxsurgeon_lite.graph.index import GraphIndex, Rows, captured, tensor_type
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
-from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
+from onnxsurgeon_lite.surgery.edits import drop_declarations, has_bodies, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
 from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
@@ -59,23 +59,33 @@ class Fold:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        result = model.copy()
-        changes, notes = fold(result, None, self.limit)
-        return PassResult.of(model, result, changes, notes)
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Fold the nodes of an indexed model."""
+        result = index.model.copy()
+        changes, notes = fold(result, None, self.limit, index.shared_rows)
+        return PassResult.of(index.model, result, changes, notes)
 
 
-def fold(result: Model, values: Iterable[str] | None, limit: int) -> tuple[list[str], list[str]]:
+def fold(
+    result: Model, values: Iterable[str] | None, limit: int, rows: Rows | None = None
+) -> tuple[list[str], list[str]]:
     """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
+
+    Args:
+        rows: see `GraphIndex.of`; empty by default.
 
     Returns:
         (changes, notes).
     """
-    require_schemas(GraphIndex.of(result))
     whole = _Count()
-    rounds = True
+    rounds, rows = True, {} if rows is None else rows
     while rounds:
         before = whole.folded, whole.decided
-        index = GraphIndex.of(result)
+        index = GraphIndex.of(result, rows)
         whole.large.clear()
         whole.failed.clear()
         _fold_graph(
@@ -129,9 +139,11 @@ def _fold_graph(
             _drop_idle(same, reads)
         count.folded += len(found.gone)
         count.constants += len(made)
-        index = GraphIndex.of(index.model)
-    for position, node in enumerate(graph.node) if values is None else ():
-        for name, body in walk.bodies(node) if node.attribute else ():
+    if values is not None or not has_bodies(graph.node):
+        return
+    index = GraphIndex.of(index.model, index.shared_rows) if found.gone else index
+    for position, row in enumerate(index.rows):
+        for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
             inner = InnerGraph.of(index, position, name).index
             _fold_graph(inner, body, values, limit, count)
 
@@ -153,6 +165,7 @@ class _Constants:
         self.runs: set[int] = set()
         self.large: set[int] = set()
         self._elements: dict[str, Elements | None] = {}
+        self._followed: set[str] = set()
         self._bound = trained(index.model.proto)
 
     @property
@@ -163,41 +176,87 @@ class _Constants:
     def decide(self, graph: GraphProto) -> int:
         """Replace operands that types decide; return how many nodes changed."""
         decided = 0
-        if any(map(self._is_open, self.index.nodes)):
+        readers = [p for name in DECIDED for p in self.index.operators.get(name, ())]
+        if any(self._is_open(self.index.nodes[position]) for position in readers):
             taken = value_names(self.index)
-            types, _ = infer_types(self.index)
+            self.types, _ = infer_types(self.index)
             for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
-                decided = decide(self.index, same, types, set(taken))
+                decided = decide(self.index, same, self.types, set(taken))
         if decided:
-            self.index = GraphIndex.of(self.index.model)
+            self.index = GraphIndex.of(self.index.model, self.index.shared_rows)
         return decided
 
     def _is_open(self, node: NodeProto) -> bool:
         """Return whether types may decide an operand that is computed now."""
-        operands = [name for name in node.input[1:2] if node.op_type in DECIDED]
-        return any(constant(self.index, name) is None for name in operands)
+        return any(constant(self.index, name) is None for name in node.input[1:2])
 
     def find(self) -> None:
         """Find what is constant."""
         known = set(self.values or ())
+        settled = known | self._constants()
         for position in self.index.order:
+            row = self.index.rows[position]
+            follows = row.op_type == "Shape" or not self._followed.isdisjoint(row.needs)
+            if not (follows and self.values is None) and not settled.issuperset(row.needs):
+                continue
             node = self.index.nodes[position]
-            if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT or walk.bodies(node):
+            if row.domain or row.op_type in _KEPT or (row.attributed and walk.bodies(node)):
                 continue
-            outputs = [name for name in node.output if name]
-            if not outputs or any(name in self.index.outputs for name in outputs):
+            outputs = [name for name in row.outputs if name]
+            if not outputs or not self.index.outputs.keys().isdisjoint(outputs):
                 continue
-            if self.values is None and self._follows(node):
+            if follows and self.values is None and self._follows(node):
                 known.update(outputs)
+                settled.update(outputs)
             elif self._is_constant(position, known):
                 self.runs.add(position)
                 known.update(outputs)
+                settled.update(outputs)
+        self._keep_large()
+
+    def _keep_large(self) -> None:
+        """Keep the nodes whose results are large, and those that read them."""
+        types = self._types_of(self.runs)
+        kept: set[str] = set()
+        for position in sorted(self.runs, key=self.index.places.__getitem__):
+            row = self.index.rows[position]
+            sizes = [_size(types.get(name) or self.type_of(name)) for name in row.outputs if name]
+            fits = all(size is not None and size <= self.limit for size in sizes)
+            reads_kept = not kept.isdisjoint(row.needs)
+            if reads_kept or not fits:
+                kept.update(row.outputs)
+                self.runs.discard(position)
+            if not (reads_kept or fits):
+                self.large.add(position)
+
+    def _types_of(self, positions: Set[int]) -> Mapping[str, TypeProto]:
+        """Infer what constant nodes make, without the rest of the graph."""
+        if not positions:
+            return {}
+        if "types" in vars(self):
+            return self.types
+        source = self.index.model.structure()
+        part = ModelProto(ir_version=source.ir_version, opset_import=source.opset_import)
+        part.functions.extend(source.functions)
+        read = {name for position in positions for name in self.index.rows[position].needs}
+        makers = {self.index.producer[name] for name in read & self.index.producer.keys()}
+        part.graph.node.extend(source.graph.node[p] for p in sorted(makers | positions))
+        part.graph.initializer.extend(t for t in source.graph.initializer if t.name in read)
+        self.types = onnx_types(GraphIndex.of(self.index.model.with_proto(part)))
+        return self.types
+
+    def _constants(self) -> set[str]:
+        """Return the names that may be constant, and ''."""
+        nodes = (self.index.rows[p] for p in self.index.operators.get("Constant", ()))
+        return {"", *self.index.initializers, *(name for row in nodes for name in row.outputs)}
 
     def _follows(self, node: NodeProto) -> bool:
         """Follow the numbers of a shape; return whether all are known."""
         first = self.type_of(node.input[0]) if node.op_type == "Shape" else None
         elements = shape_values(node, self._read, first)
         self._elements[node.output[0]] = elements
+        if elements is not None:
+            self._followed.add(node.output[0])
         if elements is None or not is_known(elements) or self._from_constants(node):
             return False
         self.shapes[node.output[0]] = elements.astype(np.int64)
@@ -227,7 +286,6 @@ class _Constants:
         if any(tensor is None for tensor in tensors):
             return False
         sizes = [self._bytes(tensor) for tensor in tensors if tensor is not None]
-        sizes += (_size(self.type_of(name)) for name in self.index.nodes[position].output if name)
         if all(size is not None and size <= self.limit for size in sizes):
             return True
         self.large.add(position)

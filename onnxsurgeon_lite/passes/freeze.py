@@ -4,13 +4,14 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import ClassVar
 
-from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.names import key_text
 from onnxsurgeon_lite.passes.fold import fold
 from onnxsurgeon_lite.passes.inverse import ReplacedMessage, forget, recall, recall_types, remember
@@ -18,6 +19,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import fill
 from onnxsurgeon_lite.passes.targets import one_value
 from onnxsurgeon_lite.surgery.constants import Numbers, describe_like, make_tensor
+from onnxsurgeon_lite.surgery.control_flow import straighten
 from onnxsurgeon_lite.surgery.edits import settle
 from onnxsurgeon_lite.surgery.relax import restore
 from onnxsurgeon_lite.surgery.types import contradicts, retype
@@ -25,15 +27,16 @@ from onnxsurgeon_lite.surgery.types import contradicts, retype
 
 @dataclass(frozen=True)
 class Freeze:
-    """Turn graph inputs into constants: (name, numbers) pairs, None for the input's default.
+    """Turn graph inputs into constants: (name, numbers) pairs, None for the input's default, or what was promoted.
 
     With `fold`, onnxruntime computes the nodes that became constant, unless an input or result is larger than
-    `limit` bytes. `Promote` is the inverse.
+    `limit` bytes, and the branch that runs takes the place of an If. `Promote` is the inverse.
 
     Attributes:
         values: name -> numbers, a file that holds them, or None.
         fold: compute now what depends on nothing else.
         limit: bytes; nothing larger is folded.
+        unroll: with `fold`, replace a Loop that runs at most so many times by its iterations.
 
     Example:
         >>> opened = osl.promote("whole_model.onnx", "convs1.0.bias").model
@@ -44,6 +47,7 @@ class Freeze:
     values: tuple[tuple[str, Numbers | None], ...]
     fold: bool = False
     limit: int = 1 << 20
+    unroll: int = 0
     name: ClassVar[str] = "freeze"
     retypes: ClassVar[bool] = True
 
@@ -80,10 +84,27 @@ class Freeze:
             notes += retype(model, after, frozen, waiting)
         restore(result, relaxed)
         if self.fold and frozen:
-            folded, more = fold(result, frozen, self.limit)
+            require_schemas(after)
+            result, folded, more = _folded(result, frozen, self.limit, self.unroll)
             changes += folded
             notes += more
         return PassResult.of(model, result, changes, notes, waiting)
+
+
+def _folded(
+    result: Model, frozen: list[str], limit: int, unroll: int
+) -> tuple[Model, list[str], list[str]]:
+    """Fold what depends on frozen values, and take the branches that this decides, as long as there is more."""
+    changes: list[str] = []
+    known = set(frozen)
+    while True:
+        folded, notes = fold(result, known, limit)
+        before = {tensor.name for tensor in result.proto.graph.initializer}
+        result, taken = straighten(result, unroll)
+        changes += (*folded, *taken)
+        if not taken:
+            return result, changes, notes
+        known |= {tensor.name for tensor in result.proto.graph.initializer} - before
 
 
 def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
@@ -93,6 +114,14 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
     origin = recall(declared)
     default = next((p for p, t in enumerate(graph.initializer) if t.name == value), None)
     tensor = TensorProto()
+    if origin is not None and origin.kept is not None:
+        original = _original(graph, value, origin) if numbers is None else None
+        drop(graph.initializer, lambda tensor: origin.kept and tensor.name == origin.kept)
+        if original is not None:
+            messages = graph.node if isinstance(original, NodeProto) else graph.initializer
+            messages.insert(origin.place, original)
+            del graph.input[place]
+            return
     if numbers is not None:
         tensor.CopyFrom(_tensor(declared, numbers, origin))
     elif default is not None:
@@ -110,6 +139,23 @@ def _freeze(result: Model, value: str, numbers: Numbers | None) -> None:
         return
     _restore(result, tensor, origin, declared, place if default is None else None)
     del graph.input[place]
+
+
+def _original(
+    graph: GraphProto, value: str, origin: ReplacedMessage
+) -> NodeProto | TensorProto | None:
+    """Return the constant that `Promote` replaced; None if its numbers are not kept."""
+    kept = next((copied(t) for t in graph.initializer if t.name == origin.kept), None)
+    if origin.kept is None or (origin.kept and kept is None):
+        return None
+    node, tensor = origin.message(NodeProto), origin.message(TensorProto)
+    if kept is not None:
+        kept.name = value
+    if node is not None and _is_constant(node, value):
+        if kept is not None:
+            fill(node, kept)
+        return node
+    return (kept or tensor) if tensor is not None and tensor.name == value else None
 
 
 def _tensor(

@@ -14,7 +14,7 @@ from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
-from onnxsurgeon_lite.surgery.types import contradicts
+from onnxsurgeon_lite.surgery.types import contradicts, distinct
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,11 @@ class Infer:
         """
         index = GraphIndex.of(model)
         require_schemas(index)
-        result = model.copy()
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Declare the types of an indexed model."""
+        model, result = index.model, index.model.copy()
         declaring = _Declaring()
         declaring.graph(index, result.proto.graph, None)
         changes = [
@@ -63,13 +67,13 @@ class _Declaring:
         """Declare the values of a graph and of its bodies."""
         types, expressions = infer_types(index, outer)
         self._declare(graph, types)
-        self.untyped += (
-            name for name in index.producer if name not in types or not has_shape(types[name])
-        )
-        index.types.update(types)
-        for position, name, body in _bodies(graph):
-            inner = InnerGraph.of(index, position, name).index
-            self.graph(inner, body, expressions.copy())
+        shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
+        self.untyped += (name for name in index.producer if id(types.get(name)) not in shaped)
+        for position, row in enumerate(index.rows):
+            for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+                index.types.update(types)
+                inner = InnerGraph.of(index, position, name).index
+                self.graph(inner, body, expressions.copy())
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
@@ -94,12 +98,6 @@ class _Declaring:
         if self.untyped:
             count = len(self.untyped)
             yield f"no shape is known for {count} values: {few(self.untyped)}"
-
-
-def _bodies(graph: GraphProto) -> Iterator[tuple[int, str, GraphProto]]:
-    for position, node in enumerate(graph.node):
-        for name, body in walk.bodies(node) if node.attribute else ():
-            yield position, name, body
 
 
 def _complete(declared: TypeProto, inferred: TypeProto) -> bool:

@@ -1,7 +1,8 @@
 """Store the original of a promoted constant or frozen input in metadata, so that the inverse edit restores it.
 
-One entry holds the original's position in its list and its message without payload. Another holds the declared types
-of values whose sizes depended on a promoted constant.
+One entry holds the original's position in its list and its message; numbers of more than `MOST_KEPT` bytes stay in the
+graph instead, as an initializer that nothing reads. Another holds the declared types of values whose sizes depended on
+a promoted constant.
 """
 
 import base64
@@ -17,18 +18,25 @@ from onnx import NodeProto, TensorProto, TypeProto, ValueInfoProto
 from onnxsurgeon_lite.model.messages import drop
 
 KEY = "onnxsurgeon_lite.origin"
+MOST_KEPT = 1 << 20  # bytes
 _RELAXED = "onnxsurgeon_lite.loosened"
 _Kind = TypeVar("_Kind", TensorProto, NodeProto, ValueInfoProto)
 
 
 @dataclass(frozen=True)
 class ReplacedMessage:
-    """The original message at `place` in its list; `typed` when its numbers were not raw bytes."""
+    """The original message at `place` in its list.
+
+    Attributes:
+        typed: its numbers were not raw bytes.
+        kept: where its numbers are: in the message for '', else in the initializer of this name; None if they are not.
+    """
 
     kind: str
     place: int
     data: bytes
     typed: bool = False
+    kept: str | None = None
 
     def message(self, kind: type[_Kind]) -> _Kind | None:
         """Return the message, None when it has another kind or is damaged."""
@@ -43,7 +51,11 @@ class ReplacedMessage:
 
 
 def remember(
-    target: TensorProto | ValueInfoProto, place: int, message: Message, typed: bool = False
+    target: TensorProto | ValueInfoProto,
+    place: int,
+    message: Message,
+    typed: bool = False,
+    kept: str | None = None,
 ) -> None:
     """Store the original of `target`."""
     entry = {
@@ -51,6 +63,7 @@ def remember(
         "place": place,
         "data": _encoded(message),
         "typed": typed,
+        "kept": kept,
     }
     target.metadata_props.add(key=KEY, value=json.dumps(entry))
 
@@ -62,10 +75,11 @@ def recall(source: TensorProto | ValueInfoProto) -> ReplacedMessage | None:
             try:
                 noted = json.loads(entry.value)
                 data = base64.b64decode(noted["data"], validate=True)
-                return ReplacedMessage(
-                    str(noted["kind"]), max(0, int(noted["place"])), data, noted["typed"] is True
-                )
-            except (ValueError, TypeError, KeyError, binascii.Error):
+                kind, place = str(noted["kind"]), max(0, int(noted["place"]))
+                kept = noted.get("kept")
+                held = kept if isinstance(kept, str) else None
+                return ReplacedMessage(kind, place, data, noted["typed"] is True, held)
+            except (ValueError, TypeError, KeyError, AttributeError, binascii.Error):
                 return None
     return None
 

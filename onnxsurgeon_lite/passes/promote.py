@@ -11,12 +11,13 @@ from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
 from onnxsurgeon_lite.graph.select import select_values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.names import listed
-from onnxsurgeon_lite.passes.inverse import recall, remember, remember_types
+from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remember_types
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.edits import clear_bodies
+from onnxsurgeon_lite.surgery.edits import clear_bodies, fresh, value_names
 from onnxsurgeon_lite.surgery.relax import relax
 
 
@@ -25,7 +26,7 @@ class Promote:
     """Turn constants (initializers, outputs of Constant nodes) into graph inputs with their dtype and shape.
 
     With `default` the constant stays as the input's default. Declared sizes that depend on its numbers become
-    unknown. `Freeze` is the inverse.
+    unknown. `Freeze` is the inverse: without numbers it brings back those that were there.
 
     Attributes:
         values: initializers, or outputs of Constant nodes.
@@ -63,7 +64,11 @@ class Promote:
             if value in index.inputs and self.default:
                 continue
             kind = "constant" if value in index.producer else "initializer"
-            self._promote(index, result, value, tensor)
+            kept = self._promote(index, result, value, tensor)
+            if kept:
+                notes.append(
+                    f"the numbers of {value!r} stay in {kept!r} for freeze; onnxdbg edit clean removes them"
+                )
             promoted[value] = tensor
             changes.append(
                 f"{kind} {value!r} is an input now" + (", with its default" if self.default else "")
@@ -80,12 +85,13 @@ class Promote:
             )
         return PassResult.of(model, result, changes, notes)
 
-    def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> None:
-        graph = result.proto.graph
+    def _promote(self, index: GraphIndex, result: Model, value: str, tensor: TensorProto) -> str:
+        """Promote one value; return the initializer that keeps its numbers, if one does."""
+        graph, kept = result.proto.graph, ""
         declared = ValueInfoProto(name=value, type=tensor_type(tensor))
         if value in index.producer:
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
-            remember(declared, place, _without_payload(graph.node[place]), _is_typed(tensor))
+            kept = self._keep(index, result, declared, place, tensor)
             if self.default:
                 default = graph.initializer.add()
                 default.CopyFrom(tensor)
@@ -99,11 +105,38 @@ class Promote:
             if original is not None and frozen is not None and frozen.name == value:
                 del graph.initializer[place]
                 graph.input.insert(original.place, frozen)
-                return
-            remember(declared, place, _bare(graph.initializer[place]), _is_typed(tensor))
+                return ""
+            kept = self._keep(index, result, declared, place, tensor)
             del graph.initializer[place]
         if value not in index.inputs:
             graph.input.append(declared)
+        return kept
+
+    def _keep(
+        self,
+        index: GraphIndex,
+        result: Model,
+        declared: ValueInfoProto,
+        place: int,
+        tensor: TensorProto,
+    ) -> str:
+        """Note the original, with its numbers unless they are the default; return the initializer that has them."""
+        graph = result.proto.graph
+        made = declared.name in index.producer
+        original = graph.node[place] if made else graph.initializer[place]
+        whole = copied(original)
+        parts = [a.t for a in whole.attribute] if isinstance(whole, NodeProto) else [whole]
+        if not self.default and _size(index.model, tensor) <= MOST_KEPT:
+            index.model.fill(filter(is_external, parts))
+            remember(declared, place, whole, _is_typed(tensor), kept="")
+            return ""
+        bare = _without_payload(original) if isinstance(original, NodeProto) else _bare(original)
+        name = "" if self.default else fresh(f"{declared.name}_promoted", value_names(index))
+        remember(declared, place, bare, _is_typed(tensor), name or None)
+        if name:
+            graph.initializer.append(tensor)
+            graph.initializer[-1].name = name
+        return name
 
 
 def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
@@ -111,6 +144,10 @@ def _relaxed_note(relaxed: Mapping[str, TypeProto]) -> list[str]:
         return []
     shown = ", ".join(map(repr, list(relaxed)[:6])) + (", ..." if len(relaxed) > 6 else "")
     return [f"declared sizes that depend on it became unknown, for {len(relaxed)} values: {shown}"]
+
+
+def _size(model: Model, tensor: TensorProto) -> int:
+    return model.span(tensor)[2] if is_external(tensor) else tensor.ByteSize()
 
 
 def _is_typed(tensor: TensorProto) -> bool:

@@ -25,6 +25,7 @@ from onnxsurgeon_lite.graph.index import (
     captured,
     function_key,
     function_path,
+    opset_versions,
 )
 from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
 from onnxsurgeon_lite.graph.schemas import (
@@ -42,6 +43,8 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
+
+_LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,15 @@ class Rewrite:
             BuildError: a rule is not ONNX text.
             UsageError: a rule has no replacement, or no reverse.
         """
-        require_schemas(GraphIndex.of(model))
+        index = GraphIndex.of(model)
+        require_schemas(index)
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Rewrite an indexed model."""
         changes: list[str] = []
         notes: list[str] = []
-        result = model
+        result = index
         for source in self.rules:
             rules = read_rules(source)
             rules = [rule.reversed() for rule in rules] if self.reverse else rules
@@ -86,14 +94,14 @@ class Rewrite:
             result = done.run()
             changes += done.changes
             notes += done.notes
-        return PassResult.of(model, result, changes, notes)
+        return PassResult.of(index.model, result.model, changes, notes)
 
 
 @dataclass
 class _Rewriting:
     """The rules of one file at work on a model."""
 
-    source: Model
+    source: GraphIndex
     rules: Sequence[Rule]
 
     def __post_init__(self) -> None:
@@ -102,11 +110,11 @@ class _Rewriting:
         self.checked: set[object] = set()
         self.stale: dict[str, TypeProto] = {}
 
-    def run(self) -> Model:
+    def run(self) -> GraphIndex:
         for rule in self.rules:
             if rule.replacement is None:
                 rule.reversed()  # says what is missing
-        current = GraphIndex.of(self.source)
+        current = self.source
         shrinks = True
         while shrinks:
             found = list(_matches(current, self.rules))
@@ -117,7 +125,7 @@ class _Rewriting:
             said = closest(matcher for *_, matchers, _ in found for matcher in matchers)
             nearest = f"; nearest: {said}" if said else ""
             self.notes.append(f"{self.rules[0].name}: no match{nearest}")
-        return current.model
+        return current
 
     def _round(self, before: GraphIndex, found: "Sequence[_Found]") -> tuple[GraphIndex, bool]:
         """Replace the matches; return the result, and whether it has fewer nodes."""
@@ -131,12 +139,12 @@ class _Rewriting:
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
-        after = GraphIndex.of(result)
+        after = GraphIndex.of(result, before.shared_rows)
         if folded:
             positions = {after.producer[name] for name in folded}
             fold_positions(after, positions)
             _drop(graph, after, positions)
-            after = GraphIndex.of(result)
+            after = GraphIndex.of(result, before.shared_rows)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
         return after, self.growth < 0
@@ -253,6 +261,8 @@ class _New:
         self._describe(index, match)
         kind = index.types.get(match.values[own.output[0]])
         _cast_constants(self.nodes, kind)
+        if opset_versions(index.model.proto.opset_import).get("", _LISTS) < _LISTS:
+            _spell_constants(self.nodes)
         self._find_constant(index)
 
     def _name(self, names: dict[str, str], base: str, taken: set[str]) -> None:
@@ -313,6 +323,16 @@ def _cast_constants(nodes: Iterable[NodeProto], kind: TypeProto | None) -> None:
             array = dtypes.to_array(tensor).astype(dtypes.numpy_dtype(data_type))
             del node.attribute[:]
             node.attribute.append(helper.make_attribute("value", dtypes.from_array(array)))
+
+
+def _spell_constants(nodes: Iterable[NodeProto]) -> None:
+    """Give constants their numbers as tensors."""
+    for node in nodes:
+        tensor = constant_of(node)
+        if tensor is not None:
+            value = helper.make_attribute("value", tensor)
+            del node.attribute[:]
+            node.attribute.append(value)
 
 
 def _checked(

@@ -9,6 +9,7 @@ from onnx import AttributeProto, NodeProto, TypeProto, helper
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex, described
 from onnxsurgeon_lite.graph.schemas import attribute_type, check_node, schema_of, type_text
+from onnxsurgeon_lite.graph.text import attribute_text
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.names import split
 from onnxsurgeon_lite.passes.in_bodies import in_bodies
@@ -106,7 +107,7 @@ def _set(
     index: GraphIndex, node: NodeProto, name: str, value: AttributeValue, what: str
 ) -> list[str]:
     new = make_attribute(index, node, name, value)
-    text = _text(new)
+    text = attribute_text(new)
     old = next((a for a in node.attribute if a.name == name), None)
     if old is None:
         node.attribute.append(new)
@@ -115,13 +116,9 @@ def _set(
         new.doc_string = old.doc_string
     if old == new:
         return []
-    old_text = _text(old)
+    old_text = attribute_text(old)
     old.CopyFrom(new)
     return [f"{what}: attribute {name} = {old_text} -> {text}"]
-
-
-def _text(attribute: AttributeProto) -> str:
-    return str(helper.printable_attribute(attribute)).partition("=")[2].strip()
 
 
 def _remove(node: NodeProto, name: str, what: str) -> None:

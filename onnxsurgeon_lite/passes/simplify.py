@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import UnknownNameError
+from onnxsurgeon_lite.graph.index import GraphIndex, Rows
+from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.clean import Clean
 from onnxsurgeon_lite.passes.cse import Cse
@@ -14,15 +16,30 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
 
-_RULES = ("conv-batch-norm", "transpose-pairs")
+_RULES = (
+    "conv-batch-norm",
+    "conv-add",
+    "pad-conv",
+    "transpose-pairs",
+    "reshape-pairs",
+    "unsqueeze-pairs",
+)
+
+
+class _Step(Pass, Protocol):
+    """A pass that takes an index that others have used."""
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Return the edited model; the input does not change."""
+        ...
 
 
 @dataclass(frozen=True)
 class Simplify:
     """Fold constants, skip no-ops, merge equal nodes and remove unused ones until nothing changes; then infer types.
 
-    The rules of `rewrite` that apply are those by which a BatchNormalization goes into a convolution, and one
-    Transpose into another.
+    The rules of `rewrite` that apply are those by which a BatchNormalization, an Add or a Pad goes into a convolution,
+    and one Transpose, Reshape or Unsqueeze into another.
 
     Attributes:
         limit: bytes; nothing larger is folded.
@@ -43,8 +60,10 @@ class Simplify:
         Raises:
             UnknownNameError: no such step.
             GraphError: the graph has a cycle, or a function calls itself.
+            EditError: a node lacks what its operator takes.
         """
         applied = _Applied(model)
+        require_schemas(applied.index)
         steps = self.steps()
         repeated = [step for step in steps if not isinstance(step, Infer)]
         for step in cycle(repeated):
@@ -56,7 +75,7 @@ class Simplify:
         notes = [note for told in applied.notes.values() for note in told]
         return PassResult.of(model, applied.model, applied.changes, notes)
 
-    def steps(self) -> tuple[Pass, ...]:
+    def steps(self) -> "tuple[_Step, ...]":
         """Return the steps, in order."""
         every = (Fold(self.limit), SkipNoops(), Cse(), Rewrite(_RULES), Clean(), Infer())
         names = [step.name for step in every]
@@ -79,9 +98,19 @@ class _Applied:
     idle: int = 0
     changes: list[str] = field(default_factory=list)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _index: GraphIndex | None = None
+    _rows: Rows = field(default_factory=dict)
 
-    def apply(self, step: Pass) -> None:
-        result = step.apply(self.model)
+    @property
+    def index(self) -> GraphIndex:
+        """The model's index; one at a time."""
+        if self._index is None or self._index.model is not self.model:
+            self._index = None
+            self._index = GraphIndex.of(self.model, self._rows)
+        return self._index
+
+    def apply(self, step: "_Step") -> None:
+        result = step.edit(self.index)
         self.model = result.model
         self.idle = 0 if result.changed else self.idle + 1
         self.changes += (f"{step.name}: {change}" for change in result.changes)

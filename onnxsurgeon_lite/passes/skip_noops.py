@@ -1,6 +1,6 @@
 """Remove nodes that return their input."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -9,7 +9,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, Row
 from onnxsurgeon_lite.graph.schemas import constant, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
@@ -44,7 +44,11 @@ class SkipNoops:
         """
         index = GraphIndex.of(model)
         require_schemas(index)
-        result = model.copy()
+        return self.edit(index)
+
+    def edit(self, index: GraphIndex) -> PassResult:
+        """Remove the no-ops of an indexed model."""
+        model, result = index.model, index.model.copy()
         removed = _skip(index, result.proto, result.proto.graph)
         return PassResult.of(model, result, removed)
 
@@ -53,8 +57,8 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     """Remove the no-ops of a graph that an index describes, and of its bodies."""
     index.require_sound()
     changes = []
-    for position, node in enumerate(graph.node):
-        for name, body in walk.bodies(node) if node.attribute else ():
+    for position, row in enumerate(index.rows):
+        for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
             inner = InnerGraph.of(index, position, name).index
             changes += [f"{change} of '@{position}/{name}'" for change in _skip(inner, proto, body)]
     skips = _Noops(index).skips()
@@ -62,7 +66,7 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
         return changes
     names = {index.nodes[position].output[0]: source for position, source in skips.items()}
     outputs = {source: name for name, source in names.items() if name in index.outputs}
-    rename_uses(graph.node, names)
+    rename_uses((graph.node[p] for p in index.reading(names)), names)
     drop_at(graph.node, skips)
     drop_declarations(graph, names.keys() - index.outputs.keys() | outputs.keys())
     rename_values(proto, graph, outputs)
@@ -74,6 +78,7 @@ class _Noops:
 
     def __init__(self, index: GraphIndex) -> None:
         self.index = index
+        self.neutral: dict[tuple[str, int], bool] = {}
 
     def skips(self) -> dict[int, str]:
         """Return node -> the value that it returns."""
@@ -81,14 +86,15 @@ class _Noops:
         values: dict[str, str] = {}
         annotations = self.index.graph.quantization_annotation
         fixed = {a.tensor_name for a in annotations} | self.index.outputs.keys()
-        for position in self.index.order:
-            node = self.index.nodes[position]
-            if node.domain not in ("", "ai.onnx") or self._uses_more(node):
+        candidates = [p for name in _HANDLED for p in self.index.operators.get(name, ())]
+        for position in sorted(candidates, key=self.index.places.__getitem__):
+            row = self.index.rows[position]
+            if row.domain or self._uses_more(row.outputs):
                 continue
-            returned = self._returned(node)
+            returned = self._returned(position, row)
             if returned is None:
                 continue
-            name, source = node.output[0], values.get(returned, returned)
+            name, source = row.outputs[0], values.get(returned, returned)
             if name in fixed and (
                 name not in self.index.outputs or not self._can_take(source, fixed)
             ):
@@ -101,31 +107,39 @@ class _Noops:
         """Return whether a value can take the name of a graph output."""
         return source in self.index.producer and source not in fixed
 
-    def _uses_more(self, node: NodeProto) -> bool:
+    def _uses_more(self, outputs: Sequence[str]) -> bool:
         """Return whether anything needs more than the first output."""
-        first, *more = node.output[:] or [""]
-        return not first or any(n in self.index.consumers or n in self.index.outputs for n in more)
+        more = outputs[1:]
+        if not outputs or not outputs[0]:
+            return True
+        return any(n in self.index.consumers or n in self.index.outputs for n in more)
 
-    def _returned(self, node: NodeProto) -> str | None:
+    def _returned(self, position: int, row: Row) -> str | None:
         """Return the input that a node returns."""
+        if row.op_type in _NEUTRAL:
+            return self._neutral(row)
+        node = self.index.nodes[position]
         first = str(node.input[0]) if node.input else ""
-        if node.op_type in _ONE_INPUT:
+        if row.op_type in _ONE_INPUT:
             return first if len(node.input) == 1 else None
-        if node.op_type in _NEUTRAL:
-            return self._neutral(node)
-        test = _TESTS.get(node.op_type)
-        return first if test is not None and first and test(self, node) else None
+        return first if first and _TESTS[row.op_type](self, node) else None
 
-    def _neutral(self, node: NodeProto) -> str | None:
+    def _neutral(self, row: Row) -> str | None:
         """Return the operand that a node returns because the other one is 0, or 1."""
-        number, places = _NEUTRAL[node.op_type]
+        number, places = _NEUTRAL[row.op_type]
         for place in places:
-            other, value = node.input[place], node.input[1 - place]
-            array = self.array(other)
-            neutral = array is not None and bool((array == number).all())
-            if neutral and self.same_type(value, node.output[0]):
-                return str(value)
+            other, value = row.needs[place], row.needs[1 - place]
+            if self._is_all(other, number) and self.same_type(value, row.outputs[0]):
+                return value
         return None
+
+    def _is_all(self, name: str, number: int) -> bool:
+        """Return whether a value is a small constant that holds nothing but a number."""
+        key = name, number
+        if key not in self.neutral:
+            array = self.array(name)
+            self.neutral[key] = array is not None and bool((array == number).all())
+        return self.neutral[key]
 
     def array(self, name: str) -> Array | None:
         """Return the numbers of a small constant."""
@@ -207,3 +221,4 @@ _TESTS: dict[str, Callable[[_Noops, NodeProto], bool]] = {
     ),
 }
 """Operator -> the test that a node returns its first input."""
+_HANDLED = (*_ONE_INPUT, *_NEUTRAL, *_TESTS)

@@ -178,7 +178,7 @@ def _why(session: Session, _: str) -> object:
 
 def _repair(session: Session, _: str) -> None:
     """Make the edits that repair what `why` found."""
-    from onnxsurgeon_lite.debug.causes import repairs
+    from onnxsurgeon_lite.debug.causes.repairing import repairs
 
     steps = () if session.found is None else repairs(session.found)
     if not steps:

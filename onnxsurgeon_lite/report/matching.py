@@ -56,12 +56,18 @@ def show_weights(result: WeightsResult) -> None:
         say(shown(f"differs: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
         for line in explain(weight.name, weight.comparison)[1:]:
             say(line)
+    found = [weight for weight in result.weights if weight.finding and weight.comparison.match]
+    for weight in found:
+        say(shown(f"suspicious: {weight.name!r} from {weight.parameter!r}, {weight.how}"))
+        say(shown(f"  {weight.finding}"))
     counts = Counter(_kind(w) for w in result.weights if w.comparison.match)
-    equal = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    say(
-        f"{len(result.weights)} weights found: {len(differing)} differ"
-        + (f"; {equal}" if equal else "")
-    )
+    parts = [f"{count} {kind}" for kind, count in counts.items()]
+    suspicious = f", {len(found)} suspicious" if found else ""
+    parts = [f"{len(result.weights)} weights found: {len(differing)} differ{suspicious}", *parts]
+    say(f"{parts[0]}; {', '.join(parts[1:])}" if parts[1:] else parts[0])
+    _show_turned([weight for weight in result.weights if weight.how == "transposed"])
+    if result.epsilon is not None:
+        say(f"  the folded BatchNorms have epsilon {result.epsilon:.3g}")
     for names, where in ((result.only_model, "model"), (result.only_checkpoint, "checkpoint")):
         if names:
             more = " ..." if len(names) > _SHOWN else ""
@@ -70,6 +76,14 @@ def show_weights(result: WeightsResult) -> None:
     if result.updated is not None:
         count = len(result.updated)
         say(f"{count} weight{'' if count == 1 else 's'} got other numbers")
+
+
+def _show_turned(weights: Sequence[Weight]) -> None:
+    """The weights whose axes are in another order than their parameter's."""
+    pairs = [f"{weight.name!r} from {weight.parameter!r}" for weight in weights[:_SHOWN]]
+    if pairs:
+        more = " ..." if len(weights) > _SHOWN else ""
+        say(shown(f"  transposed: {', '.join(pairs)}{more}"))
 
 
 def _kind(weight: Weight) -> str:

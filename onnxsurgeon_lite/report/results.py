@@ -42,6 +42,7 @@ SHOWN_BY = {
     "Blame": "ranking.show_blame",
     "BitsPerLayer": "ranking.show_bits",
     "LeaveOneOut": "ranking.show_left_out",
+    "Conversion": "conversion.show_conversion",
     "MatchResult": "matching.show_matching",
     "WeightsResult": "matching.show_weights",
 }

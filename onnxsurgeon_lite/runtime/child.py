@@ -141,6 +141,11 @@ class Child:
             self._stage = _IDLE
         return payload
 
+    @property
+    def interrupted(self) -> bool:
+        """True while a request was sent whose reply no one has read."""
+        return self._stage != _IDLE
+
     def stop(self, patience: float) -> bool:
         """Cancel the interrupted request; return whether the process stopped in time and can go on."""
         if self._stage == _WAITING:

@@ -36,8 +36,8 @@ class Recipe:
 
     Attributes:
         seed: for numpy's default generator; each input has its own stream.
-        dims: sizes of symbolic dimensions, by name ('' for those without one); default 1. A sum or product of other
-            dimensions has its value.
+        dims: sizes of symbolic dimensions, by name ('' for those without one); by default those of fills from files,
+            else 1. A sum or product of other dimensions has its value.
         fills: input name -> `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers (`3`, `[1, 2]`) or a file with them. By
             default, floats are `normal`, integers 0 or 1, booleans either, strings 'a'.
 
@@ -94,6 +94,26 @@ def feeds_from(index: GraphIndex, stored: ReferenceSet, said: list[str] | None =
             f"it has {have}; give the feeds with --feeds" if have else "it is empty",
         )
     return as_declared(index, {n: stored.read(n) for n in index.inputs if n in stored}, said)
+
+
+def sizes_of(index: GraphIndex, feeds: Feeds, dims: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes that feeds give to symbolic dimensions.
+
+    Raises:
+        FeedsError: they contradict each other, or these sizes.
+    """
+    found: dict[str, tuple[int, str]] = {name: (size, "--dim") for name, size in dims.items()}
+    for name, value in feeds.items():
+        shape = index.inputs[name].type.tensor_type.shape.dim
+        sizes = value.shape if isinstance(value, np.ndarray) else ()
+        for symbol, size in zip((d.dim_param for d in shape), sizes, strict=False):
+            known, source = found.setdefault(symbol, (size, f"{name!r}"))
+            if symbol and known != size:
+                raise FeedsError(
+                    f"feed {name!r} has {symbol} = {size}, {source} has {symbol} = {known}",
+                    f"give feeds of one size, or --dim {symbol}={size}",
+                )
+    return {symbol: size for symbol, (size, _) in found.items() if symbol}
 
 
 def as_declared(index: GraphIndex, feeds: Feeds, said: list[str] | None = None) -> Feeds:
@@ -192,23 +212,32 @@ def make_feeds(index: GraphIndex, recipe: Recipe) -> tuple[Feeds, list[str]]:
     _refuse_unknown("input", recipe.fills, index.inputs)
     symbols = {d.dim_param for name in names for d in index.inputs[name].type.tensor_type.shape.dim}
     _refuse_unknown("symbolic dimension", recipe.dims.keys() - {""}, symbols - {""})
+    stored = {name: _stored(name, fill) for name, fill in recipe.fills.items() if _is_file(fill)}
+    read = {name: _declared(index.inputs[name], value) for name, value in stored.items()}
+    for name, value in read.items():
+        check_feed(index, name, value)
+    dims = {**sizes_of(index, read, recipe.dims), **recipe.dims}
     feeds: Feeds = {}
     lines = []
     for number, name in enumerate(index.inputs):
-        if name not in names and name not in recipe.fills:
+        if name in read:
+            feeds[name] = read[name]
+            lines.append(_file_line(name, stored[name], read[name], recipe.fills[name]))
+        if name in read or (name not in names and name not in recipe.fills):
             continue
         kind = index.inputs[name].type
         if not kind.tensor_type.elem_type:
             raise FeedsError(
                 f"input {name!r} is not a tensor and cannot be generated", "give it with --feeds"
             )
-        shape = [_size(d, recipe.dims) for d in kind.tensor_type.shape.dim]
+        shape = [_size(d, dims) for d in kind.tensor_type.shape.dim]
         _require_possible(name, shape)
         rng = np.random.default_rng([recipe.seed, number])
         fill = recipe.fills.get(name)
         feeds[name] = _filled(name, kind.tensor_type.elem_type, shape, fill, rng)
         dtype = dtypes.dtype_name(kind.tensor_type.elem_type)
-        lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}, seed {recipe.seed}")
+        seed = f", seed {recipe.seed}" if fill is None or _is_known(fill) else ""
+        lines.append(f"{name}: {dtype} {shape} {fill or _default_fill(kind)}{seed}")
     check_feeds(index, feeds)
     return feeds, lines
 
@@ -279,9 +308,9 @@ def _filled(
     name: str, data_type: int, shape: list[int], fill: str | None, rng: np.random.Generator
 ) -> Array | list[Array]:
     dtype = dtypes.numpy_dtype(data_type)
-    kind, colon, bounds = (fill or "").partition(":")
-    if fill is not None and (kind not in _FILLS or bool(colon) != (kind == "uniform")):
+    if fill is not None and not _is_known(fill):
         return _given(name, data_type, shape, fill)
+    kind, _, bounds = (fill or "").partition(":")
     if dtype.kind == "O":
         return np.full(shape, "a", dtype=object)
     numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]]
@@ -328,15 +357,23 @@ def _bounds(name: str, text: str) -> tuple[float, float]:
 
 
 def _given(name: str, data_type: int, shape: list[int], fill: str) -> Array | list[Array]:
-    """Return the numbers that a fill gives itself, or those of its file."""
-    numbers = parse(fill)
-    if isinstance(numbers, str):
-        return _from_file(name, fill)
-    array = dtypes.to_array(make_tensor(name, numbers, data_type))
+    """Return the numbers that a fill gives itself."""
+    array = dtypes.to_array(make_tensor(name, parse(fill), data_type))
     return array if array.ndim else np.full(shape, array)
 
 
-def _from_file(name: str, path: str) -> Array | list[Array]:
+def _is_known(fill: str) -> bool:
+    """Return whether a fill makes numbers at random, or all equal."""
+    kind, colon, _ = fill.partition(":")
+    return kind in _FILLS and bool(colon) == (kind == "uniform")
+
+
+def _is_file(fill: str) -> bool:
+    return not _is_known(fill) and isinstance(parse(fill), str)
+
+
+def _stored(name: str, path: str) -> Array | list[Array]:
+    """Read the fill of an input from a file: the tensor of its name, or the only one."""
     if not Path(path).exists():
         raise FeedsError(
             f"{path!r}, the fill of input {name!r}, is not a known fill or a file",
@@ -348,3 +385,12 @@ def _from_file(name: str, path: str) -> Array | list[Array]:
     if len(stored) != 1:
         raise FeedsError(f"{path!r} holds several tensors, none of them {name!r}")
     return stored.read(next(iter(stored)))
+
+
+def _file_line(name: str, stored: Array | list[Array], fed: Array | list[Array], path: str) -> str:
+    """Say from which file a feed comes, and how it was changed."""
+    if not isinstance(stored, np.ndarray) or not isinstance(fed, np.ndarray):
+        return f"{name}: a sequence, from {path!r}"
+    kinds = [dtypes.dtype_name(dtypes.data_type_of_numpy(a.dtype)) for a in (stored, fed)]
+    cast_from = "" if kinds[0] == kinds[1] else f", cast from {kinds[0]}"
+    return f"{name}: {kinds[1]} {list(fed.shape)} from {path!r}{cast_from}"

@@ -18,7 +18,8 @@ def guarded(*arguments: str, memory_limit: int = 0) -> list[str]:
     return [sys.executable, "-P", __file__, str(os.getpid()), str(memory_limit), *arguments]
 
 
-def _guard(parent: int, memory_limit: int) -> None:
+def guard(parent: int, memory_limit: int) -> None:
+    """Guard this process, a child of the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     # onnxruntime writes a device id into the home folder when it is imported
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -38,6 +39,6 @@ def _guard(parent: int, memory_limit: int) -> None:
 
 
 if __name__ == "__main__":
-    _guard(int(sys.argv[1]), int(sys.argv[2]))
+    guard(int(sys.argv[1]), int(sys.argv[2]))
     sys.argv = sys.argv[3:]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -7,15 +7,16 @@ value back.
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import byte_count
 
 RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *(
@@ -36,6 +37,7 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *("MatMul_BatchNormalization_Fusion", "NoopElimination", "NotWhereFusion", "Pad_Fusion"),
     *("PreShapeNodeElimination", "ReluQuantRewrite", "UnsqueezeElimination"),
 )
+_QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
 
@@ -49,6 +51,18 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
         model = load(path)
         _pass_through(original, GraphIndex.of(model))
         yield GraphIndex.of(model)
+
+
+def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[str]:
+    """Return the values that the optimized graph of a model lacks: to fetch one, the runtime must not fuse its node.
+
+    None of a model whose weights would take longer to write than a run takes.
+    """
+    weights = [t for t in index.initializers.values() if isinstance(t, TensorProto)]
+    if sum(byte_count(tensor.data_type, tensor.dims) for tensor in weights) > _QUICKLY_WRITTEN:
+        return []
+    with optimized_graph(index, runtime) as optimized:
+        return [name for name in names if name not in optimized.producer]
 
 
 def known_optimizers(index: GraphIndex, runtime: Runtime) -> list[str]:

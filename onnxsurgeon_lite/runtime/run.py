@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
@@ -62,6 +64,8 @@ def run(
 ) -> dict[str, RunValue]:
     """Run a model once, in the runtime's optimization level; `fetch` names values to return instead of the outputs.
 
+    Only what the fetched values need is computed.
+
     A value inside a body comes once for each time that it was computed: `@12/body/q[0]`, `@12/body/q[1]`. It comes as
     None under its own name if it was never computed.
 
@@ -82,9 +86,8 @@ def opened(
     exposed = expose_inner(index, [name for name in requested if name not in index])
     model = exposed.model
     names = exposed.sources(requested)
-    for name in names:
-        if name not in index.outputs:
-            model.proto.graph.output.add(name=name)  # the runtime needs no output type here
+    if fetch:
+        _keep_only(model, names)
     runtime.open(model)
 
     def once(feeds: Feeds) -> dict[str, RunValue]:
@@ -94,6 +97,21 @@ def opened(
         return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
 
     return once
+
+
+def _keep_only(model: Model, names: Sequence[str]) -> None:
+    """Make values the outputs of a model, and drop what they are not computed from."""
+    index, graph = GraphIndex.of(model), model.proto.graph
+    needed = index.ancestors(names)
+    read = {*names, *(name for position in needed for name in index.reads[position])}
+    drop_at(graph.node, set(range(len(graph.node))) - needed)
+    drop(graph.initializer, lambda tensor: tensor.name not in read)
+    drop(graph.sparse_initializer, lambda tensor: tensor.values.name not in read)
+    drop(graph.output, lambda output: output.name not in names)
+    declared = {output.name for output in graph.output}
+    for name in names:
+        if name not in declared:
+            graph.output.add(name=name)  # the runtime needs no output type here
 
 
 def statistics(name: str, value: RunValue) -> list[Statistics]:

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.graph.limits import memory_of_runtime
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.tensors import dtypes, signature
@@ -88,7 +89,7 @@ class Runtime:
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
         """Use a child that is already starting, or start one."""
         self.options = options or RuntimeOptions()
-        self._child = child or Child()
+        self._child = child or Child(memory_of_runtime(self.options.provider))
         self.held: dict[str, int] = {}
 
     def __enter__(self) -> "Runtime":
@@ -175,7 +176,9 @@ class Runtime:
         )
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop stored values."""
+        """Drop stored values; an interrupted process does not listen, and keeps them."""
+        if self._child.interrupted:
+            return
         gone = list(names)
         self._child.ask("forget", names=gone)
         for name in gone:

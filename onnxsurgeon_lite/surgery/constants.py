@@ -16,7 +16,7 @@ from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references import open_references
 
-_MOST_FILLED = 1 << 31  # elements
+_MOST_FILLED = (1 << 31) - 1  # bytes: a protobuf message holds no more
 
 Numbers = int | float | str | list["Numbers"] | Array
 """A number, a string, nested lists of them, or an array."""
@@ -43,7 +43,7 @@ def make_tensor(
 
 
 def _filled(name: str, number: Array, dims: Sequence[int]) -> Array:
-    if math.prod(dims) > _MOST_FILLED:
+    if math.prod(dims) * number.itemsize > _MOST_FILLED:
         raise EditError(
             f"{name!r} has too many elements to be filled: its shape is {list(dims)[:70]}"
         )

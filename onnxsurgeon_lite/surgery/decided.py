@@ -36,7 +36,7 @@ def decide(
         if node.op_type == "CastLike":
             changed += _decide_dtype(node, types)
         elif node.op_type == "Reshape" and constant(index, node.input[1]) is None:
-            shape = _shape(node, types)
+            shape = _shape(node, types, _rest(index, node.input[1], types))
             if shape is not None:
                 drop(node.attribute, lambda attribute: attribute.name == "allowzero")
                 name = fresh(f"{node.output[0]}_shape", taken)
@@ -56,10 +56,13 @@ def _decide_dtype(node: NodeProto, types: Mapping[str, TypeProto]) -> bool:
     return True
 
 
-def _shape(node: NodeProto, types: Mapping[str, TypeProto]) -> list[int] | None:
+def _shape(node: NodeProto, types: Mapping[str, TypeProto], rest: int | None) -> list[int] | None:
     """Return a Reshape's shape: numbers, and either 0 for sizes that it keeps or one -1; None if that is not enough.
 
-    Both together would refuse an empty tensor, which the computed shape does not.
+    Both together would refuse an empty tensor, which the computed shape does not unless it has that -1 itself.
+
+    Args:
+        rest: the place of the computed shape's own -1.
     """
     before, after = (_dims(types.get(name)) for name in (node.input[0], node.output[0]))
     kept = [
@@ -74,7 +77,29 @@ def _shape(node: NodeProto, types: Mapping[str, TypeProto]) -> list[int] | None:
         return [0 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
     if len(unknown) == 1:
         return [-1 if place in unknown else dim.dim_value for place, dim in enumerate(after)]
+    if rest in unknown and set(unknown) <= {*kept, rest}:
+        own = {place: 0 for place in unknown} | {rest: -1}
+        return [own.get(place, dim.dim_value) for place, dim in enumerate(after)]
     return None
+
+
+def _rest(index: GraphIndex, name: str, types: Mapping[str, TypeProto]) -> int | None:
+    """Return the place of the only -1 that is joined with computed sizes to a shape."""
+    position = index.producer.get(name)
+    if position is None or index.rows[position].op_type != "Concat":
+        return None
+    places, length = [], 0
+    for part in index.nodes[position].input:
+        tensor, dims = constant(index, part), _dims(types.get(part))
+        if tensor is not None:
+            numbers = dtypes.to_array(tensor).reshape(-1)
+            places += [length + place for place in np.flatnonzero(numbers == -1)]
+            length += numbers.size
+        elif len(dims) == 1 and dims[0].HasField("dim_value"):
+            length += dims[0].dim_value
+        else:
+            return None
+    return int(places[0]) if len(places) == 1 else None
 
 
 def _dims(kind: TypeProto | None) -> _Dims:

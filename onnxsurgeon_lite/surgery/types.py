@@ -141,24 +141,29 @@ def infer(
         if strict:
             raise
         return {}
-    return _shared(
-        info for info in (*inferred.value_info, *inferred.output) if info.name in requested
-    )
+    infos = (info for info in (*inferred.value_info, *inferred.output) if info.name in requested)
+    types = shared_types(infos)
+    complete = {key for key, kind in distinct(types).items() if is_complete(kind)}
+    return {name: kind for name, kind in types.items() if id(kind) in complete}
 
 
-def _shared(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
-    """Return the types with content, by name; equal ones are the same object, because most values share a few types."""
+def shared_types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
+    """Return the declared types, by name; equal ones are the same object, because most values share a few types."""
     kinds: dict[bytes, TypeProto] = {}
     found = {}
-    last, says = TypeProto(), False
+    last = TypeProto()
     for info in infos:
         kind = info.type
         if kind != last:  # neighbors often have the same type
             last = kinds.setdefault(kind.SerializeToString(), kind)
-            says = is_complete(last)
-        if says:
+        if last.ByteSize():
             found[info.name] = last
     return found
+
+
+def distinct(types: Mapping[str, TypeProto]) -> dict[int, TypeProto]:
+    """Return the different ones of shared types, by identity."""
+    return {id(kind): kind for kind in types.values()}
 
 
 def _computes_sizes(graph: GraphProto) -> bool:

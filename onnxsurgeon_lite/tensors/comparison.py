@@ -412,7 +412,7 @@ def _largest(reference: Array) -> float:
 
 
 def _same_bytes(actual: Array, reference: Array) -> bool:
-    a, r = (array.reshape(-1).view(np.uint8) for array in (actual, reference))
+    a, r = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (actual, reference))
     return bool(np.array_equal(a, r))
 
 

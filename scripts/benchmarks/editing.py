@@ -48,6 +48,15 @@ first, second = map(onnx.load, sys.argv[1:3])
 first.graph.node.extend(second.graph.node)
 onnx.save(first, sys.argv[3])
 """
+_SAME_NUMBERS = {
+    "infer": (),
+    "fold": (),
+    "cse": (),
+    "skip-noops": (),
+    "rewrite": ("transpose-pairs",),
+    "simplify": ("--unproved",),
+}
+"""Verbs that leave what a model computes."""
 _COPIED = 1.3  # on top of what a verb may take that moves nothing
 _NODES_OF_A_BLOCK = 100
 
@@ -69,6 +78,7 @@ def edit_external(root: Path, out: Path) -> list[Contest]:
         "sort": (),
         "clean": (),
         "fix": (),
+        **_SAME_NUMBERS,
     }
     return [
         Contest(_edit(f"external-{verb}", source, target, verb, *arguments), (_IMPORT,))
@@ -142,6 +152,7 @@ def edit_chain(root: Path, out: Path) -> list[Contest]:
         "promote": ("one",),
         "name-outputs": ("result",),
         "replace": ("--inputs", "v100", "--outputs", "v200", "--op", "Relu"),
+        **_SAME_NUMBERS,
     }
     peer = Peer(load_and_save, (Target("time", 3),))
     contests = [
@@ -241,6 +252,46 @@ def edit_chains_typed(root: Path, out: Path) -> list[Contest]:
         ours = _edit(f"typed-{name}", source, target, verb, *arguments)
         contests.append(Contest(ours, (Peer(peer, targets),)))
     return contests
+
+
+def edit_chain_busy(root: Path, out: Path) -> list[Contest]:
+    """Verbs that find something in every tenth node of fifty thousand."""
+    source, target, saved = out / "busy.onnx", out / "edited.onnx", out / "saved.onnx"
+    model = onnx.load(model_folder(root, "chain") / "model.onnx")
+    _busy(model.graph)
+    onnx.save(model, source)
+    peer = Peer(
+        Command("onnx.load + onnx.save", python(_LOAD_AND_SAVE, source, saved)),
+        (Target("time", 3), Target("peak", 200)),
+    )
+    return [
+        Contest(_edit(f"busy-{verb}", source, target, verb, *arguments), (peer,))
+        for verb, arguments in _SAME_NUMBERS.items()
+    ]
+
+
+_BUSY: tuple[tuple[str, int, *tuple[int | str, ...]], ...] = (
+    ("Mul", 1, 0, "one"), ("Identity", 2, 1), ("Relu", 3, 2), ("Relu", 4, 2), ("Sub", 5, 3, 4),
+    ("Transpose", 6, 5), ("Transpose", 7, 6), ("Add", 8, 7, "two"), ("Abs", 9, 8), ("Add", 10, 9, "one"),
+)  # fmt: skip
+"""Operator, the value that it makes, what it reads."""
+
+
+def _busy(graph: onnx.GraphProto) -> None:
+    """With constants to fold, a no-op, equal nodes and a pair of Transposes in every ten nodes."""
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=1))
+    nodes = [onnx.helper.make_node("Mul", ["one", "one"], ["two"], "two")]
+    for first in range(0, CHAIN_NODES, 10):
+        names = [f"v{number}" for number in range(first, first + 11)]
+        for operator, made, *reads in _BUSY:
+            inputs = [names[r] if isinstance(r, int) else r for r in reads]
+            nodes.append(onnx.helper.make_node(operator, inputs, [names[made]], names[made]))
+    for node in nodes:
+        if node.op_type == "Transpose":
+            node.attribute.append(onnx.helper.make_attribute("perm", [1, 0]))
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def _sized_by_number(graph: onnx.GraphProto) -> None:
@@ -351,6 +402,12 @@ ROWS = {
     ),
     "edit-chain-typed": Row(
         "edits of types on fifty thousand nodes", ("chain",), 60_000_000, edit_chains_typed
+    ),
+    "edit-chain-busy": Row(
+        "verbs that change every tenth of fifty thousand nodes",
+        ("chain",),
+        10_000_000,
+        edit_chain_busy,
     ),
     "diff": Row("one attribute among 3000 and 50 000 nodes", ("chain",), 10_000_000, diff_chains),
 }

@@ -1,6 +1,6 @@
 """How many mistakes `onnxdbg bisect` names, and whether every cause that it shows repairs: a table and two shares.
 
-    python scripts/causes [--held-back | --all] [--only TEXT] [--keep FOLDER]
+    python scripts/causes [--held-back | --all] [--only PATTERN] [--keep FOLDER] [--seconds S]
 
 Needs the test extra (torch). Each case plants one mistake in a small network and bisects its export against the right
 network. A third of the cases is held back: `--held-back` tells only their shares.
@@ -20,6 +20,7 @@ from cases import Case, cases, held_back
 import onnxsurgeon_lite as osl
 from models import network
 from onnxsurgeon_lite.debug.bisection.result import Culprit
+from onnxsurgeon_lite.debug.causes import finding
 from onnxsurgeon_lite.passes import Pipeline
 from onnxsurgeon_lite.recording.torch_recorder import record_module
 
@@ -30,7 +31,7 @@ class Row:
 
     Attributes:
         first: the true cause is the first one. shown: how many causes were shown. false: those that do not repair.
-        repaired: all first causes together make the model agree.
+        repaired: `--repair` makes the model agree.
     """
 
     first: bool = False
@@ -56,6 +57,7 @@ def export(case: Case, bug: str, folder: Path) -> Path:
             opset_version=18,
             external_data=False,
             input_names=["given"],
+            output_names=["made"],
             verbose=False,
         )
     if case.bug == "padding" and bug:
@@ -78,7 +80,8 @@ def measured(case: Case, folder: Path) -> Row:
     start = time.perf_counter()
     plain = osl.bisect(wrong, **how, cause=False)
     middle = time.perf_counter()
-    result = osl.bisect(wrong, **how)
+    fixed = folder / "fixed.onnx"
+    result = osl.bisect(wrong, **how, repair=fixed, force=True)
     row = Row(seconds=(middle - start, time.perf_counter() - middle))
     if plain.verdict != "mismatch":
         row.said = f"INVISIBLE: {plain.verdict}"
@@ -99,9 +102,7 @@ def judge(case: Case, result: osl.BisectResult, model: osl.Model, how: dict, row
             row.shown += 1
             if not repairs(culprit, Pipeline(cause.steps).apply(model).model, how):
                 row.false.append(cause.sentence)
-    if firsts:
-        fixed = osl.repair(model, result).model
-        row.repaired = osl.bisect(fixed, **how, cause=False).verdict == "agrees"
+    row.repaired = result.repair is not None and result.repair.verdict == "agrees"
 
 
 def repairs(culprit: Culprit, edited: osl.Model, how: dict) -> bool:
@@ -113,9 +114,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--held-back", action="store_true")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a pattern of names")
+    parser.add_argument(
+        "--seconds", type=float, help="the least time for causes, on a busy machine"
+    )
     parser.add_argument("--keep", type=Path)
     asked = parser.parse_args()
+    finding.SECONDS = asked.seconds or finding.SECONDS
     with tempfile.TemporaryDirectory() as made:
         folder = asked.keep or Path(made)
         folder.mkdir(exist_ok=True)
@@ -124,7 +129,7 @@ def main() -> None:
             if (
                 not asked.all
                 and held_back(case, number) != asked.held_back
-                or asked.only not in case.name
+                or not re.search(asked.only, case.name)
             ):
                 continue
             try:

@@ -33,7 +33,7 @@ _MISTAKES = (
     ("gpt2", "position_shift", r"off by|moved by|Gather|reads|constant"),
     ("gpt2", "position_missing", r"not added"),
     ("gpt2", "residual_missing", r"not added"),
-    ("gpt2", "post_norm", r"wrong place|reads"),
+    ("gpt2", "post_norm", r"wrong place|reads|a normalization like"),
     ("gpt2", "half", r"float16|Cast|one too many|rounded"),
     ("bert", "eps_all", _EPS),
     ("bert", "gelu_relu", _GELU),
@@ -74,6 +74,62 @@ _MISTAKES = (
     ("translator", "cross_input", r"reads"),
     ("translator", "factor", r"0\.5|multiplied|one too many|with 1|is 0.5"),
 )  # fmt: skip
+_MORE = (
+    ("gpt2", "other_layer", r"another layer|reads constant"),
+    ("gpt2", "scaled", r"scaled"),
+    ("gpt2", "bfloat16", r"bfloat16"),
+    ("gpt2", "bias_shifted", r"shifted by 0\.1"),
+    ("gpt2", "heads", r"order|parts"),
+    (
+        "gpt2",
+        "norm_reset",
+        r"is 1 everywhere|another layer|reads constant|zero everywhere|constants",
+    ),
+    ("gpt2", "kv_swapped", r"exchanged|one for the other|wrong order|reads"),
+    ("gpt2", "heads_unmerged", r"Transpose"),
+    ("gpt2", "gelu_twice", r"Gelu|GELU|one too many|twice"),
+    ("gpt2", "silu", _GELU),
+    ("gpt2", "norm_missing", r"LayerNormalization is missing|reads"),
+    ("gpt2", "residual_normed", r"reads|not added"),
+    ("gpt2", "activation_late", r"wrong place|GELU|Gelu"),
+    ("gpt2", "embedding_scaled", r"one too many|sqrt\(32\)|with 1\b"),
+    ("gpt2", "mask_strict", r"mask|off by|triangle"),
+    ("bert", "tanh_missing", r"Tanh"),
+    ("bert", "last_norm_missing", r"LayerNormalization is missing|reads"),
+    ("bert", "zero_row", r"zero at \[7\]"),
+    ("bert", "softmax_axis", r"axis"),
+    ("bert", "transposed", r"transposed"),
+    ("bert", "residual_missing", r"not added"),
+    ("resnet", "bn_missing", r"scaled by output|BatchNormalization|differs"),
+    ("resnet", "relu6", r"Clip|Relu|one too many"),
+    ("resnet", "shortcut_missing", r"not added"),
+    ("resnet", "mirrored", r"mirror|one too many|Slice|Gather|flipped|reversed|wrong"),
+    ("resnet", "standardized", r"one too many|mean|Sub|Div|reads 'div'"),
+    ("resnet", "flipped", r"flipped"),
+    ("resnet", "swapped_colors", r"\[2, 1, 0\]|reversed"),
+    ("resnet", "bias_shifted", r"shifted by 0\.1"),
+    ("vit", "patch_order", r"Transpose|perm|one too many"),
+    ("vit", "token_last", r"wrong order|exchanged|order"),
+    ("vit", "position_missing", r"not added"),
+    ("vit", "mean_pooled", r"reads|ReduceMean|Gather|mean"),
+    ("vit", "heads", r"order|parts"),
+    ("vit", "qkv_order", r"order|exchanged|one for the other|reads"),
+    ("unet", "cubic", r"mode"),
+    ("unet", "skip_late", r"reads|Relu"),
+    ("unet", "sigmoid_twice", r"one too many|Sigmoid"),
+    ("unet", "scaled", r"scaled"),
+    ("lstm", "reversed", r"direction|Slice|one too many|reverse"),
+    ("lstm", "recurrent_bias", r"differs|zero"),
+    ("gru", "gru_gates", r"gates|order"),
+    ("gru", "directions", r"order|exchanged|one too many"),
+    ("gru", "mean_for_max", r"ReduceMax"),
+    ("gru", "softmax_extra", r"one too many"),
+    ("translator", "rotary_base", r"differs|number|is 10|scaled|solved"),
+    ("translator", "rotary_sign", r"one too many|Neg|exchanged|differs|scaled by -1|wrong order"),
+    ("translator", "norm_shared", r"reads constant|another layer|constants"),
+    ("translator", "cross_residual", r"not added"),
+    ("translator", "scaled", r"scaled"),
+)
 _TWICE = (
     "eps",
     "eps_all",
@@ -90,7 +146,7 @@ _TWICE = (
 def cases() -> list[Case]:
     """Return every case; exporters and references take turns, some mistakes come twice."""
     found = []
-    for number, (network, bug, cause) in enumerate(_MISTAKES):
+    for number, (network, bug, cause) in enumerate((*_MISTAKES, *_MORE)):
         turns = [number % 4, (number + 1) % 4][: 2 if bug in _TWICE else 1]
         for turn in turns:
             exporter = ("torchscript", "dynamo")[turn % 2]

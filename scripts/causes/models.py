@@ -29,6 +29,8 @@ class Attention(nn.Module):
             q, k, v = q, v, k
         if self.bug == "qk_swapped":
             q, k = k, q
+        if self.bug == "kv_swapped":
+            k, v = v, k
         q, k, v = (t.view(batch, length, HEADS, -1).transpose(1, 2) for t in (q, k, v))
         size = q.shape[-1]
         scale = {"scale_missing": 1.0, "scale_square": 1 / size}.get(self.bug, 1 / math.sqrt(size))
@@ -36,8 +38,10 @@ class Attention(nn.Module):
         value = -1.0 if self.bug == "mask_value" else -1e9
         scores = scores.masked_fill(~self.mask[:length, :length], value)
         weights = scores.softmax(dim=-2 if self.bug == "softmax_axis" else -1)
-        out = (weights @ v).transpose(1, 2).reshape(batch, length, WIDTH)
-        return self.proj(out)
+        out = weights @ v
+        if self.bug != "heads_unmerged":
+            out = out.transpose(1, 2)
+        return self.proj(out.reshape(batch, length, WIDTH))
 
 
 class Gelu(nn.Module):
@@ -55,6 +59,10 @@ class Gelu(nn.Module):
                 return F.relu(x)
             case "activation_missing":
                 return x * 1.0
+            case "gelu_twice":
+                return F.gelu(F.gelu(x))
+            case "silu":
+                return F.silu(x)
         return F.gelu(x)
 
 
@@ -76,6 +84,13 @@ class Block(nn.Module):
             x = self.ln_1(x + self.attn(x))
         else:
             x = x + self.attn(self.ln_1(x))
+        if self.bug == "norm_missing":
+            return x + self.out(self.act(self.fc(x)))
+        if self.bug == "residual_normed":
+            x = self.ln_2(x)
+            return x + self.out(self.act(self.fc(x)))
+        if self.bug == "activation_late":
+            return x + self.act(self.out(self.fc(self.ln_2(x))))
         if self.bug == "half":
             return x + self.out(self.act(self.fc(self.ln_2(x)).half().float()))
         return x + self.out(self.act(self.fc(self.ln_2(x))))
@@ -94,7 +109,7 @@ class GPT(nn.Module):
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         places = torch.arange(given.shape[1]) + (1 if self.bug == "position_shift" else 0)
-        x = self.wte(given)
+        x = self.wte(given) * (WIDTH**0.5 if self.bug == "embedding_scaled" else 1.0)
         if self.bug != "position_missing":
             x = x + self.wpe(places)
         for block in self.h:
@@ -111,7 +126,7 @@ class Bert(GPT):
         x = self.wte(given) + self.wpe(torch.arange(given.shape[1]))
         for block in self.h:
             x = block(x)
-        pooled = self.pooler(self.ln_f(x))
+        pooled = self.pooler(x if self.bug == "last_norm_missing" else self.ln_f(x))
         return pooled if self.bug == "tanh_missing" else torch.tanh(pooled)
 
 
@@ -127,9 +142,14 @@ class Basic(nn.Module):
         self.relu = nn.ReLU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.bn1(self.conv1(x))
-        y = y if self.bug == "relu_missing" else self.relu(y)
+        y = self.conv1(x) if self.bug == "bn_missing" else self.bn1(self.conv1(x))
+        activation = {"relu6": lambda y: y.clamp(0, 0.5), "relu_missing": nn.Identity()}.get(
+            self.bug, self.relu
+        )
+        y = activation(y)
         y = self.bn2(self.conv2(y))
+        if self.bug == "shortcut_missing":
+            return self.relu(y)
         return F.relu(y) + x if self.bug == "relu_before" else self.relu(y + x)
 
 
@@ -151,6 +171,11 @@ class ResNet(nn.Module):
             given = given.flip(1)
         if self.bug == "hw":
             given = given.transpose(2, 3)
+        if self.bug == "mirrored":
+            given = given.flip(3)
+        if self.bug == "standardized":
+            mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+            given = (given - mean[:, None, None]) / std[:, None, None]
         if self.bug == "not_normalized":
             given = given / 255
         x = self.layer2(self.layer1(self.pool(F.relu(self.stem(given)))))
@@ -169,11 +194,16 @@ class ViT(nn.Module):
         self.head = nn.Linear(WIDTH, 10)
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        x = self.patch(given).flatten(2).transpose(1, 2)
+        x = self.patch(given)
+        x = (x.transpose(2, 3) if self.bug == "patch_order" else x).flatten(2).transpose(1, 2)
         pos = self.pos.roll(1, 1) if self.bug == "position_shift" else self.pos
-        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + pos
+        parts = [self.cls.expand(len(x), -1, -1), x]
+        x = torch.cat(parts[::-1] if self.bug == "token_last" else parts, 1)
+        x = x if self.bug == "position_missing" else x + pos
         for block in self.blocks:
             x = block(x)
+        if self.bug == "mean_pooled":
+            return self.head(self.norm(x).mean(1))
         return self.head(self.norm(x)[:, 1 if self.bug == "token_off" else 0])
 
 
@@ -187,14 +217,21 @@ class UNet(nn.Module):
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         skip = F.relu(self.down(given))
         x = F.leaky_relu(self.mid(skip), 0.2 if self.bug == "slope" else 0.01)
-        if self.bug == "nearest":
+        if self.bug == "cubic":
+            x = F.interpolate(x, scale_factor=2.0, mode="bicubic")
+        elif self.bug == "nearest":
             x = F.interpolate(x, scale_factor=2.0, mode="nearest")
         else:
             corners = self.bug == "align_corners"
             x = F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=corners)
+        if self.bug == "skip_late":
+            skip = self.down(given)
         both = (skip, x) if self.bug == "concat_order" else (x, skip)
         x = F.relu(self.up(torch.cat(both, 1)))
-        return torch.sigmoid(self.last(x)) if self.bug != "sigmoid_missing" else self.last(x)
+        x = self.last(x)
+        if self.bug == "sigmoid_twice":
+            x = torch.sigmoid(x)
+        return torch.sigmoid(x) if self.bug != "sigmoid_missing" else x
 
 
 class Recurrent(nn.Module):
@@ -205,8 +242,23 @@ class Recurrent(nn.Module):
         self.fc = nn.Linear(16, 5)
 
     def forward(self, given: torch.Tensor) -> torch.Tensor:
-        out, _ = self.lstm(given)
+        out, _ = self.lstm(given.flip(1) if self.bug == "reversed" else given)
         return self.fc(out[:, -2] if self.bug == "last_off" else out[:, -1])
+
+
+class Gated(nn.Module):
+    def __init__(self, bug: str = "") -> None:
+        super().__init__()
+        self.bug = bug
+        self.gru = nn.GRU(12, 16, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(32, 5)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        out, _ = self.gru(given)
+        if self.bug == "directions":
+            out = out[..., torch.arange(32).roll(16)]
+        pooled = out.mean(1) if self.bug == "mean_for_max" else out.amax(1)
+        return self.fc(pooled).softmax(-1) if self.bug == "softmax_extra" else self.fc(pooled)
 
 
 class Cross(nn.Module):
@@ -221,7 +273,7 @@ class Cross(nn.Module):
 
         q, k, v = heads(self.q(x)), heads(self.k(memory)), heads(self.v(memory))
         if causal:
-            q, k = rotated(q, self.bug == "rotary"), rotated(k, self.bug == "rotary")
+            q, k = rotated(q, self.bug), rotated(k, self.bug)
         scores = q @ k.transpose(-2, -1) * (WIDTH // HEADS) ** -0.5
         if causal and self.bug != "causal_missing":
             keep = torch.ones(scores.shape[-2:]).tril().bool()
@@ -230,12 +282,14 @@ class Cross(nn.Module):
         return self.o(out)
 
 
-def rotated(x: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def rotated(x: torch.Tensor, bug: str) -> torch.Tensor:
     """Turn pairs of features by an angle that grows with the position."""
-    half = x.shape[-1] // 2
-    angles = torch.arange(x.shape[-2])[:, None] / 100 ** (torch.arange(half)[None] / half)
+    half, base = x.shape[-1] // 2, 10 if bug == "rotary_base" else 100
+    angles = torch.arange(x.shape[-2])[:, None] / base ** (torch.arange(half)[None] / half)
     cos, sin = angles.cos(), angles.sin()
-    if interleaved:
+    if bug == "rotary_sign":
+        sin = -sin
+    if bug == "rotary":
         a, b = x[..., ::2], x[..., 1::2]
         return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
     a, b = x[..., :half], x[..., half:]
@@ -257,8 +311,10 @@ class Translator(nn.Module):
         x = self.embed(given.flip(1))
         normed = self.norm1(x)
         x = x + self.own(normed, normed, True)
-        normed = self.norm2(x)
-        x = x + self.cross(normed, normed if self.bug == "cross_input" else memory, False)
+        normed = self.norm1(x) if self.bug == "norm_shared" else self.norm2(x)
+        memory = normed if self.bug == "cross_input" else memory
+        crossed = self.cross(normed, memory, False)
+        x = crossed if self.bug == "cross_residual" else x + crossed
         return self.head(x * 0.5 if self.bug == "factor" else x)
 
 
@@ -277,6 +333,7 @@ NETWORKS = {
     "vit": (ViT, lambda: _image(24)),
     "unet": (UNet, lambda: _image(16)),
     "lstm": (Recurrent, lambda: torch.randn(24, 9, 12)),
+    "gru": (Gated, lambda: torch.randn(24, 9, 12)),
     "translator": (Translator, _words),
 }
 
@@ -354,7 +411,68 @@ def _other_layer(model: nn.Module) -> None:
     model.h[0].fc.weight.copy_(model.h[1].fc.weight)
 
 
+def _layer(model: nn.Module) -> nn.Linear:
+    """Return a linear layer that the mistakes in weights are made in."""
+    return next(
+        m for n, m in model.named_modules() if n.endswith(("proj", "own.v", "stem", "down", "fc"))
+    )
+
+
+def _scaled(model: nn.Module) -> None:
+    _layer(model).weight.mul_(1.1)
+
+
+def _bfloat16(model: nn.Module) -> None:
+    _layer(model).weight.copy_(_layer(model).weight.bfloat16().float())
+
+
+def _shifted_bias(model: nn.Module) -> None:
+    next(m for n, m in model.named_modules() if n in ("h.0.fc", "stem")).bias.add_(0.1)
+
+
+def _heads(model: nn.Module) -> None:
+    layer = _layer(model)
+    layer.weight.copy_(layer.weight.view(WIDTH, HEADS, -1).flip(1).reshape(WIDTH, WIDTH))
+
+
+def _norm_reset(model: nn.Module) -> None:
+    """Leave a normalization as it was made: 1 and 0."""
+    norm = next(m for m in model.modules() if isinstance(m, nn.LayerNorm | nn.BatchNorm2d))
+    norm.weight.fill_(1)
+    norm.bias.zero_()
+
+
+def _flipped(model: nn.Module) -> None:
+    layer = _layer(model)
+    layer.weight.copy_(layer.weight.flip(2, 3))
+
+
+def _swapped_colors(model: nn.Module) -> None:
+    layer = _layer(model)
+    layer.weight.copy_(layer.weight.flip(1))
+
+
+def _gru_gates(model: nn.Module) -> None:
+    for parameter in model.gru.parameters():
+        r, z, n = parameter.chunk(3)
+        parameter.copy_(torch.cat([z, r, n]))
+
+
+def _lstm_bias(model: nn.Module) -> None:
+    model.lstm.bias_hh_l0.zero_()
+
+
 MISTAKES = {
+    "scaled": _scaled,
+    "bfloat16": _bfloat16,
+    "bias_shifted": _shifted_bias,
+    "heads": _heads,
+    "norm_reset": _norm_reset,
+    "flipped": _flipped,
+    "swapped_colors": _swapped_colors,
+    "gru_gates": _gru_gates,
+    "recurrent_bias": _lstm_bias,
+    "other_layer": _other_layer,
     "transposed": _transposed,
     "zero_row": _zero_row,
     "int8": _int8,

@@ -21,6 +21,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 import faults
 import readers
 import running
+import sets
 from commands import FILES, HEAVY, LIGHT, commands
 from mutants import cut_and_flipped, mutant
 from oracle import disagreement
@@ -70,11 +71,13 @@ class Attack:
         if found:
             self.keep(name, data, found)
 
-    def attack(self, name: str, data: bytes, chosen: list[list[str]]) -> None:
+    def attack(
+        self, name: str, data: bytes, chosen: list[list[str]], file: str = "mutant.onnx"
+    ) -> None:
         """Run commands on a mutant, one after another; what breaks is run again, by itself."""
         self.counts["mutants attacked"] += 1
         suspected = []
-        for ran in self.runner.run(chosen, self.folder, data):
+        for ran in self.runner.run(chosen, self.folder, data, file):
             self.counts["commands"] += 1
             self.counts[f"exit {ran.code}"] += 1
             if ran.wrong:
@@ -82,7 +85,7 @@ class Attack:
         if not self.counts["mutants attacked"] % _LASTS or suspected:
             self.runner.close()
         for ran in suspected:
-            again = running.run(ran.words, self.folder, data)
+            again = running.run(ran.words, self.folder, data, file)
             wrong = again.wrong or f"after others: {ran.wrong}"
             output = (again if again.wrong else ran).output
             self.keep(name, data, f"{wrong}\n{output[-2000:]}", ran.words)
@@ -126,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("what", nargs="?", default="models", choices=_WORK,
-        help="mutants; truncations and flips of five models; other files; faults; what broke once")  # fmt: skip
+        help="mutants; truncations and flips of five models; readers; sets; faults; what broke once")  # fmt: skip
     add("--mutants", type=int, default=1000, help="how many")
     add("--first", type=int, default=0, help="the number of the first")
     add("--seed", default="0")
@@ -189,6 +192,7 @@ _WORK = {
     "models": mutants_of,
     "bytes": every_byte,
     "readers": readers.mutants_of,
+    "sets": sets.mutants_of,
     "faults": faults.mutants_of,
     "kept": kept,
 }

@@ -31,6 +31,8 @@ extract MODEL --inputs VALUE --auto-inputs OUT
 extract MODEL --outputs OTHER OUT
 expose MODEL --all OUT
 expose MODEL VALUE -o no/folder/out.onnx
+convert MODEL --to float16 OUT
+convert MODEL --to bfloat16 --io --tolerance 0.1 LIMITS OUT
 merge MODEL ORIGINAL --prefix b/ OUT
 merge ORIGINAL MODEL --map OUTPUT=INPUT --prefix b/ OUT
 build text.txt OUT
@@ -88,6 +90,7 @@ edit prepend MODEL "x = Relu(INPUT)" OUT
 edit fold MODEL OUT
 edit cse MODEL OUT
 edit skip-noops MODEL OUT
+edit dequantize MODEL OUT
 edit infer MODEL OUT
 edit simplify MODEL --unproved OUT
 edit rewrite MODEL layer-norm gelu-erf attention OUT
@@ -137,6 +140,7 @@ repl MODEL LIMITS
 """
 """Commands that start the runtime."""
 
+LIMITS = "--timeout 5 --memory-limit 2GB"
 _PROMPT = (
     "b @1; run; where; l; p {0}; s; out; compare {0}; set {0} = 0; heal {0}; why; restart; c; "
     "edit clean; undo; save out.onnx"
@@ -145,7 +149,7 @@ _WORDS = {
     "MODEL": "mutant.onnx",
     "ORIGINAL": "original.onnx",
     "OUT": "-o out.onnx",
-    "LIMITS": "--timeout 5 --memory-limit 2GB",
+    "LIMITS": LIMITS,
 }
 
 

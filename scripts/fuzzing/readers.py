@@ -181,7 +181,7 @@ class _Known:
 
     def attack(self, random: Random, label: str) -> None:
         """Read a damaged file; keep it if it reaches something new, or breaks the reader."""
-        data = _damaged(random.choice(self.inputs), random.choice(self.inputs), random)
+        data = damaged(random.choice(self.inputs), random.choice(self.inputs), random)
         self.path.write_bytes(data)
         self.attacked.counts["files read"] += 1
         reached: set[tuple[str, int]] = set()
@@ -203,7 +203,8 @@ class _Known:
             self.attacked.keep(label, data, wrong)
 
 
-def _damaged(source: bytes, other: bytes, random: Random) -> bytes:
+def damaged(source: bytes, other: bytes, random: Random) -> bytes:
+    """Damage a file in a few places; some of it can come from another."""
     data = bytearray(source)
     for _ in range(random.choice((1, 1, 2, 4, 8))):
         at = random.randrange(len(data) + 1)

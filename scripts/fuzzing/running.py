@@ -85,11 +85,12 @@ def run(
     words: Sequence[str],
     folder: Path,
     mutant: bytes | None = None,
+    file: str = "mutant.onnx",
     plant: Callable[[], None] | None = None,
 ) -> Ran:
     """Run a command in a folder, with a fault if one is to be planted; say what is wrong."""
     runner = Runner(plant)
-    (ran,) = runner.run([words], folder, mutant)
+    (ran,) = runner.run([words], folder, mutant, file)
     runner.close()
     return replace(ran, wrong=_listed(ran.wrong, runner.left))
 
@@ -109,7 +110,11 @@ class Runner:
         self._process = 0
 
     def run(
-        self, commands: Sequence[Sequence[str]], folder: Path, mutant: bytes | None = None
+        self,
+        commands: Sequence[Sequence[str]],
+        folder: Path,
+        mutant: bytes | None = None,
+        file: str = "mutant.onnx",
     ) -> Iterator[Ran]:
         """Run commands, each on the mutant, beside what is in the folder now; say what is wrong."""
         beside = {"output", *os.listdir(folder)}
@@ -117,10 +122,12 @@ class Runner:
         while todo:
             if not self._process:
                 self._start()
-            self._connection.send((folder, todo, mutant, beside))
+            self._connection.send((folder, todo, mutant, file, beside))
             for ran in self._answers(folder, todo):
                 yield ran
                 todo = todo[1:]
+        if mutant is not None:
+            _reset(folder, beside)
 
     def close(self) -> None:
         """Let the fork end."""
@@ -184,11 +191,12 @@ def _serve(connection: Connection, plant: Callable[[], None] | None) -> None:
         if plant:
             plant()
         while True:
-            folder, commands, mutant, beside = connection.recv()
+            folder, commands, mutant, file, beside = connection.recv()
             os.chdir(folder)
             for words in commands:
                 if mutant is not None:
-                    _reset(folder, mutant, beside)
+                    _reset(folder, beside)
+                    (folder / file).write_bytes(mutant)
                 connection.send(_checked(words, folder))
     except EOFError:
         os._exit(0)
@@ -199,11 +207,10 @@ def _serve(connection: Connection, plant: Callable[[], None] | None) -> None:
         os._exit(70)
 
 
-def _reset(folder: Path, mutant: bytes, beside: set[str]) -> None:
+def _reset(folder: Path, beside: set[str]) -> None:
     """Remove what the command before it made."""
     for name in {*os.listdir(folder)} - beside:
         remove(folder / name)
-    (folder / "mutant.onnx").write_bytes(mutant)
 
 
 def _checked(words: Sequence[str], folder: Path) -> Ran:

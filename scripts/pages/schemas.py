@@ -26,6 +26,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     """(schema, command, type); a dict stands for an object with these keys."""
     from onnxsurgeon_lite.debug.bisection.result import BisectResult
     from onnxsurgeon_lite.debug.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
@@ -59,6 +60,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "profile", "profile", Profile | ProfileComparison
     yield "bisect", "bisect", contract
     yield "rank", "rank", Ranking | Blame | BitsPerLayer | Float16Risks | LeaveOneOut
+    yield "convert", "convert", Conversion
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
 

@@ -67,7 +67,7 @@ def faulty(
     """Yield (kind of references, kind of fault, what bisect makes of it)."""
     plan = Plan(onnx.load(subject.model), subject.shapes)
     wrong = folder / "wrong.onnx"
-    faults = spread((fault for kind in given.kind for fault in KINDS[kind](plan)), given.each)
+    faults = spread(plan, given.kind, given.each)
     right = osl.run(subject.model, subject.feeds, opt="none")
     for fault in filter(lambda fault: runs(fault.model), faults):
         onnx.save(fault.model, wrong)

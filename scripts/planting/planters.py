@@ -1,8 +1,8 @@
 """Faults to plant in a model: each names the values that go wrong first."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import onnx
@@ -14,6 +14,11 @@ _OPERATORS = {
     "GlobalAveragePool": "GlobalMaxPool", "Gelu": "Relu",
 }  # fmt: skip
 _ACTIVATIONS = ("Relu", "Erf", "Tanh", "Sigmoid", "Gelu", "Sqrt", "LayerNormalization", "Softmax")
+_PASSED = (
+    "Reshape",
+    "QuantizeLinear",
+    "DequantizeLinear",
+)  # of a neighbor, not neighbors themselves
 _WEIGHTED = ("MatMul", "Gemm", "Conv")
 
 
@@ -191,12 +196,9 @@ def missing(plan: Plan) -> Iterator[Fault]:
     for position, node in plan.nodes(*_ACTIVATIONS, "Add", "Mul", "Div"):
         kept = [n for n in node.input if plan.shapes.get(n) == plan.shapes[node.output[0]]]
         readers = plan.readers(node.output[0])
-        readers += [
-            far
-            for near in readers
-            if near.op_type == "Reshape"
-            for far in plan.readers(near.output[0])
-        ]
+        for near in readers:  # the list grows
+            if near.op_type in _PASSED:
+                readers += plan.readers(near.output[0])
         if not kept or node.output[0] in plan.outputs or not readers:
             continue
         residual = node.op_type == "Add" and len(kept) == 2
@@ -204,8 +206,18 @@ def missing(plan: Plan) -> Iterator[Fault]:
         for reader in made.graph.node:
             reader.input[:] = [kept[-1] if n == node.output[0] else n for n in reader.input]
         del made.graph.node[position]
-        places = frozenset([kept[-1], *(name for reader in readers for name in reader.output)])
+        places = frozenset(
+            [*_before(plan, kept[-1]), *(n for near in readers for n in near.output)]
+        )
         yield Fault("missing: residual" if residual else f"missing: {node.op_type}", made, places)
+
+
+def _before(plan: Plan, name: str) -> Iterator[str]:
+    """Yield a value, and what it is a copy of."""
+    yield name
+    maker = next((node for node in plan.model.graph.node if name in node.output), None)
+    if maker is not None and maker.op_type in _PASSED:
+        yield from _before(plan, maker.input[0])
 
 
 def extra(plan: Plan) -> Iterator[Fault]:
@@ -258,29 +270,34 @@ def quantization(plan: Plan) -> Iterator[Fault]:
         own = node.op_type.removesuffix("Linear").lower()
         if node.input[0] in plan.constants:
             own = "bias" if plan.array(node.input[0]).dtype == np.int32 else "weight"
-            yield from _channels(plan, position, own)
         scale = plan.array(node.input[1])
-        yield _fault(f"quantization: {own} scale", plan.with_constant(position, 1, scale * 1.3))
+        changed = {"scale": scale * 1.3}
+        if own in ("bias", "weight"):
+            changed |= _channels(scale)
+        for what, array in changed.items():
+            yield _of_quantizer(plan, f"{own} {what}", position, 1, array)
         if len(node.input) > 2 and own != "bias":
-            zero = plan.array(node.input[2])
-            yield _fault(
-                f"quantization: {own} zero point", plan.with_constant(position, 2, _next(zero))
-            )
+            zero = _next(plan.array(node.input[2]))
+            yield _of_quantizer(plan, f"{own} zero point", position, 2, zero)
         if own == "quantize":
             yield from _of_both(plan, node)
 
 
-def _channels(plan: Plan, position: int, own: str) -> Iterator[Fault]:
-    scale = plan.array(plan.model.graph.node[position].input[1])
-    yield _fault(
-        f"quantization: {own} scale by 0.5%", plan.with_constant(position, 1, scale * 1.005)
-    )
-    if scale.size > 1:
-        scale = scale.copy()
-        scale[scale.size // 2] *= 1.4
-        yield _fault(
-            f"quantization: {own} scale of a channel", plan.with_constant(position, 1, scale)
-        )
+def _channels(scale: np.ndarray) -> dict[str, np.ndarray]:
+    """Return other scales of a weight."""
+    if scale.size == 1:
+        return {"scale by 0.5%": scale * 1.005}
+    channel = scale.copy()
+    channel[scale.size // 2] *= 1.4
+    return {"scale by 0.5%": scale * 1.005, "scale of a channel": channel}
+
+
+def _of_quantizer(plan: Plan, what: str, position: int, slot: int, array: np.ndarray) -> Fault:
+    """Change a constant of one quantizer; that of a weight belongs to the nodes that read it."""
+    made, value = plan.with_constant(position, slot, array)
+    readers = plan.readers(value) if what.startswith(("bias", "weight")) else []
+    places = frozenset([value, *(name for reader in readers for name in reader.output)])
+    return Fault(f"quantization: {what}", made, places)
 
 
 def _next(zero: np.ndarray) -> np.ndarray:
@@ -310,16 +327,16 @@ KINDS: dict[str, Planter] = {
 }  # fmt: skip
 
 
-def spread(faults: Iterator[Fault], count: int) -> list[Fault]:
-    """Return up to `count` faults of each kind, spread over the network."""
-    by_kind: dict[str, list[Fault]] = {}
-    for fault in faults:
-        by_kind.setdefault(fault.kind, []).append(fault)
-    chosen = []
-    for found in by_kind.values():
-        step = max(1, len(found) // count)
-        chosen += list(islice(found, step // 2, None, step))[:count]
-    return chosen
+def spread(plan: Plan, kinds: Iterable[str], count: int) -> Iterator[Fault]:
+    """Yield up to `count` faults of each kind, spread over the network; each holds a whole model, so one at a time."""
+    for planter in map(KINDS.__getitem__, kinds):
+        there = Counter(fault.kind for fault in planter(plan))
+        met = Counter[str]()
+        for fault in planter(plan):
+            step = max(1, there[fault.kind] // count)
+            place, met[fault.kind] = met[fault.kind] - step // 2, met[fault.kind] + 1
+            if place >= 0 and place % step == 0 and place < step * count:
+                yield fault
 
 
 def runs(model: ModelProto) -> bool:

@@ -50,14 +50,16 @@ def subjects(name: str, folder: Path) -> Iterator[Subject]:
     wrapped = Output(module, output)
     np.savez(folder / "feeds.npz", given=given.numpy())
     record_module(wrapped, (given,), folder=folder / "modules", input_names=["given"])
+    first = True
     for exporter in ("torchscript", "dynamo"):
         path = folder / f"{exporter}.onnx"
         if export(wrapped, given, path, exporter) is None:
             continue
         subject = _subject(f"{name}, {exporter}", path, modules=folder / "modules")
         yield subject
-        if exporter == "torchscript":
+        if first:
             yield from precisions(name, subject)
+        first = False
 
 
 def precisions(name: str, right: Subject) -> Iterator[Subject]:

@@ -181,8 +181,10 @@ class Diagnosis:
             return None
         positions = self._positions(culprit)
         own = [p for p in positions if f"@{p}" in culprit.region]
-        region = Region(self.observer, positions, own, culprit.value, referenced, expected, allowed)
-        return region.explained(self.judge.references, culprit.lacking)
+        region = Region(
+            self.observer, positions, own, culprit.value, referenced, expected, self.judge
+        )
+        return region.explained(culprit.lacking)
 
     def _positions(self, culprit: Culprit) -> list[int]:
         """Return the nodes of the region, with those that make its constants."""

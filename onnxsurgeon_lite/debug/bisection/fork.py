@@ -7,6 +7,7 @@ from dataclasses import replace
 from onnxsurgeon_lite.debug.bisection.diagnose import place_of
 from onnxsurgeon_lite.debug.bisection.result import Culprit
 from onnxsurgeon_lite.debug.bisection.search_space import Space
+from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 
 
 def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culprit]:
@@ -26,12 +27,15 @@ def one_for_each_fault(culprits: Sequence[Culprit], space: Space) -> list[Culpri
 
 
 def _computing(culprit: Culprit, space: Space) -> set[str]:
-    """Return the nodes of a region that the feeds go into, and what is missing before it.
+    """Return the nodes of a region that the feeds go into, what is missing before it, the scale of a quantizer.
 
-    Culprits may share constants without being one.
+    Culprits may share other constants without being one.
     """
     missing = culprit.lacking[:1] if culprit.misses else []
-    return {culprit.id, *missing, *(n for n in culprit.region if not _is_constant(n, space))}
+    node = space.index.nodes[int(culprit.id[1:])]
+    scale = node.input[1:2] if node.op_type in QUANTIZERS else []
+    computing = (n for n in culprit.region if not _is_constant(n, space))
+    return {culprit.id, *missing, *scale, *computing}
 
 
 def _is_constant(node: str, space: Space) -> bool:
@@ -47,7 +51,7 @@ def _merged(fork: Sequence[Culprit], space: Space) -> Culprit:
     shared = set.intersection(*({*culprit.region} for culprit in fork))
     order = sorted((int(node[1:]) for node in shared), key=places.__getitem__)
     computing = [p for p in order if not _is_constant(f"@{p}", space)]
-    if not computing:  # they share what is missing before them
+    if not computing:  # they share a scale, or what is missing before them
         return merged
     region = order if len(computing) > 1 else computing
     return replace(merged, **place_of(space, computing[-1], region))

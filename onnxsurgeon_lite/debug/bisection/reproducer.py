@@ -26,6 +26,7 @@ from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.script import run_script
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
@@ -209,19 +210,10 @@ def _mismatches(words: Sequence[str]) -> bool:
 def _shows(folder: Path, crash: bool) -> bool:
     """Return whether the script reproduces the mismatch or crash; it cannot feed some dtypes."""
     try:
-        done = subprocess.run(
-            guarded("repro.py", memory_limit=memory_of_children()),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_HANGS if crash else _SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        code, output = run_script(folder / "repro.py", _HANGS if crash else _SECONDS)
+    except TimeoutError:
         return crash
-    if crash:
-        return done.returncode < 0
-    return done.returncode == 1 and done.stdout.endswith(b"MISMATCH\n")
+    return code < 0 if crash else code == 1 and output.endswith(b"MISMATCH\n")
 
 
 def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str) -> str:

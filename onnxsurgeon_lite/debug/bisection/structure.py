@@ -1,47 +1,37 @@
 """Find the one change that makes a wrong region give its reference: an operation less or more, another operator."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
-from onnx import AttributeProto, ModelProto, NodeProto, helper
+from onnx import ModelProto
 
+from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.step import step_between
+from onnxsurgeon_lite.debug.causes.attributes import attributes
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.operators import extra_operations, other_operators
+from onnxsurgeon_lite.debug.causes.place import Place, Sample
+from onnxsurgeon_lite.debug.causes.trying import Bench
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.replace import Replace
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.tensors.comparison import Tolerance, agrees, compare
+from onnxsurgeon_lite.tensors.comparison import agrees
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_TRIED = 96  # changes of one region
+_TRIED = 256  # changes of one region
+_BUDGET = 64 << 20  # bytes of their results that are computed together
 _SOURCES = 32  # other values that a region may read
-_AXES = 4  # dimensions whose permutations are tried
-KINDS = (
-    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
-    (
-        *("Relu", "Sigmoid", "Tanh", "Gelu", "Erf", "Exp", "Log", "Sqrt"),
-        *("Neg", "Abs", "Identity", "Sin", "Cos"),
-    ),
-    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
-    ("MaxPool", "AveragePool"),
-    ("GlobalMaxPool", "GlobalAveragePool"),
-    ("Softmax", "LogSoftmax"),
-    ("Floor", "Ceil", "Round"),
-    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
-    ("And", "Or", "Xor"),
-)
-"""Operators that one may stand in place of another."""
-_OTHER: Mapping[str, tuple[int | float | str, ...]] = {
-    "axis": tuple(range(-1, 4)),
-    "epsilon": (1e-5, 1e-6, 1e-12, 1e-3),
-    "approximate": ("none", "tanh"),
-    "transA": (0, 1),
-    "transB": (0, 1),
-}
-"""Attribute -> values to try."""
+_MISTAKES = (other_operators, extra_operations, attributes)
 
 Change = Literal["extra", "missing", "other"]
 
@@ -77,27 +67,26 @@ class Region:
     value: str
     given: Mapping[str, RunValue]
     expected: Array
-    tolerance: Tolerance | None
+    judge: AgainstReferences
 
-    def explained(self, references: ReferenceSet, lacking: Sequence[str]) -> Explained | None:
+    def explained(self, lacking: Sequence[str]) -> Explained | None:
         """Return a change that gives the reference, of several the closest; None if there is none."""
-        found = self._from_other_inputs(references, lacking)
-        if found is not None:
-            return found
-        right = filter(None, itertools.islice(self._changed(), _TRIED))
-        closest = min(right, key=itemgetter(0), default=(0.0, None))[1]
-        return closest or self._from_sums(references)
+        references = self.judge.references
+        found = self._from_other_inputs(references, lacking) or self._from_mistakes()
+        return found or self._from_sums(references)
 
-    def _changed(self) -> Iterator[tuple[float, Explained] | None]:
-        """Yield, for each change of a node that is tried, how far it is from the reference that it gives."""
-        for position in self.own:
-            place = self.positions.index(position)
-            for change, because, alter in _changes(self.observer.index.nodes[position]):
-                part = self._part()
-                alter(part.graph.node[place])
-                distance = self._distance(part, self.given)
-                right = Explained(change, because, position)
-                yield None if distance is None else (distance, right)
+    def _from_mistakes(self) -> Explained | None:
+        """Try what is done otherwise at one of the nodes, side by side."""
+        sample = Sample(self.given, {self.value: self.expected}, self.given.__getitem__)
+        place = Place.at(self.observer, self.positions, self.value, [sample], self.judge, {})
+        with Bench(place, _BUDGET, math.inf) as bench:
+            tried = bench.outcomes(itertools.islice(self._mistakes(place), _TRIED))
+            best = min((o for o in tried if o.fits), key=attrgetter("error"), default=None)
+        return None if best is None else _explained(place, best.hypothesis)
+
+    def _mistakes(self, place: Place) -> Iterator[Hypothesis]:
+        found = itertools.chain.from_iterable(f(place) for f in _MISTAKES)
+        yield from (h for h in found if place.positions[_node(place, h)] in self.own)
 
     def _from_other_inputs(
         self, references: ReferenceSet, lacking: Sequence[str]
@@ -111,7 +100,7 @@ class Region:
                 instead = _read(references, other, value)
                 if instead is None:
                     continue
-                if self._distance(part, {**self.given, name: instead}) is None:
+                if not self._agrees(part, {**self.given, name: instead}):
                     continue
                 reader = self._reader(name)
                 if other not in lacking:
@@ -137,7 +126,7 @@ class Region:
                 added = _read(references, other, value)
                 if added is None:
                     continue
-                if self._distance(part, {**self.given, name: np.add(value, added)}) is not None:
+                if self._agrees(part, {**self.given, name: np.add(value, added)}):
                     because = f"Add of {other!r} is missing behind {name!r}: it gives the reference"
                     return Explained("missing", because, self._reader(name), other)
         return None
@@ -166,66 +155,41 @@ class Region:
         types = {name: type_of(value) for name, value in self.given.items() if value is not None}
         return self.observer.part(self.positions, types, [self.value])
 
-    def _distance(self, part: ModelProto, given: Mapping[str, RunValue]) -> float | None:
-        """Return the largest difference from the reference, None where they do not agree."""
+    def _agrees(self, part: ModelProto, given: Mapping[str, RunValue]) -> bool:
         try:
             found = self.observer.run_part(part, given, [self.value])[self.value]
         except RuntimeFailure:
-            return None  # it has other attributes, dtypes or shapes
-        if not isinstance(found, np.ndarray) or not agrees(found, self.expected, self.tolerance):
-            return None
-        return compare(found, self.expected, self.tolerance).max_abs or 0.0
+            return False  # it has other dtypes or shapes
+        allowed = self.judge.allowed(self.value, found)
+        return isinstance(found, np.ndarray) and agrees(found, self.expected, allowed)
 
 
-Alter = Callable[[NodeProto], None]
+def _node(place: Place, hypothesis: Hypothesis) -> int:
+    """Return the node of a place that a hypothesis is about."""
+    edit = _edit(hypothesis)
+    if isinstance(edit, Replace):
+        return place.index.producer[edit.outputs[0]]
+    assert isinstance(edit, SetAttr | SetOp | Remove)
+    return place.number(edit.nodes[0])
 
 
-def _changes(node: NodeProto) -> Iterator[tuple[Change, str, Alter]]:
-    """Yield (what it is, the reason if it helps, the change) for one node."""
-    kind = next((operators for operators in KINDS if node.op_type in operators), ())
-    for op_type in kind:
-        if op_type != node.op_type and op_type != "Identity":
-            because = f"{op_type} gives the reference, {node.op_type} does not"
-            yield "other", because, _as_operator(op_type)
-    for number, attribute in enumerate(node.attribute):
-        for other in _others(attribute):
-            made = helper.make_attribute(attribute.name, other)
-            because = f"{attribute.name}={other!r} gives the reference"
-            yield "other", because, _with_attribute(number, made)
-    if node.op_type != "Constant":
-        because = f"without this {node.op_type} the reference follows"
-        for slot in range(len(node.input)):
-            yield "extra", because, _as_identity(slot)
+def _edit(hypothesis: Hypothesis) -> Pass:
+    """Return the edit that says what is wrong: another operator may need other attributes."""
+    return next((e for e in hypothesis.edits if isinstance(e, SetOp)), hypothesis.edits[-1])
 
 
-def _others(attribute: AttributeProto) -> Iterator[int | float | str | tuple[int, ...]]:
-    """Yield other values of an attribute."""
-    if attribute.name == "perm" and len(attribute.ints) <= _AXES:
-        yield from (p for p in itertools.permutations(range(len(attribute.ints))))
-    yield from _OTHER.get(attribute.name, ())
-
-
-def _as_operator(op_type: str) -> Alter:
-    def alter(node: NodeProto) -> None:
-        node.op_type = op_type
-
-    return alter
-
-
-def _with_attribute(number: int, attribute: AttributeProto) -> Alter:
-    def alter(node: NodeProto) -> None:
-        node.attribute[number].CopyFrom(attribute)
-
-    return alter
-
-
-def _as_identity(slot: int) -> Alter:
-    def alter(node: NodeProto) -> None:
-        node.input[:] = [node.input[slot]]
-        node.op_type, node.domain = "Identity", ""
-        del node.attribute[:]
-
-    return alter
+def _explained(place: Place, hypothesis: Hypothesis) -> Explained:
+    number, edit = _node(place, hypothesis), _edit(hypothesis)
+    op_type, position = place.index.nodes[number].op_type, place.positions[number]
+    match edit:
+        case SetOp():
+            because = f"{edit.op_type} gives the reference, {op_type} does not"
+        case SetAttr():
+            values = ", ".join(f"{name}={value!r}" for name, value in edit.attributes)
+            because = f"{values} gives the reference"
+        case _:
+            return Explained("extra", f"without this {op_type} the reference follows", position)
+    return Explained("other", because, position)
 
 
 def _read(references: ReferenceSet, name: str, like: Array) -> Array | None:

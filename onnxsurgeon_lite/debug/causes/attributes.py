@@ -37,7 +37,6 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "batch_dims": (0, 1, 2),
     "momentum": (0.9, 0.99, 0.1),
     "p": (1, 2),
-    "to": (1, 10, 16, 11, 7, 6, 9),
     "blocksize": (2, 3, 4),
     "num_groups": (1, 2, 4, 8, 16, 32),
     "scale": (1.0,),
@@ -46,6 +45,7 @@ _VALUES: Mapping[str, Sequence[Attribute]] = {
     "k": (1, 2),
 }  # fmt: skip
 """Attribute -> the values that people mistake for each other."""
+_DTYPES = (1, 10, 16, 11), (7, 6, 9)  # floats; integers and bool
 _AXES = ("axis", "axes", "split_axis", "stash_axis")
 _MOST_AXES = 5  # axes whose permutations are tried
 _WINDOWS = {
@@ -102,10 +102,13 @@ def _values(place: Place, node: NodeProto, name: str, old: Attribute) -> Iterato
     rank = _rank(place, node)
     if name == "epsilon" and isinstance(old, float):
         yield from _EPSILONS
-    elif name in _AXES and isinstance(old, int):
-        yield from (axis for axis in range(rank) if old not in (axis, axis - rank))
+    elif name in _AXES and isinstance(old, int) and rank:
+        axes = [*range(rank - 1), -1]  # people call the last one -1
+        yield from (axis for axis in axes if axis % rank != old % rank)
     elif name == "axes" and isinstance(old, list):
         yield from ([axis] for axis in range(rank))
+    elif name == "to":
+        yield from next((kinds for kinds in _DTYPES if old in kinds), ())
     elif name == "perm" and isinstance(old, list) and rank <= _MOST_AXES:
         yield from _permutations(place, node, rank)
     else:

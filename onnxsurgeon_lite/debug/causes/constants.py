@@ -283,13 +283,17 @@ def orders(size: int) -> Iterator[tuple[str, Order]]:
     for parts in divisors:
         how = f"is interleaved along axis {{axis}}; taken as {parts} parts of {size // parts}"
         yield how, everything.reshape(size // parts, parts).T.reshape(-1)
-    for parts in [1, *divisors]:
-        if size % (2 * parts) == 0 and size // parts > 2:
-            yield from _halves(everything, parts)
+    yield from rotary_orders(size)
     for step in (1, -1, 2, -2):
         if size > abs(step) + 1:
             how = f"is off by {abs(step)} along axis {{axis}}; moved by {step}"
             yield how, np.roll(everything, step)
+
+
+def rotary_orders(size: int) -> Iterator[tuple[str, Order]]:
+    """Yield (sentence, order) of the ways in which rotary embeddings lay out the halves of every head."""
+    for parts in [d for d in range(1, size) if size % (2 * d) == 0 and size // d > 2][:_MOST_PARTS]:
+        yield from _halves(np.arange(size), parts)
 
 
 def _chunks(everything: Order) -> Iterator[tuple[str, Order]]:
@@ -358,24 +362,23 @@ def _together(place: Place) -> Iterator[Hypothesis]:
                 f"each of {names} {how.format(axis='of its outputs')}",
                 tuple(edits),
             )
-    yield from _gates(place)
 
 
 def _axis(array: Array, size: int) -> int:
     return array.ndim - 1 if array.shape[-1] == size else 0
 
 
-def _gates(place: Place) -> Iterator[Hypothesis]:
+def gates(place: Place) -> Iterator[Hypothesis]:
     """Yield orders of the gates of an LSTM or GRU, in its weights and its biases."""
     for number, node in enumerate(place.index.nodes):
-        gates = {"LSTM": 4, "GRU": 3}.get(node.op_type, 0)
+        count = {"LSTM": 4, "GRU": 3}.get(node.op_type, 0)
         arrays = {name: a for name in node.input[1:4] if (a := place.constant(name)) is not None}
-        for order in itertools.permutations(range(gates)) if arrays else ():
-            if [*order] == [*range(gates)]:
+        for order in itertools.permutations(range(count)) if arrays else ():
+            if [*order] == [*range(count)]:
                 continue
             for chosen in (arrays, dict([*arrays.items()][:2])):
                 edits = tuple(
-                    SetConstant(name, _regated(a, gates, order), (place.node(number),))
+                    SetConstant(name, _regated(a, count, order), (place.node(number),))
                     for name, a in chosen.items()
                 )
                 names = ", ".join(map(repr, chosen))

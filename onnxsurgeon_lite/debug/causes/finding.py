@@ -1,6 +1,7 @@
 """Find what is wrong with culprits: try every family of hypotheses, and prove on the model itself what fits."""
 
 import itertools
+import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,17 +13,26 @@ import numpy as np
 from onnxsurgeon_lite.debug.bisection.bisect import Case
 from onnxsurgeon_lite.debug.bisection.diagnose import cast_like
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit
+from onnxsurgeon_lite.debug.causes.arrangement import arrangement, order_of_inputs
 from onnxsurgeon_lite.debug.causes.attributes import attributes
-from onnxsurgeon_lite.debug.causes.constants import constants, scalars, scaled_weights, weights
+from onnxsurgeon_lite.debug.causes.constants import (
+    constants,
+    gates,
+    scalars,
+    scaled_weights,
+    weights,
+)
 from onnxsurgeon_lite.debug.causes.feeding import feeding
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.masks import missing_masks
+from onnxsurgeon_lite.debug.causes.norms import missing_norms, reset_norms
 from onnxsurgeon_lite.debug.causes.operations import (
-    extra_operations,
     missing_factors,
     operations,
     other_operations,
 )
-from onnxsurgeon_lite.debug.causes.place import Place, Sample
+from onnxsurgeon_lite.debug.causes.operators import extra_operations, extra_steps, other_operators
+from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
@@ -42,7 +52,7 @@ from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -50,17 +60,25 @@ Solving = Callable[[Place, Bench], Iterable[Hypothesis]]
 
 FAMILIES: Sequence[Family] = (
     attributes,
+    gates,
     exchanged_operands,
+    arrangement,
     weights,
     sparse_weights,
+    other_operators,
     extra_operations,
     operations,
+    extra_steps,
     scalars,
     missing_factors,
+    missing_masks,
     constants,
     scaled_weights,
     elementwise,
+    reset_norms,
     wiring,
+    order_of_inputs,
+    missing_norms,
     other_operations,
     precision,
     feeding,
@@ -84,34 +102,38 @@ _ARRANGING = (
     "Gather",
 )
 _STEPS_BEFORE = 4
-_LARGEST = 64  # nodes of a region
+_LARGEST = 128  # nodes of a region
 _PROVED = 6  # hypotheses that fit, and are proved on the model
 _NEXT = 3  # other culprits that a cause may explain too
 _SHOWN = 2  # causes that fit equally
 _EQUAL = 4.0  # errors within this factor are equal
+_FACTORS = (-1.0, 10.0, 100.0)  # of inputs that may tell causes apart
 _NOISE = 1e-7  # a smaller relative error says nothing
 _CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
 _AROUND = 256  # values of which those that could be read are chosen
 _NEARBY = 48  # recorded values that a node could read instead
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
-_SECONDS = 10.0  # the least time for causes
+SECONDS = 20.0  # the least time for causes
 
 
 def explain_causes(result: BisectResult, case: Case) -> None:
     """Give the culprits of a result their causes, proved by running the edited model.
 
-    Culprits that the runtime's own error, an optimizer or random numbers make have none.
+    Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends only this
+    search: what was found is reported.
     """
-    until = time.monotonic() + max(_SECONDS, 2 * case.seconds)
+    until = time.monotonic() + max(SECONDS, 2 * case.seconds)
     finder = Finder(case, result)
-    for culprit in result.culprits:
-        if culprit.inside or not _explainable(culprit):
-            continue
-        case.progress(f"searching the cause at {culprit.id}")
-        try:
-            finder.explain(culprit, until)
-        except OutOfTime:
-            culprit.unexplained = "not known: the time for its search was over"
+    left = [c for c in result.culprits if not c.inside and _explainable(c)]
+    try:
+        while left:
+            case.progress(f"searching the cause at {left[0].id}")
+            finder.explain_in_time(left[0], until)
+            del left[0]
+    except KeyboardInterrupt:
+        for culprit in left:
+            culprit.unexplained = "not known: its search was interrupted"
+        case.runtime.restart()
     _of_all(result.culprits)
 
 
@@ -164,6 +186,13 @@ class Finder:
     def index(self) -> GraphIndex:
         return self.case.index
 
+    def explain_in_time(self, culprit: Culprit, until: float) -> None:
+        """Find what is wrong with one culprit, if there is time."""
+        try:
+            self.explain(culprit, until)
+        except OutOfTime:
+            culprit.unexplained = "not known: the time for its search was over"
+
     def explain(self, culprit: Culprit, until: float) -> None:
         """Find what is wrong with one culprit: what was wrong with another, else one of the hypotheses."""
         place = self._place(culprit)
@@ -172,15 +201,16 @@ class Finder:
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
-        found, culprit.unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
+        found, unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
         if len(found) > 1:
             found.sort(key=lambda cause: -self._reach(cause, culprit))
-        both = "fits as well: other samples, or references in float64, tell the two apart"
-        culprit.causes = [*found[:1], *(replace(cause, apart=both) for cause in found[1:_SHOWN])]
-        culprit.unexplained = "" if found else culprit.unexplained
+        first, others = found[:1], found[1:_SHOWN]
+        others = [replace(other, apart=self._apart(place, found[0], other)) for other in others]
+        culprit.causes = [*first, *others]
+        culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
 
@@ -256,14 +286,11 @@ class Finder:
         )
         nodes = [index.nodes[position] for position in positions]
         if any(node.op_type in RANDOM for node in nodes):
-            self.result.notes.append(
-                f"{culprit.id} draws random numbers: its cause was not searched"
-            )
+            culprit.unexplained = "not searched: the region draws random numbers"
             return None
         if len(nodes) > _LARGEST:
-            self.result.notes.append(
-                f"the region at {culprit.id} has {len(nodes)} nodes, more than {_LARGEST}:"
-                " its cause was not searched"
+            culprit.unexplained = (
+                f"not searched: the region has {len(nodes)} nodes, more than {_LARGEST}"
             )
             return None
         actual = {name: now for name, (_, now) in self.result.tensors.items()}
@@ -401,44 +428,69 @@ class Finder:
     ) -> Comparison | None:
         """Run a place in the model with edits; return its value in the first sample, None if it does not agree."""
         after: Comparison | None = None
-        try:
-            edited = Pipeline(tuple(steps)).apply(self.index.model).model
-            observer = Observer(GraphIndex.of(edited), self.case.runtime)
-            for sample in place.samples:
-                compared = self._compared(observer, place, sample, instead)
-                if not all(c is not None and c.match for c in compared.values()):
-                    return None
-                after = after or compared[place.value]
-        except (SurgeonError, RuntimeFailure, KeyError):
-            return None
+        for sample in place.samples:
+            found = self._found(place, steps, sample, instead)
+            compared = {
+                name: self.case.judge.compared(name, found[name], wanted)
+                for name, wanted in sample.wanted.items()
+                if name in found
+            }
+            if not found or not all(c is not None and c.match for c in compared.values()):
+                return None
+            after = after or compared[place.value]
         return after
 
-    def _compared(
-        self, observer: Observer, place: Place, sample: Sample, instead: str
-    ) -> dict[str, Comparison | None]:
-        """Compute the region in the edited model, and compare."""
-        index = observer.index
-        stop = {*place.nearby, *sample.inputs}
-        names = {
-            name: instead if name == place.value and instead else name for name in sample.wanted
-        }
-        made = list(dict.fromkeys(name for name in names.values() if name not in stop))
-        positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
-        reads = {name for position in positions for name in index.reads[position]}
-        given = {**sample.inputs}
-        given |= {name: sample.recorded(name) for name in reads & place.nearby.keys()}
-        found = {**given, **(observer.alone(positions, given, made) if made else {})}
-        return {
-            name: self.case.judge.compared(name, found[names[name]], wanted)
-            for name, wanted in sample.wanted.items()
-        }
+    def _found(
+        self, place: Place, steps: Sequence[Pass], sample: Sample, instead: str = ""
+    ) -> dict[str, RunValue]:
+        """Compute a region's values in the edited model; nothing if it cannot be edited or run."""
+        names = {n: instead if n == place.value and instead else n for n in sample.wanted}
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            stop = {*place.nearby, *sample.inputs}
+            made = list(dict.fromkeys(name for name in names.values() if name not in stop))
+            positions = sorted(index.ancestors(made, stop=stop), key=index.places.__getitem__)
+            reads = {name for position in positions for name in index.reads[position]}
+            given = {**sample.inputs}
+            given |= {name: sample.recorded(name) for name in reads & place.nearby.keys()}
+            observer = Observer(index, self.case.runtime)
+            found = {**given, **(observer.alone(positions, given, made) if made else {})}
+            return {name: found[other] for name, other in names.items()}
+        except (SurgeonError, RuntimeFailure, KeyError):
+            return {}
+
+    def _apart(self, place: Place, one: Cause, other: Cause) -> str:
+        """Say which sample would tell two causes apart that fit equally."""
+        for factor in _FACTORS:
+            inputs = {n: _times(value, factor) for n, value in place.inputs.items()}
+            sample = replace(place.samples[0], inputs=inputs)
+            made, instead = (
+                self._found(place, c.steps, sample).get(place.value) for c in (one, other)
+            )
+            if not isinstance(made, np.ndarray) or not isinstance(instead, np.ndarray):
+                continue
+            if not place.agree(place.value, made, instead):
+                return (
+                    "fits as well: a sample tells the two apart in which the inputs here are"
+                    f" {factor:g} times as large"
+                )
+        return "fits as well, and computes the same from other inputs that were tried"
+
+
+def _times(value: RunValue, factor: float) -> RunValue:
+    """Return a value scaled, if it has floats."""
+    if not isinstance(value, np.ndarray) or not is_float(value.dtype):
+        return value
+    return (wide(value) * factor).astype(value.dtype)
 
 
 def ordered(fits: Iterable[Outcome]) -> list[Outcome]:
     """Return what fits: of those whose error is about the smallest the one with the fewest unknowns first."""
-    fits = list(fits)
-    least = max(_NOISE, min((fit.error for fit in fits), default=0.0)) * _EQUAL
-    exact = [fit for fit in fits if fit.error <= least]
+    once: dict[bytes, Outcome] = {}
+    for fit in fits:
+        once.setdefault(pickle.dumps(fit.hypothesis.edits), fit)
+    least = max(_NOISE, min((fit.error for fit in once.values()), default=0.0)) * _EQUAL
+    exact = [fit for fit in once.values() if fit.error <= least]
     return sorted(exact, key=lambda fit: fit.hypothesis.unknowns)
 
 

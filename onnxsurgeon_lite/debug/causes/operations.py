@@ -1,13 +1,12 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
 import numpy as np
-from onnx import NodeProto, parser
+from onnx import parser
 
-from onnxsurgeon_lite.debug.bisection.structure import KINDS
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
@@ -16,10 +15,7 @@ from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
-from onnxsurgeon_lite.passes.remove import Remove
 from onnxsurgeon_lite.passes.replace import Replace
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name, is_float
 
 _UNARY = (
@@ -27,11 +23,6 @@ _UNARY = (
     *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
 )  # fmt: skip
 _BETWEEN = ("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp")  # tried at every edge
-_POOLS = {"MaxPool": "AveragePool", "AveragePool": "MaxPool"}
-_ONLY = {
-    "MaxPool": ("storage_order",),
-    "AveragePool": ("count_include_pad",),
-}  # attributes that the other lacks
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
@@ -40,8 +31,7 @@ _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from",
 
 
 def operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield other operators, and what is missing behind a node."""
-    yield from _other_operators(place)
+    """Yield what is missing behind a node."""
     yield from _missing_at_the_end(place)
     yield from _missing_steps(place)
     yield from _missing_operands(place)
@@ -52,38 +42,9 @@ def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
     yield from _missing_additions(place)
     yield from _missing_between(place)
+    yield from _missing_activations(place)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
-
-
-def _other_operators(place: Place) -> Iterator[Hypothesis]:
-    for number, node in enumerate(place.index.nodes):
-        kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
-        for op_type in kind:
-            if op_type in (node.op_type, "Identity"):
-                continue
-            for steps, with_ in _set_op(place, number, node, op_type):
-                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
-                yield Hypothesis(
-                    "operator", sentence, steps, ("operator", node.op_type, op_type, with_)
-                )
-
-
-def _set_op(
-    place: Place, number: int, node: NodeProto, op_type: str
-) -> Iterator[tuple[tuple[Pass, ...], str]]:
-    """Yield the edits that set an operator, with its attributes."""
-    token = (place.node(number),)
-    has = {attribute.name for attribute in node.attribute}
-    drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
-    first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
-    yield (*first, SetOp(token, op_type)), ""
-    if op_type == "AveragePool":
-        counts = SetAttr(token, (("count_include_pad", 1),))
-        yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
-    if op_type == "Gelu":
-        tanh = SetAttr(token, (("approximate", "tanh"),))
-        yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"
 
 
 def _missing_at_the_end(place: Place) -> Iterator[Hypothesis]:
@@ -226,7 +187,7 @@ def _missing_bias(place: Place, number: int, lacks: Wide) -> Iterator[Hypothesis
 
 def _missing_steps(place: Place) -> Iterator[Hypothesis]:
     """Yield what is missing between an input of the region and all that reads it."""
-    for name, right, where in _right_inputs(place):
+    for name, right, where in right_inputs(place):
         given = place.operand(name)
         if given is None or given.shape != right.shape or not is_float(given.dtype):
             continue
@@ -242,7 +203,7 @@ def _missing_steps(place: Place) -> Iterator[Hypothesis]:
         yield from _missing_constant(name, given, wanted - made, scale, where)
 
 
-def _right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
+def right_inputs(place: Place) -> Iterator[tuple[str, Array, str]]:
     """Yield (input, what it should be, where that is known from)."""
     for name, (step, right) in product(place.inputs, place.lacking.items()):
         yield name, right, f"behind {name!r}, where the references have {step!r}"
@@ -347,20 +308,20 @@ def _replaced(place: Place) -> Iterator[Hypothesis]:
                 sentence = (
                     f"what computes {place.value!r} from {start!r} is not {title}; with {title}"
                 )
-                edits = _activation(place, start, name, nodes)
+                edits = _activation(place, start, place.value, place.wanted, name, nodes)
                 yield Hypothesis("activation", sentence, (edits,), ("activation", title))
 
 
-def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
+def _activation(place: Place, start: str, end: str, made: Array, name: str, nodes: str) -> Pass:
     """Return a replacement by one operator, or by several where the opset has no such operator."""
-    ends = (start,), (place.value,)
+    ends = (start,), (end,)
     opset = next((o.version for o in place.index.model.proto.opset_import if not o.domain), 0)
     op_type, _, approximate = name.partition(" ")
     if not nodes or (op_type == "Gelu" and opset >= 20 and approximate != "(sigmoid)"):
         attributes = (("approximate", "tanh"),) if approximate else ()
         return Replace(*ends, op_type=op_type, attributes=attributes)
-    kind = dtype_name(data_type_of_numpy(place.wanted.dtype))
-    shape = ", ".join(map(str, place.wanted.shape))
+    kind = dtype_name(data_type_of_numpy(made.dtype))
+    shape = ", ".join(map(str, made.shape))
     known = {
         "a": 2**-0.5,
         "one": 1.0,
@@ -372,43 +333,28 @@ def _activation(place: Place, start: str, name: str, nodes: str) -> Pass:
     used = {name: value for name, value in known.items() if f"{name})" in nodes}
     weights = ", ".join(f"{kind} {name} = {{{value!r}}}" for name, value in used.items())
     header = f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {opset}]>'
-    given, made = f"{kind}[{shape}] x", f"{kind}[{shape}] y"
-    parsed = parser.parse_model(
-        f"{header} activation ({given}) => ({made}) <{weights}> {{ {nodes} }}"
-    )
+    ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
+    parsed = parser.parse_model(f"{header} activation {ends_as_text} <{weights}> {{ {nodes} }}")
     return Replace(*ends, model=loaded(parsed))
 
 
-def extra_operations(place: Place) -> Iterator[Hypothesis]:
-    """Yield nodes that should not be there."""
+def _missing_activations(place: Place) -> Iterator[Hypothesis]:
+    """Yield activations in front of an input of a node."""
     for number, node in enumerate(place.index.nodes):
-        value = node.output[0]
-        made = place.values.get(value)
-        if made is None:
-            continue
         for name in dict.fromkeys(node.input):
-            read = place.operand(name) if name else None
-            if (
-                read is None
-                or read.shape != made.shape
-                or read.dtype != made.dtype
-                or place.constant(name) is not None
-            ):
+            array = place.operand(name) if name else None
+            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
                 continue
-            sentence = f"{place.title(number)} is one too many; without it"
-            alone = sum(place.constant(n) is None for n in node.input if n) == 1
-            edit: Pass = (
-                Replace((name,), (value,), op_type="Identity")
-                if alone
-                else Remove((place.node(number),), bridge=name)
-            )
-            yield Hypothesis(
-                "extra operation",
-                sentence,
-                (edit,),
-                ("extra", node.op_type),
-                instead="" if alone else name,
-            )
+            for activation, (title, nodes) in _ACTIVATIONS.items():
+                if nodes:
+                    new = f"{name}_activated"
+                    there = Insert(name, "Identity", to=(place.node(number),), output=new)
+                    edits = (there, _activation(place, name, new, array, activation, nodes))
+                    sentence = (
+                        f"{title} is missing between {name!r} and {place.title(number)}; with it"
+                    )
+                    mistake = ("between", title, node.op_type)
+                    yield Hypothesis("missing operation", sentence, edits, mistake)
 
 
 def _missing_between(place: Place) -> Iterator[Hypothesis]:

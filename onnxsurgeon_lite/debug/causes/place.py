@@ -3,12 +3,12 @@
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
-from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant, schema_of
@@ -19,6 +19,9 @@ from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import agrees
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, type_of
+
+if TYPE_CHECKING:  # the search for culprits tries mistakes, too
+    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 
 Wide = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -60,7 +63,7 @@ class Place:
     index: GraphIndex
     value: str
     samples: Sequence[Sample]
-    judge: AgainstReferences
+    judge: "AgainstReferences"
     runtime: Runtime
     nearby: Mapping[str, Array] = field(default_factory=dict)
     beside: Sequence[str] = ()
@@ -74,7 +77,7 @@ class Place:
         positions: Sequence[int],
         value: str,
         samples: Sequence[Sample],
-        judge: AgainstReferences,
+        judge: "AgainstReferences",
         nearby: Mapping[str, Array],
     ) -> "Place":
         """Make the model of some nodes, which reads constants where the whole model does."""
@@ -89,7 +92,9 @@ class Place:
         beside = {name: v for name, v in nearby.items() if name not in there}
         for name, array in beside.items():
             part.graph.input.add(name=name, type=type_of(array))
-        shapes = {tuple(t.dims) for t in part.graph.initializer} | {first.wanted[value].shape[-1:]}
+        ends = (first.wanted[value], *first.inputs.values())
+        shapes = {tuple(t.dims) for t in part.graph.initializer}
+        shapes |= {v.shape[-1:] for v in ends if isinstance(v, np.ndarray)}
         others = _constants_beside(whole, part, shapes)
         part.graph.initializer.extend(others)
         index = GraphIndex.of(whole.model.with_proto(part))
@@ -155,6 +160,10 @@ class Place:
     def node(self, number: int) -> str:
         """Return the name of a node, for an edit."""
         return f"{_TOKEN}{number}"
+
+    def number(self, token: str) -> int:
+        """Return the node that has a name."""
+        return int(token.removeprefix(_TOKEN))
 
     def title(self, number: int) -> str:
         """Return how the model calls a node: `Conv 'Conv_6'`."""
@@ -238,7 +247,7 @@ class Place:
 
     def selector(self, token: str) -> str:
         """Return what selects a node in the whole model: its name if that is unique and plain, else its id."""
-        position = self.positions[int(token.removeprefix(_TOKEN))]
+        position = self.positions[self.number(token)]
         name = self.whole.nodes[position].name
         plain = name and not is_glob(name) and "," not in name and not name.startswith("@")
         unique = plain and len(self.whole.named[name]) == 1 and name not in self.whole

@@ -18,10 +18,12 @@ class SideBySide:
 
     Attributes:
         proto: the model so far.
+        parts: the names of the nodes of each copy.
     """
 
     proto: ModelProto
-    _nodes: dict[bytes, list[str]] = field(default_factory=dict)
+    parts: list[set[str]] = field(default_factory=list)
+    _nodes: dict[bytes, tuple[str, list[str]]] = field(default_factory=dict)
     _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
 
     @classmethod
@@ -37,6 +39,7 @@ class SideBySide:
         """Add a copy; return its outputs with their names here."""
         tensors = {tensor.name: tensor for tensor in edited.graph.initializer}
         names: dict[str, str] = {}
+        self.parts.append(set())
         for node in edited.graph.node:
             for name in {*node.input, *captured(node)} & tensors.keys() - names.keys():
                 names[name] = self._constant(tensors[name])
@@ -68,10 +71,10 @@ class SideBySide:
         copy.output[:] = ["o" if name else "" for name in made]
         key = copy.SerializeToString(deterministic=True)
         if key not in self._nodes:
-            number = len(self._nodes)
-            copy.output[:] = [f"{name}{_APART}{number}" if name else "" for name in made]
-            copy.name = str(number)
+            copy.name = str(len(self._nodes))
+            copy.output[:] = [f"{name}{_APART}{copy.name}" if name else "" for name in made]
             self.proto.graph.node.append(copy)
-            self._nodes[key] = list(copy.output)
-        there = self._nodes[key]
-        return {name: new for name, new in zip(made, there, strict=True) if name}
+            self._nodes[key] = copy.name, list(copy.output)
+        name, there = self._nodes[key]
+        self.parts[-1].add(name)
+        return {old: new for old, new in zip(made, there, strict=True) if old}

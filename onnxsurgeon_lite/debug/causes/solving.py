@@ -19,6 +19,7 @@ _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
 _LEVELS = 256  # different numbers in a channel of int8
+_ENOUGH = 16  # numbers whose common step is none by chance
 
 
 def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
@@ -185,7 +186,7 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
     if not np.isfinite(solved).all() or same.all():
         return
     unknowns = int((~same).sum())
-    how = described(old, solved)
+    how = _borrowed(place, operand.name, array) or described(old, solved)
     sentence = f"constant {operand.name!r} of {place.title(number)} {how}; solved for"
     edit = SetConstant(operand.name, solved.astype(array.dtype), (place.node(number),))
     yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, unknowns * per)
@@ -210,7 +211,7 @@ def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:
         left = error - inputs @ change
         right = view.weight.copy()
         right[chosen] += change
-        if _small(left, view.wanted):
+        if small(left, view.wanted):
             yield _weight(place, view, right, len(chosen), change.size)
             return
 
@@ -231,7 +232,7 @@ def _some_outputs(place: Place, view: Linear, most: float = 1.0) -> Iterator[Hyp
     change = kept @ (along / sizes[sizes > 1e-9 * sizes.max(initial=0.0)][:, None])
     right = view.weight.copy()
     right[:, wrong] += change
-    if _small(error[:, wrong] - view.rows @ change, view.wanted):
+    if small(error[:, wrong] - view.rows @ change, view.wanted):
         yield _weight(place, view, right, kept.shape[1], kept.shape[1] * len(wrong))
 
 
@@ -239,16 +240,28 @@ def _weight(place: Place, view: Linear, right: Wide, rank: int, unknowns: int) -
     stored = np.asarray(view.stored(right))
     old = view.array.astype(np.float64)
     distinct = len(np.unique(np.round(view.rows / (np.abs(view.rows).max() or 1), 4), axis=0))
-    how = described(old, stored)
+    how = _borrowed(place, view.name, view.array) or described(old, stored)
     sentence = f"constant {view.name!r} of {place.title(view.number)} {how}; solved for"
     edit = SetConstant(view.name, stored.astype(view.array.dtype), (place.node(view.number),))
     equations = unknowns // max(1, rank) * distinct
     return Hypothesis("solved constant", sentence, (edit,), (), unknowns, equations)
 
 
-def _small(left: Wide, wanted: Wide) -> bool:
+def small(left: Wide, wanted: Wide) -> bool:
     """Return whether an error is small enough for a run to decide."""
     return bool(np.abs(left).max(initial=0.0) <= 1e-3 * (np.abs(wanted).max(initial=0.0) or 1.0))
+
+
+def _borrowed(place: Place, name: str, array: Array) -> str:
+    """Say from which other layer a constant is; '' if no other one has these numbers."""
+    alike = ((n, place.constant(n)) for n in place.beside)
+    other = next((n for n, a in alike if a is not None and np.array_equal(a, array)), None)
+    if other is not None and np.ptp(array):
+        return f"is another layer's: a copy of {other!r}"
+    readers = [p for p in place.whole.consumers.get(name, []) if p not in place.positions]
+    if array.ndim > 1 and readers:
+        return "is another layer's, which reads it too"
+    return ""
 
 
 def described(old: Wide, right: Wide) -> str:
@@ -274,17 +287,43 @@ def described(old: Wide, right: Wide) -> str:
         return f"is scaled by {1 / factor:.4g}" if factor else "should be zero"
     if np.ptp(right - old) <= 1e-3 * largest and old.size > 1:
         return f"is shifted by {float((old - right).mean()):.4g}"
-    return f"{rounding(old)}differs"
+    return _exchanged(old, right) or f"{rounding(old)}differs"
 
 
 def rounding(array: Wide) -> str:
     """Say to what dtype a constant looks rounded."""
-    levels = len(np.unique(array))
-    if levels <= _LEVELS and array.size >= 4 * levels and levels > 2:
+    axes = range(array.ndim if array.ndim > 1 else 0)
+    if _stepped(array) or any(all(map(_stepped, np.moveaxis(array, axis, 0))) for axis in axes):
         return "looks rounded to int8 and "
     with np.errstate(all="ignore"):
-        if (array.astype(np.float16).astype(np.float64) == array).all():
-            return "looks rounded to float16 and "
         if (array.astype(np.float32).view(np.uint32) & 0xFFFF == 0).all():
             return "looks rounded to bfloat16 and "
+        if (array.astype(np.float16).astype(np.float64) == array).all():
+            return "looks rounded to float16 and "
+    return ""
+
+
+def _stepped(array: Wide) -> bool:
+    """Return whether all numbers are small multiples of one step, too many for chance."""
+    largest = np.abs(array).max(initial=0.0)
+    if array.size < _ENOUGH or not largest:
+        return False
+    sampled = array.reshape(-1)[:: max(1, array.size // _LEVELS)]
+    counts = sampled / largest * np.arange(2, _LEVELS // 2)[:, None]
+    return bool((np.abs(counts - np.round(counts)) < _LEAST * _LEVELS).all(axis=1).any())
+
+
+def _exchanged(old: Wide, right: Wide) -> str:
+    """Say which axes of a weight are exchanged, up to a factor for each channel; '' if none are."""
+    for a, b, what in ((0, 1, "in and out channels"), (2, 3, "height and width")):
+        if old.ndim <= b or old.shape[a] != old.shape[b]:
+            continue
+        turned = old.swapaxes(a, b).reshape(*old.shape[:2], -1)
+        wanted = right.reshape(turned.shape)
+        power = np.square(turned).sum(axis=2)
+        factor = np.divide((wanted * turned).sum(axis=2), power, out=power.copy(), where=power > 0)
+        left, sizes, up = np.linalg.svd(factor)
+        factor = sizes[0] * np.outer(left[:, 0], up[0])
+        if small(factor[..., None] * turned - wanted, wanted):
+            return f"has its {what} exchanged, behind a factor by channel"
     return ""

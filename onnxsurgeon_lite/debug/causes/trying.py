@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.tensors.comparison import default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 
+Edited = tuple[Hypothesis, Model]
+
+_NAMED = re.compile(r"(?:Name:'|in node \()(\d+)\b")  # the node in an error of the runtime
 _TOGETHER = 64  # copies in one session
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
@@ -105,8 +109,8 @@ class Bench:
             return None  # the node does not take this
         return result.model if result.changed else None
 
-    def _run(self, edited: Sequence[tuple[Hypothesis, Model]]) -> Iterator[Outcome]:
-        """Run copies together; where the runtime refuses, in halves."""
+    def _run(self, edited: Sequence[Edited]) -> Iterator[Outcome]:
+        """Run copies together; without those that the runtime refuses, in halves where it does not name them."""
         if not edited:
             return
         together = SideBySide.of(self.place.index.model.proto)
@@ -122,8 +126,7 @@ class Bench:
             if isinstance(error, RuntimeCrash | RuntimeTimeout):
                 self.place.runtime.restart()
                 self._feed()
-            half = len(edited) // 2
-            for part in (edited[:half], edited[half:]) if half else ():
+            for part in _without_refused(edited, together.parts, error):
                 yield from self._run(part)
             return
         self.tried += len(edited)
@@ -170,6 +173,18 @@ class Bench:
             best = tried[at].hypothesis
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
+
+
+def _without_refused(
+    edited: Sequence[Edited], parts: Sequence[set[str]], error: RuntimeFailure
+) -> Iterator[Sequence[Edited]]:
+    """Yield what is left of copies without those with the node that an error names; else two halves."""
+    named = _NAMED.search(error.message)
+    if named is None:
+        half = len(edited) // 2
+        yield from (edited[:half], edited[half:]) if half else ()
+    else:
+        yield [copy for copy, part in zip(edited, parts, strict=True) if named[1] not in part]
 
 
 def sampled(array: Array) -> Array:

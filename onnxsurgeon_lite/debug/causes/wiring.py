@@ -11,6 +11,9 @@ from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.rewire import Rewire
 
 _PAIRS = 32  # pairs of values that are exchanged
+_ALIKE = {"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"}
+_UNLIKE = {"Slice", "Reshape", "Expand", "Unsqueeze", "Squeeze", "Pad", "Clip", "Range", "Tile"}
+"""Operators whose operands are all alike, and those whose operands no one exchanges."""
 
 
 def wiring(place: Place) -> Iterator[Hypothesis]:
@@ -23,9 +26,11 @@ def wiring(place: Place) -> Iterator[Hypothesis]:
 def exchanged_operands(place: Place) -> Iterator[Hypothesis]:
     """Yield nodes whose operands are in the wrong order."""
     for number, node in enumerate(place.index.nodes):
-        for a, b in combinations(range(min(3, len(node.input))), 2):
+        several = 0 if node.op_type in _ALIKE or node.op_type in _UNLIKE else len(node.input)
+        for a, b in combinations(range(min(3, several)), 2):
             one, two = node.input[a], node.input[b]
-            if one == two or not one or not two:
+            read, other = place.operand(one), place.operand(two)
+            if one == two or read is None or other is None or read.dtype != other.dtype:
                 continue
             token = (place.node(number),)
             edits = (Rewire(one, two, token, a), Rewire(two, one, token, b))

@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from itertools import permutations
 
 import numpy as np
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.weights.folding import Fold, batch_norms, find_fold
+from onnxsurgeon_lite.matching.weights.folding import (
+    Fold,
+    batch_norms,
+    common_epsilon,
+    find_fold,
+    settled,
+)
 from onnxsurgeon_lite.matching.weights.places import Places
+from onnxsurgeon_lite.matching.weights.turned import turned, usual_senses
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors import dtypes as tensors
@@ -33,6 +40,8 @@ class Weight:
     Attributes:
         how: `same`, `transposed`, `reshaped`, or `folded with X` for a folded BatchNorm X.
         order: the parameter's axes in the order of the initializer's; None if reshaped or folded.
+        finding: what is suspicious although the numbers agree: an epsilon that the other BatchNorms do not have, a
+            square weight that its node needs transposed.
         uncertain: True when it fits in several orders, and agrees in none.
         fold: the fold; `axis` is that of the channels of a weight, None for a bias.
     """
@@ -41,6 +50,7 @@ class Weight:
     parameter: str
     how: str
     comparison: Comparison
+    finding: str = ""
     order: tuple[int, ...] | None = field(default=None, metadata=HIDDEN)
     uncertain: bool = field(default=False, metadata=HIDDEN)
     fold: Fold | None = field(default=None, metadata=HIDDEN)
@@ -53,20 +63,21 @@ class WeightsResult(Shown):
 
     Attributes:
         weights: initializers with their parameter. only_model: float initializers with several elements without one.
-        only_checkpoint: parameters whose contents no initializer has. updated: the weights that got other numbers.
-        model: the updated model.
+        only_checkpoint: parameters whose contents no initializer has. epsilon: of most folded BatchNorms.
+        updated: the weights that got other numbers. model: the updated model.
     """
 
     weights: list[Weight] = field(default_factory=list)
     only_model: list[str] = field(default_factory=list)
     only_checkpoint: list[str] = field(default_factory=list)
+    epsilon: float | None = None
     updated: list[str] | None = None
     model: Model | None = field(default=None, metadata=HIDDEN)
 
     @property
     def match(self) -> bool:
-        """True when every found weight matches its parameter."""
-        return all(weight.comparison.match for weight in self.weights)
+        """True when every found weight matches its parameter, and nothing about them is suspicious."""
+        return all(weight.comparison.match and not weight.finding for weight in self.weights)
 
 
 def compare_weights(
@@ -100,6 +111,7 @@ class _WeightSearch:
         self.found: dict[str, Weight] = {}
         self.folds: dict[str, tuple[Fold, str]] = {}
         self.used: set[str] = set()
+        self.epsilon: float | None = None
 
     def run(self) -> WeightsResult:
         contents = self._contents()
@@ -109,7 +121,8 @@ class _WeightSearch:
             equal[name] = contents.get(_digest(self.index.model.array(tensor)), [])
             self._by_content(name, equal[name])
         rest = [name for name in self.floats if name not in self.found]
-        for name in sorted(rest, key=lambda n: len(self.floats[n].dims) < 2):  # biases last
+        self._find_folds(rest)
+        for name in rest:
             if not self._by_fold(name) and not self._by_place(name):
                 self._take(name, equal[name])
         self.used.update(p for same in equal.values() for p in same)
@@ -118,11 +131,13 @@ class _WeightSearch:
                 f"{self.checkpoint.place!r} has no weight of the model",
                 "give the checkpoint that the model was exported from",
             )
+        self._find_turned()
         left = [p for p in self.checkpoint if p not in self.used and not p.endswith(_COUNTER)]
         return WeightsResult(
             [self.found[name] for name in self.floats if name in self.found],
             [name for name in self.floats if name not in self.found],
             left,
+            self.epsilon,
         )
 
     def _contents(self) -> dict[str, list[str]]:
@@ -154,27 +169,39 @@ class _WeightSearch:
             free = [p for p in equal if p not in self.used]
             self._take(name, [*here, *near, *free, *equal])
 
-    def _by_fold(self, name: str) -> bool:
-        """Find a convolution's weight with a folded BatchNorm, or the bias beside such a weight."""
-        for position in self.index.consumers.get(name, ()):
-            node = self.index.nodes[position]
-            if node.op_type in _CHANNELS and name == node.input[1]:
-                return self._fold_weight(name, _CHANNELS[node.op_type])
-            if node.op_type in _CHANNELS and node.input[1] in self.folds:
-                return self._fold_bias(name, *self.folds[node.input[1]])
-        return False
+    def _find_folds(self, names: Iterable[str]) -> None:
+        """Find the convolutions' weights that have a BatchNorm folded in, and the epsilon of most of these."""
+        for name in names:
+            if (node := self._convolution(name, 1)) is not None:
+                self._find_fold(name, _CHANNELS[node.op_type])
+        self.epsilon = common_epsilon([fold for fold, _ in self.folds.values()])
+        self.folds = {n: (settled(f, self.epsilon), p) for n, (f, p) in self.folds.items()}
 
-    def _fold_weight(self, name: str, axis: int) -> bool:
+    def _find_fold(self, name: str, axis: int) -> None:
         array = self.index.model.array(self.floats[name])
         near = [p for p in self.places.near(name) if self._shape(p) == array.shape]
         found = [(p, find_fold(array, self._read(p), axis, self.norms)) for p in near]
-        folds = [(fold.error, p, fold) for p, fold in found if fold is not None]
-        if not folds:
-            return False
-        _, parameter, fold = min(folds, key=lambda item: item[0])
-        self.folds[name] = fold, parameter
-        folded = fold.weight(self._read(parameter), axis)
-        return self._add_folded(name, parameter, fold, folded, axis)
+        folds = [(fold, p) for p, fold in found if fold is not None]
+        if folds:
+            self.folds[name] = min(folds, key=lambda each: each[0].error)
+
+    def _convolution(self, name: str, slot: int) -> NodeProto | None:
+        """Return the convolution that reads a value there."""
+        users = (self.index.nodes[position] for position in self.index.consumers.get(name, ()))
+        convolutions = (n for n in users if n.op_type in _CHANNELS and len(n.input) > slot)
+        return next((node for node in convolutions if node.input[slot] == name), None)
+
+    def _by_fold(self, name: str) -> bool:
+        """Compare a convolution's weight with a folded BatchNorm, or the bias beside such a weight."""
+        if name in self.folds:
+            fold, parameter = self.folds[name]
+            node = self._convolution(name, 1)
+            axis = _CHANNELS[node.op_type] if node is not None else 0
+            folded = fold.weight(self._read(parameter), axis)
+            return self._add_folded(name, parameter, fold, folded, axis)
+        node = self._convolution(name, 2)
+        known = node is not None and node.input[1] in self.folds
+        return node is not None and known and self._fold_bias(name, *self.folds[node.input[1]])
 
     def _fold_bias(self, name: str, fold: Fold, weight: str) -> bool:
         parameter = f"{weight.rpartition('.')[0]}.bias".removeprefix(".")
@@ -207,7 +234,8 @@ class _WeightSearch:
             exact = EXACT if array.dtype == stored.dtype else None
             comparison = compare(array, np.ascontiguousarray(stored), self.tolerance or exact)
             if best is None or comparison.match or comparison.cosine > best.comparison.cosine:
-                best = Weight(name, parameter, how, comparison, order, len(layouts) > 1)
+                best = Weight(name, parameter, how, comparison, order=order)
+                best.uncertain = len(layouts) > 1
             if comparison.match:
                 best.uncertain = False
                 break
@@ -224,10 +252,32 @@ class _WeightSearch:
             return False
         comparison = compare(array, folded.astype(array.dtype), self.tolerance or _FOLDED)
         how = f"folded with {fold.norm.name}"
-        self.found[name] = Weight(name, parameter, how, comparison, fold=fold, axis=axis)
+        finding = ""
+        if axis is not None and fold.epsilon != self.epsilon:
+            finding = f"epsilon is {fold.epsilon:.3g}, {self.epsilon:.3g} in the other BatchNorms"
+        self.found[name] = Weight(name, parameter, how, comparison, finding, fold=fold, axis=axis)
         parts = ("weight", "bias", "running_mean", "running_var")
         self.used |= {parameter, *(f"{fold.norm.name}.{part}" for part in parts)}
         return True
+
+    def _find_turned(self) -> None:
+        """Find square weights that are transposed, or not, although their nodes need the opposite."""
+        known = {n: weight.order for n, weight in self.found.items() if weight.order is not None}
+        square = {name for name, order in known.items() if self._is_square(name, order)}
+        usual = usual_senses(self.index, [(n, o) for n, o in known.items() if n not in square])
+        for name in square:
+            weight, order = self.found[name], known[name]
+            stays = order == tuple(sorted(order))
+            if weight.comparison.match and not (stays and not weight.parameter.endswith(".weight")):
+                weight.finding = turned(self.index, name, order, usual)
+
+    def _is_square(self, name: str, order: tuple[int, ...]) -> bool:
+        """Return whether the shape does not tell the order of the axes."""
+        dims = [*self.floats[name].dims]
+        moved = [dims[axis] for axis in order]
+        return moved == dims and (
+            moved[::-1] == dims if len(dims) == 2 else order != tuple(sorted(order))
+        )
 
     def _fits(self, name: str, parameter: str) -> bool:
         """Return whether the shapes are equal up to the order of axes."""

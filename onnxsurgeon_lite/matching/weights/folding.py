@@ -5,9 +5,10 @@ scale / sqrt(variance + epsilon). The ratio of folded to stored weights gives th
 epsilon, which checkpoints do not contain.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +19,8 @@ Floats = NDArray[np.float64]
 
 _VARIANCE = ".running_var"
 _USUAL_EPSILON, _LARGEST_EPSILON = 1e-5, 1e-1
+_USUAL_EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-12)
+_NOISE = 32.0  # rounding errors of a factor that are none of epsilon
 _RELATED = 0.1  # largest relative error of the median channel's factor
 
 
@@ -34,11 +37,24 @@ class BatchNorm:
 
 @dataclass(frozen=True)
 class Fold:
-    """A BatchNorm folded into a convolution. error: relative error of the median channel's factor."""
+    """A BatchNorm folded into a convolution.
+
+    Attributes:
+        ratio: of each channel's weights to the stored ones. rounding: of the weights, relative.
+        error: relative error of the median channel's factor.
+    """
 
     norm: BatchNorm
     epsilon: float
+    ratio: Floats
+    rounding: float
     error: float
+
+    def allows(self, epsilon: float) -> bool:
+        """Return whether an epsilon gives these weights, up to their rounding."""
+        with np.errstate(all="ignore"):
+            apart = np.abs((self.norm.scale / self.ratio) ** 2 / (self.norm.variance + epsilon) - 1)
+        return bool(np.median(apart) <= _NOISE * self.rounding)
 
     @property
     def factor(self) -> Floats:
@@ -86,18 +102,33 @@ def find_fold(array: Array, stored: Array, axis: int, norms: Iterable[BatchNorm]
     )
     with np.errstate(all="ignore"):
         ratio = (mine * theirs).sum(axis=1) / (theirs * theirs).sum(axis=1)
-        folds = [_fold(ratio, norm) for norm in norms if norm.variance.shape == ratio.shape]
+        rounding = float(ml_dtypes.finfo(array.dtype).eps)  # type: ignore[no-untyped-call]
+        folds = [
+            _fold(ratio, norm, rounding) for norm in norms if norm.variance.shape == ratio.shape
+        ]
     best = min(folds, key=lambda fold: fold.error, default=None)
     return best if best is not None and best.error < _RELATED else None
 
 
-def _fold(ratio: Floats, norm: BatchNorm) -> Fold:
+def _fold(ratio: Floats, norm: BatchNorm, rounding: float) -> Fold:
     epsilon = float(np.median((norm.scale / ratio) ** 2 - norm.variance))
     if not -1e-6 <= epsilon <= _LARGEST_EPSILON:  # also for NaN
         epsilon = _USUAL_EPSILON
     epsilon = max(epsilon, 0.0)
     error = float(np.median(np.abs(ratio / _factor(norm, epsilon) - 1)))
-    return Fold(norm, epsilon, error if np.isfinite(error) else np.inf)
+    return Fold(norm, epsilon, ratio, rounding, error if np.isfinite(error) else np.inf)
+
+
+def common_epsilon(folds: Sequence[Fold]) -> float | None:
+    """Return the epsilon that most folds allow, a usual one if several do; None without folds."""
+    known = [*_USUAL_EPSILONS, *(fold.epsilon for fold in folds)]
+    return max(known, key=lambda e: sum(fold.allows(e) for fold in folds)) if folds else None
+
+
+def settled(fold: Fold, epsilon: float | None) -> Fold:
+    """Return a fold with the common epsilon, unless only its own one explains the weights."""
+    is_odd = epsilon is None or (not fold.allows(epsilon) and fold.allows(fold.epsilon))
+    return fold if is_odd or epsilon is None else replace(fold, epsilon=epsilon)
 
 
 def _factor(norm: BatchNorm, epsilon: float) -> Floats:

@@ -35,7 +35,7 @@ def through_if(
         nodes = _written(body, branch, names)
         seeds = _seeds([
             (names.get(output.name, output.name), Term(body, term.name, term.dtype))
-            for output, term in zip(branch.output, given, strict=True)
+            for output, term in zip(branch.output, given, strict=False)
             if term is not None
         ])  # fmt: skip
         found = inner(body, nodes, seeds, wanted)

@@ -22,6 +22,11 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 
 MOST_ELEMENTS = 1024
 """Tensors with more elements are not evaluated."""
+_BOUNDED = frozenset((
+    "Add", "Cast", "Concat", "Constant", "Div", "Equal", "Gather", "Identity", "Mul", "ReduceProd", "Reshape", "Shape",
+    "Size", "Slice", "Squeeze", "Sub", "Unsqueeze", "Where",
+))  # fmt: skip
+"""Operators of small tensors that make no large ones."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +125,14 @@ class Inference:
     def _states(self, node: NodeProto, reads: Mapping[str, State]) -> list[State]:
         follows = any(state.follows for state in reads.values())
         trials = range(self.trials if follows else 1)
-        inferred = [self._infer(node, reads, trial) for trial in trials]
-        evaluated = [
-            self._evaluate(node, reads, trial) if _is_small(types.values()) else None
-            for trial, types in zip(trials, inferred, strict=True)
-        ]
+        evaluated = [self._bounded(node, reads, trial) for trial in trials]
+        inferred: list[dict[str, TypeProto]] = [{}]
+        if None in evaluated:
+            inferred = [self._infer(node, reads, trial) for trial in trials]
+            evaluated = [
+                self._evaluate(node, reads, trial) if _is_small(types.values()) else None
+                for trial, types in zip(trials, inferred, strict=True)
+            ]
         states = []
         for slot, name in enumerate(node.output):
             types = tuple(at.get(name, TypeProto()) for at in inferred)
@@ -137,6 +145,12 @@ class Inference:
         if not follows:
             return states
         return [State(state.types, state.axes, state.data, True) for state in states]
+
+    def _bounded(
+        self, node: NodeProto, reads: Mapping[str, State], trial: int
+    ) -> Sequence[Array] | None:
+        """Return the numbers of outputs that cannot be many; what has these needs no inference."""
+        return self._evaluate(node, reads, trial) if node.op_type in _BOUNDED else None
 
     def _part(self, node: NodeProto, reads: Mapping[str, State], trial: int) -> ModelProto:
         part = copied(self.header)

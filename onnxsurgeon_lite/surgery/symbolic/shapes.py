@@ -5,9 +5,10 @@ alone, with numbers for the symbols, and `Expressions` says which expression the
 are evaluated on the way; no weight is read.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from functools import lru_cache
 from math import prod
+from weakref import WeakKeyDictionary
 
 from onnx import ModelProto, TensorProto, TensorShapeProto, TypeProto
 
@@ -15,7 +16,7 @@ from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape, tensor_type
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import constant_of
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.inference import (
@@ -26,10 +27,15 @@ from onnxsurgeon_lite.surgery.resizing.inference import (
 )
 from onnxsurgeon_lite.surgery.resizing.sizes import Size
 from onnxsurgeon_lite.surgery.symbolic.expressions import FEWEST, TRIALS, Expressions
+from onnxsurgeon_lite.surgery.types import BY_SHAPE_ALONE, distinct, shared_types
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 Types = dict[str, TypeProto]
+_Made = list[tuple[list[tuple[int, TypeProto]], dict[int, Array] | None]]
+"""For each output of a node: the type at each trial, and the numbers at each trial if they are known."""
+_known: WeakKeyDictionary[GraphIndex, tuple[Types, Expressions]] = WeakKeyDictionary()
+_onnx_known: WeakKeyDictionary[GraphIndex, Types] = WeakKeyDictionary()
 _UNKNOWN = "unk__"  # how ONNX's inference names a size that it does not know
 _NUMBERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL, TensorProto.FLOAT)
 
@@ -43,78 +49,89 @@ def infer_types(index: GraphIndex, outer: Expressions | None = None) -> tuple[Ty
         outer: what is known where a body's captured values come from.
 
     Returns:
-        (types, the expressions in them).
+        (types, the expressions in them). Types are to be read, not changed: equal ones are the same object.
 
     Raises:
         GraphError: the graph has a cycle, or a function calls itself.
     """
     index.require_sound()
-    encoded = _undeclared(index)
-    types, expressions = _types(encoded), outer or Expressions()
-    if not all(_is_complete(types.get(name)) for name in (*index.producer, *index.inputs)):
-        types, expressions = _inferred(encoded) if outer is None else _completed(encoded, outer)
-    found = {name: kind for name, kind in types.items() if name in index.producer}
-    return found, expressions.copy()
+    if outer is None and index in _known:
+        types, expressions = _known[index]
+        return types, expressions.copy()
+    types, expressions = onnx_types(index), outer or Expressions()
+    if not (index.producer.keys() | index.inputs.keys()) <= _complete(types):
+        types, expressions = _completed(index, types, expressions)
+    types = {name: kind for name, kind in types.items() if name in index.producer}
+    if outer is None:
+        _known[index] = types, expressions
+    return types, expressions.copy()
 
 
 def onnx_types(index: GraphIndex) -> Types:
-    """Infer types as ONNX does: every size in them is exact. To read, not to change."""
-    return _types(_undeclared(index))
+    """Infer types as ONNX does: every size in them is exact."""
+    if index not in _onnx_known:
+        _onnx_known[index] = _onnx_types(index)
+    return _onnx_known[index]
 
 
-def _undeclared(index: GraphIndex) -> bytes:
-    """Serialize the structure without the types that inference is to find."""
+def _onnx_types(index: GraphIndex) -> Types:
+    by_shape_alone = index.operators.keys() <= BY_SHAPE_ALONE | {"Constant"}
+    try:  # propagating data doubles the time
+        graph = native.infer(_undeclared(index), data_prop=not by_shape_alone)
+    except RejectedError:
+        return {}
+    return shared_types((*graph.input, *graph.value_info, *graph.output))
+
+
+def _undeclared(index: GraphIndex) -> ModelProto:
+    """Return the structure without the types that inference is to find."""
     part = copied(index.model.structure())
-    foreign = {
-        name for node in index.nodes if node.domain not in ("", "ai.onnx") for name in node.output
-    }
+    foreign = {name for row in index.rows if row.domain for name in row.outputs}
     kept = [info for info in part.graph.value_info if info.name in foreign]
     del part.graph.value_info[:]
     part.graph.value_info.extend(kept)
     for info in part.graph.output:
         if info.name not in foreign:
             info.ClearField("type")
-    return bytes(part.SerializeToString(deterministic=True))
+    return part
 
 
-@lru_cache(maxsize=1)  # several steps of an edit ask for the same
-def _types(encoded: bytes) -> Types:
-    try:
-        graph = native.infer_encoded(encoded, data_prop=True)
-    except RejectedError:
-        return {}
-    infos = (*graph.input, *graph.value_info, *graph.output)
-    return {info.name: info.type for info in infos if info.HasField("type")}
-
-
-@lru_cache(maxsize=1)
-def _inferred(encoded: bytes) -> tuple[Types, Expressions]:
-    return _completed(encoded, Expressions())
-
-
-def _completed(encoded: bytes, expressions: Expressions) -> tuple[Types, Expressions]:
-    """Infer types; resolve unknown sizes, from the start again where the model refuses some of the numbers."""
-    types = _types(encoded)
-    index = GraphIndex.of(Model(ModelProto.FromString(encoded)))
-    inference = Inference(index.model.proto, 1)
+def _completed(
+    index: GraphIndex, types: Types, expressions: Expressions
+) -> tuple[Types, Expressions]:
+    """Resolve unknown sizes, from the start again where the model refuses some of the numbers."""
+    source = index.model.proto
+    header = ModelProto(opset_import=source.opset_import, functions=source.functions)
+    inference = _inference(header.SerializeToString(deterministic=True))
     start = expressions.copy()
     while True:
-        found = {name: copied(kind) for name, kind in types.items()}
-        attempt = _Resolving(index, found, start.copy(), inference)
+        attempt = _Resolving(index, types, start.copy(), inference)
         attempt.run()
         if attempt.expressions.live == start.live:
             return attempt.types, attempt.expressions
         start.live = attempt.expressions.live
 
 
+@lru_cache(maxsize=1)  # the steps of an edit ask for the same nodes again
+def _inference(header: bytes) -> Inference:
+    return Inference(ModelProto.FromString(header), 1)
+
+
 class _Resolving:
-    """Replaces, in place, the sizes that ONNX's inference does not know."""
+    """Replaces the sizes that ONNX's inference does not know.
+
+    Attributes:
+        types: as known so far.
+        open: the values whose types were not complete; they have types of their own.
+        made: what equal nodes make of equal inputs.
+    """
 
     def __init__(
         self, index: GraphIndex, types: Types, expressions: Expressions, inference: Inference
     ) -> None:
         self.index = index
-        self.types = types
+        self.open = {*types, *index.producer} - _complete(types)
+        self.types = types | {name: copied(types[name]) for name in self.open & types.keys()}
         self.expressions = expressions
         self.inference = inference
         self.names: dict[str, int | str] = {}  # of onnx's unknown sizes
@@ -123,26 +140,31 @@ class _Resolving:
             tensor.name: tensor for tensor in index.model.structure().graph.initializer
         }
         self.constants: dict[str, State | None] = {}
+        self.made: dict[Hashable, _Made] = {}
+        self.keys: dict[str, Hashable] = {}
 
     def run(self) -> None:
         for name in self.index.inputs:
             self._settle(name, [])
-        traced = self._unknown()
-        needed = traced | self._shape_makers(traced)
-        for position in self.index.order:
-            if position in needed:
+        places = self.index.places
+        open_at = {self.index.producer[name] for name in self.open & self.index.producer.keys()}
+        traced = self._unknown(sorted(open_at, key=places.__getitem__))
+        needed = open_at | self._shape_makers(traced)
+        makers = needed - open_at | traced
+        for position in sorted(needed, key=places.__getitem__):
+            if position in makers:
                 self._visit(position, position in traced)
-            for name in self.index.nodes[position].output[:]:
+            for name in self.open.intersection(self.index.rows[position].outputs):
                 for dim in _dims(self.types.get(name)):
                     if dim.dim_param in self.names:
                         _put(dim, self.names[dim.dim_param])
 
-    def _unknown(self) -> set[int]:
+    def _unknown(self, positions: Iterable[int]) -> set[int]:
         """Return the nodes where a size appears that ONNX's inference does not know."""
         seen = set(self.names)
         found = set()
-        for position in self.index.order:
-            for name in filter(None, self.index.nodes[position].output[:]):
+        for position in positions:
+            for name in self.open.intersection(self.index.rows[position].outputs):
                 kind = self.types.get(name)
                 new = {dim.dim_param for dim in _dims(kind) if is_unknown(dim)} - seen
                 if kind is None or not has_shape(kind) or new:
@@ -169,6 +191,38 @@ class _Resolving:
         return kind.tensor_type.elem_type in _NUMBERS and len(_dims(kind)) <= 1
 
     def _visit(self, position: int, is_traced: bool) -> None:
+        """Infer a node at every trial that is left; equal nodes with equal inputs are inferred once."""
+        node = self.index.nodes[position]
+        key = self._key(position)
+        made = self.made.get(key)
+        if made is None:
+            made = self.made[key] = self._at_trials(position)
+        for name, (types, data) in zip(node.output[:], made, strict=True):
+            if data is not None:
+                self.data[name] = data
+            if name and is_traced:
+                self._settle(name, types)
+
+    def _key(self, position: int) -> Hashable:
+        """Return a key that is equal for nodes which make the same of the same inputs."""
+        node = self.index.nodes[position]
+        attributes = [attribute.SerializeToString() for attribute in node.attribute]
+        if attributes and walk.bodies(node):
+            return position
+        reads = tuple(map(self._known, node.input[:]))
+        made = tuple(map(bool, node.output[:]))
+        return node.op_type, node.domain, node.overload, tuple(attributes), reads, made
+
+    def _known(self, name: str) -> Hashable:
+        """Return a key that is equal for values of which the same is known."""
+        if name not in self.keys:
+            kind, tensor = self.types.get(name), self._constant(name) if name else None
+            encoded = None if kind is None else kind.SerializeToString(deterministic=True)
+            known = encoded, id(self.data.get(name))
+            self.keys[name] = known if tensor is None else tensor.key
+        return self.keys[name]
+
+    def _at_trials(self, position: int) -> "_Made":
         """Infer a node at every trial that is left; trials that it alone refuses are none for the model."""
         live = self.expressions.live
         states = {trial: self._states(position, trial) for trial in live}
@@ -177,13 +231,13 @@ class _Resolving:
             self.expressions.live = [trial for trial, _ in at]
         elif len(at) < len(live):
             at = []
-        for slot, name in enumerate(self.index.nodes[position].output):
+        made: _Made = []
+        for slot in range(len(self.index.nodes[position].output)):
             found = {trial: states[slot] for trial, states in at}
             data = {t: state.data[0] for t, state in found.items() if state.data is not None}
-            if data and len(data) == len(at):
-                self.data[name] = data
-            if name and is_traced:
-                self._settle(name, [(t, state.types[0]) for t, state in found.items()])
+            types = [(t, state.types[0]) for t, state in found.items()]
+            made.append((types, data if data and len(data) == len(at) else None))
+        return made
 
     def _states(self, position: int, trial: int) -> list[State] | None:
         """Return what a node makes at a trial; None if it refuses its inputs."""
@@ -194,9 +248,7 @@ class _Resolving:
             return None
 
     def _state(self, name: str, trial: int) -> State:
-        if name not in self.constants:
-            self.constants[name] = self._constant(name)
-        constant = self.constants[name]
+        constant = self._constant(name)
         if constant is not None:
             return constant
         kind = TypeProto()
@@ -208,6 +260,11 @@ class _Resolving:
         return State((kind,), None, None if data is None else (data,))
 
     def _constant(self, name: str) -> State | None:
+        if name not in self.constants:
+            self.constants[name] = self._constant_state(name)
+        return self.constants[name]
+
+    def _constant_state(self, name: str) -> State | None:
         tensor = self.initializers.get(name)
         if tensor is None and name in self.index.producer:
             tensor = constant_of(self.index.nodes[self.index.producer[name]])
@@ -276,8 +333,14 @@ def is_unknown(dim: TensorShapeProto.Dimension) -> bool:
     )
 
 
-def _is_complete(kind: TypeProto | None) -> bool:
-    return kind is not None and has_shape(kind) and not any(map(is_unknown, _dims(kind)))
+def _complete(types: Types) -> set[str]:
+    """Return the values whose types have a shape, and no unknown size in it."""
+    complete = {
+        key
+        for key, kind in distinct(types).items()
+        if has_shape(kind) and not any(map(is_unknown, _dims(kind)))
+    }
+    return {name for name, kind in types.items() if id(kind) in complete}
 
 
 def _put(dim: TensorShapeProto.Dimension, size: int | str) -> None:

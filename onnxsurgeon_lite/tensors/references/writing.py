@@ -36,20 +36,21 @@ class FolderWriter:
     (ONNX's name, lower case), `shape`, `sample`, `offset` and `length` in `values.bin`, `scope`, `class` and `source`
     when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
     a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
-    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`.
+    new index replaces its own: the new bytes have another name then, which the index tells as `"file"`. Before they are
+    complete they have no name, and a new folder does not exist: a killed process leaves nothing behind.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
-        self._made = False
 
     def __enter__(self) -> "FolderWriter":
-        self._made = make_folder(self.folder)
+        if make_folder(self.folder):  # or it is told at once why that is impossible
+            self.folder.rmdir()
         self._old = values_files(self.folder)
         self._name = free_name(self.folder)
-        self._opened = self._staging.open(self.folder / self._name)
+        self._opened = self._staging.open_unseen(self.folder / self._name)
         self._values = self._opened.__enter__()
         return self
 
@@ -59,6 +60,7 @@ class FolderWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        made = error is None and make_folder(self.folder)
         try:
             with self._staging:
                 self._opened.__exit__(kind, error, trace)
@@ -70,7 +72,7 @@ class FolderWriter:
                         with contextlib.suppress(OSError):
                             old.unlink()
         finally:
-            if self._made and not any(self.folder.iterdir()):
+            if made and not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
     def add(

@@ -1,12 +1,13 @@
 """Find the nodes of a quantized model whose error rounding does not explain."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.grids import (
+    Saturation,
     UnlikeBias,
     saturations,
     unlike_biases,
@@ -25,6 +26,8 @@ from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -34,8 +37,7 @@ from onnxsurgeon_lite.tensors.references.sets import Stored
 _RUNS = 8  # with noise
 _CHANNELED = {"Conv", "ConvTranspose"}  # their channels are axis 1
 _BELOW = 0.1  # quanta that do not matter
-_EQUAL = 0.01  # errors that differ by a smaller share are equal
-_RARE = 0.2  # a bias alone is wrong only if another scale removes so much of the error
+_CLOSE = 0.05  # errors that differ by a smaller share do not tell scales apart
 _SPARSE = 0.1  # a channel's correction below this share of the largest is noise
 
 Progress = Callable[[str], None]
@@ -100,7 +102,7 @@ class Examination:
         if self.theirs is not None:
             suspects = unlike_weights(index, self.values, self.theirs)
             sure += [Fault(s.value, s.position, [s.finding]) for s in suspects]
-        sure += self._saturated()
+        sure += self._saturated({fault.value for fault in found})
         by_node: dict[int, Fault] = {}
         proven = {fault.position for fault in sure}
         found = [fault for fault in found if not proven & self._before(fault)]
@@ -213,13 +215,15 @@ class Examination:
         ops = {nodes[position].op_type for position in self.values.region(name)}
         return 1 if ops & _CHANNELED else -1
 
-    def _saturated(self) -> Iterator[Fault]:
-        """Yield quantizers that cut much of the reference off; note the others."""
-        producer = self.values.index.producer
+    def _saturated(self, wrong: Container[str]) -> Iterator[Fault]:
+        """Yield quantizers that cut much of the reference off, unless they are of another value; note the others."""
+        producer, behind = self.values.index.producer, self.values.quantizers.behind
         little = []
         for found in saturations(self.values):
+            if behind[found.value] in wrong:
+                continue
             if found.fault and found.value in producer:
-                finding = Finding("saturated", found.because)
+                finding = Finding("saturated", found.because, self._wider(found))
                 yield Fault(found.value, producer[found.value], [finding])
             else:
                 little.append(found)
@@ -228,26 +232,52 @@ class Examination:
             count = f"{len(little)} value{'s are' * (len(little) > 1) or ' is'}"
             self.notes.append(f"{count} saturated a little, most {most.value!r}: {most.because}")
 
+    def _wider(self, found: Saturation) -> tuple[Pass, ...]:
+        """Return the edits that give a quantizer the range that it needs."""
+        index = self.values.index
+        readers = (index.nodes[position] for position in index.consumers[found.value])
+        node = next(node for node in readers if node.op_type == QUANTIZE)
+        numbers = zip(node.input[1:], (found.scale, found.zero), strict=False)
+        return tuple(SetConstant(name, number) for name, number in numbers if name)
+
     def _of_bias(self, unlike: UnlikeBias) -> Iterator[Fault]:
         """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input."""
         index, quantizers = self.values.index, self.values.quantizers
         node = index.nodes[unlike.position]
         x, weight, bias = unlike.operands
         made = node.output[0]
-        why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
-        factors = {weight: unlike.ratio, bias: 1 / unlike.ratio}
-        left = {name: self._left(made, name, factor) for name, factor in factors.items()}
-        left[bias] *= 1 + _RARE
-        wrong = min(left, key=left.__getitem__)
-        position, factor = unlike.position, factors[wrong]
-        if self._left(made) < (1 + _EQUAL) * left[wrong]:
-            wrong, factor = x, np.asarray(np.median(unlike.ratio))
+        factors = {
+            x: np.asarray(np.median(unlike.ratio)),
+            weight: unlike.ratio,
+            bias: 1 / unlike.ratio,
+        }
+        left = {name: self._left(made, name, factors[name]) for name in (weight, bias)}
+        left[x] = self._left(made)  # both its quantizers have the same scale
+        least = min(left.values())
+        wrong, *others = (
+            name
+            for name in sorted(left, key=left.__getitem__)
+            if left[name] <= (1 + _CLOSE) * least
+        )
+        position = unlike.position
+        if wrong == x and not others:
             source = quantizers.sources.get(x, x)
             made = source if source in index.producer else x
             position = index.producer[made]
+        why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         parameter = scale_of(index, wrong)
-        because = parameter.because(parameter.scaled(factor), why)
-        yield Fault(made, position, [Finding("wrong scale", because)])
+        numbers = parameter.scaled(factors[wrong])
+        because, edit = parameter.because(numbers, why), parameter.edit(numbers)
+        if wrong == x:  # what quantizes has this scale, too
+            edit = (SetConstant(parameter.name, float(np.median(numbers))),)
+        if others:
+            shown = ", ".join(repr(scale_of(index, name).name) for name in (wrong, *others))
+            because, edit = (
+                f"the scale of the bias is x{np.median(unlike.ratio):.4g} the product of the others; "
+                f"which of {shown} is wrong is not known, as its effect is below the rounding",
+                (),
+            )
+        yield Fault(made, position, [Finding("wrong scale", because, edit)])
 
     def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:
         """Return the error that is left when what one DequantizeLinear makes has another scale.
@@ -310,7 +340,8 @@ class Examination:
             excess = self._excess(name, computed[name])
             if excess <= 1:
                 verdict: Verdict = "wrong scale" if parameter.is_scale else "wrong zero point"
-                return excess, Finding(verdict, parameter.because(numbers))
+                because, edit = parameter.because(numbers), parameter.edit(numbers)
+                return excess, Finding(verdict, because, edit)
         return None
 
     def _end(self, name: str, like: Wide) -> Wide | float:
@@ -331,7 +362,8 @@ class Examination:
             if excess <= 1:
                 own = float(np.atleast_1d(grid.zero)[0])
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
-                yield excess, Finding("wrong zero point", because)
+                edit = (SetConstant(node.input[2], zero),)
+                yield excess, Finding("wrong zero point", because, edit)
 
 
 def _seen(grid: Grid | None, array: Array) -> Wide:

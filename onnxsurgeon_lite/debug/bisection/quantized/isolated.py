@@ -68,8 +68,10 @@ class FloatValues:
         return found if found.known else None
 
     def named(self) -> ReferenceSet:
-        """Return the references under the names of the quantized model."""
-        entries = {name: self.references.entries[origin] for name, origin in self.known.items()}
+        """Return the references under the names of the quantized model, those that it lacks under their own."""
+        given, named = self.references.entries, {*self.known.values()}
+        lacking = {name: entry for name, entry in given.items() if name not in named}
+        entries = lacking | {name: given[origin] for name, origin in self.known.items()}
         return replace(self.references, entries=entries, prefetch=self._prefetch)
 
     def hold(self, names: Iterable[str]) -> None:
@@ -79,14 +81,20 @@ class FloatValues:
         self._held = {n: self._held[n] if n in self._held else self.read(n) for n in names}
 
     def _prefetch(self, names: Iterable[str]) -> None:
-        self.references.prefetch(list(dict.fromkeys(self.known[n] for n in names)))
+        self.references.prefetch(list(dict.fromkeys(self.known.get(n, n) for n in names)))
 
     @cached_property
     def computed(self) -> list[str]:
-        """The values with a reference that other nodes than quantizers make, in topological order."""
-        nodes, producer = self.index.nodes, self.index.producer
-        names = (n for n in self.known if nodes[producer[n]].op_type not in (QUANTIZE, DEQUANTIZE))
+        """The values with a reference that nodes make of others, in topological order: all but quantized ones."""
+        names = (name for name in self.known if not self._is_quantized(name))
         return sorted(names, key=self.index.rank.__getitem__)
+
+    def _is_quantized(self, name: str) -> bool:
+        """Return whether a value is another one, quantized; if both have their own references, it should be."""
+        if self.index.nodes[self.index.producer[name]].op_type not in (QUANTIZE, DEQUANTIZE):
+            return False
+        source = self.quantizers.sources.get(name, name)
+        return self.known.get(source, self.known[name]) == self.known[name]
 
     def read(self, name: str) -> Stored:
         """Return the reference of a value, or a feed."""

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.bisection.computed_references import (
     computed_references,
 )
 from onnxsurgeon_lite.debug.bisection.diagnose import Diagnosis, culprit_at
+from onnxsurgeon_lite.debug.bisection.fork import one_for_each_fault
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
 from onnxsurgeon_lite.debug.bisection.quantized.examine import Examination, Fault
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues, Isolated
@@ -81,12 +82,13 @@ class QuantizedSearch:
         wrong = [name for name in targets if not judge.good(name, outputs[name])]
         for fault in faults[: 1 if self.quick else None]:
             result.culprits.append(self._culprit(fault, space, judge, examination, result))
+        result.culprits = one_for_each_fault(result.culprits, space)
         result.outputs = {n: c for n, c in judge.outputs.items() if c is not None}
         result.compared = len(values.computed) + len(targets)
         result.sessions = examination.observer.sessions
         if faults:
             result.verdict = "mismatch"
-            result.culprits[0].healed = 1.0 if len(faults) == 1 else None
+            result.culprits[0].healed = 1.0 if len(result.culprits) == 1 else None
         elif wrong:
             self._explain_loss(wrong, result)
         elif not self._optimized_agrees(targets, outputs, errors, result):
@@ -154,6 +156,11 @@ class QuantizedSearch:
                 observer.put(read, given, type_of(given))
         diagnosis = Diagnosis(space, observer, judge, result, values.feeds, self.changed)
         culprit = diagnosis.culprit(space.number[name], region)
+        node = index.nodes[fault.position]
+        culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
+        shown = self._may_be(fault)
+        culprit.region = [f"@{position}" for position in shown]
+        culprit.nodes = {f"@{position}": node_title(index.nodes[position]) for position in shown}
         culprit.findings = list(fault.findings)
         if not fault.findings:
             with Float64(observer) as float64:
@@ -164,11 +171,6 @@ class QuantizedSearch:
         culprit.findings = in_order(culprit.findings)
         if grid is not None:
             culprit.findings[0] = self._in_quanta(culprit.findings[0], grid, name, result)
-        node = index.nodes[fault.position]
-        culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
-        shown = self._may_be(fault)
-        culprit.region = [f"@{position}" for position in shown]
-        culprit.nodes = {f"@{position}": node_title(index.nodes[position]) for position in shown}
         return culprit
 
     def _in_quanta(self, finding: Finding, grid: Grid, name: str, result: BisectResult) -> Finding:
@@ -184,10 +186,10 @@ class QuantizedSearch:
         return replace(finding, because=f"{finding.because}; behind the quantizer {quanta}")
 
     def _may_be(self, fault: Fault) -> list[int]:
-        """Return the nodes that a fault may be: those that compute, or the quantizer that is wrong itself."""
+        """Return the nodes that a fault may be: those that compute, or the quantizers if these alone can be wrong."""
         nodes = self.values.index.nodes
         region = sorted(self.values.region(fault.value))
-        known = [p for p in region if nodes[p].op_type not in QUANTIZERS]
+        known = [p for p in region if nodes[p].op_type not in QUANTIZERS] or region
         return known if fault.position in known else [fault.position]
 
     def _explain_loss(self, wrong: Sequence[str], result: BisectResult) -> None:

@@ -1,0 +1,150 @@
+"""Convert models to other precisions, with the accuracy guarded."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Unpack, cast
+
+from onnxsurgeon_lite.api.call import Call, RunOnFeeds
+from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.conversion.goal import Metric
+    from onnxsurgeon_lite.debug.conversion.guard import Guard
+    from onnxsurgeon_lite.debug.conversion.result import Conversion
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.model import Model, ModelLike
+    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.tensors.references import Tensors
+
+
+@spelled
+def convert(
+    model: "ModelLike",
+    to: str,
+    keep: str | Sequence[str] = (),
+    io: bool = False,
+    tolerance: float | None = None,
+    min_sqnr: float | None = None,
+    metric: "str | Metric | None" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
+    report: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> "Conversion":
+    """Convert a model to half precision; with a goal, keep the nodes in float32 that the outputs need.
+
+    The goal is held where each value is rounded once, as hardware with half precision does, whatever this machine's
+    runtime does.
+
+    Args:
+        to: `float16` or `bfloat16`.
+        keep: Nodes that stay in float32: selectors, or a file that `rank --json` wrote.
+        io: Convert inputs and outputs, too.
+        tolerance: The largest error that an element of the outputs may have, or that `metric` may give.
+        min_sqnr: The smallest SQNR that each output may have, in decibels.
+        metric: A function (outputs, outputs of the converted model) -> error, or `FILE.py:function`.
+        feeds: Samples: input name -> array, or a path; made by default. A list, or a folder, for several.
+        report: Measure the error that each node introduces alone.
+
+    Returns:
+        The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
+
+    Raises:
+        UsageError: No such dtype, or a goal without a limit.
+        UnknownNameError: No such node to keep.
+        EditError: The model has no float32.
+        FeedsError: An output is not finite in float32 already.
+
+    Example:
+        >>> osl.convert("whole_model.onnx", "float16", tolerance=0.1).met
+        True
+    """
+    with Call(**how) as call:
+        from onnxsurgeon_lite.debug.conversion.goal import Goal
+
+        goal = Goal.of(tolerance, min_sqnr, metric)
+        if goal is None and report:
+            raise UsageError("a report needs a goal", "give --tolerance or --min-sqnr")
+        child = call.child() if goal is not None else None
+        index = call.index(model)
+        kept = _kept(keep)
+        if goal is None:
+            return call.done(_converted(index.model, to, kept, io))
+        from onnxsurgeon_lite.debug.conversion.guard import Guard
+        from onnxsurgeon_lite.runtime.session import Runtime
+
+        options = replace(call.options("none"), lean=True)
+        simulating = call.stack.enter_context(Runtime(options, child))
+        samples = _samples(index, feeds, call)
+        guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress)
+        result = _guarded(guard)
+        if report:
+            from onnxsurgeon_lite.debug.conversion.introduced import introduced
+
+            result = replace(result, report=introduced(guard, {k.id for k in result.kept}))
+        return call.done(result)
+
+
+def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
+    """Return selectors, those of a file of `rank` included."""
+    found: list[str] = []
+    for argument in [keep] if isinstance(keep, str) else keep:
+        if not argument.endswith(".json"):
+            found.append(argument)
+            continue
+        try:
+            stored = json.loads(Path(argument).read_text("utf-8"))
+            found += [
+                f"name:{name}" if not name.startswith("@") else name for name in stored["exclude"]
+            ]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{argument!r} is not what rank wrote",
+                "onnxdbg rank MODEL --fp16-risk --json > FILE.json",
+            ) from error
+    return tuple(found)
+
+
+def _converted(model: "Model", to: str, keep: tuple[str, ...], io: bool) -> "Conversion":
+    """Convert without a goal."""
+    from onnxsurgeon_lite.debug.conversion.convert import converted
+
+    return converted(model, to, keep, io)
+
+
+def _guarded(guard: "Guard") -> "Conversion":
+    """Convert with the nodes kept that the goal needs; prove it by a simulation, and by a run."""
+    from onnxsurgeon_lite.debug.conversion.convert import converted
+
+    chosen, excess, measured = guard.kept()
+    result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
+    result = replace(result, met=excess <= 1, measured=guard.goal.text(measured))
+    try:
+        with TemporaryDirectory() as folder:
+            ran = guard.ran(Path(folder, "converted.onnx"), result.model)
+    except RuntimeFailure as error:
+        first = error.message.splitlines()[0]
+        return replace(result, ran=f"simulated alone: the runtime does not run it ({first})")
+    return replace(
+        result, met=result.met and ran[0] <= 1, ran=f"as run here: {guard.goal.text(ran[1])}"
+    )
+
+
+def _samples(
+    index: "GraphIndex", feeds: "Tensors | Sequence[Tensors] | None", call: Call
+) -> "list[Feeds]":
+    """Return the feeds of each sample."""
+    from onnxsurgeon_lite.runtime.feeds import read_feeds
+    from onnxsurgeon_lite.tensors.references import count_samples
+
+    if feeds is None:
+        return [call.feeds(index, None)]
+    if isinstance(feeds, list | tuple):
+        return [read_feeds(index, each, said=call.notes) for each in feeds]
+    one = cast("Tensors", feeds)
+    count = count_samples(feeds) if isinstance(feeds, str | PathLike) else 1
+    return [read_feeds(index, one, number, call.notes) for number in range(count)]

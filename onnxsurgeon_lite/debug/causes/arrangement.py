@@ -1,0 +1,119 @@
+"""Mistakes in arrangement: channels, heads or halves of a value in another order."""
+
+from collections.abc import Iterator
+from itertools import combinations, islice
+
+import numpy as np
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.causes.constants import Order, orders, rotary_orders
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place, wide
+from onnxsurgeon_lite.passes.insert import Insert
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.tensors.dtypes import is_float
+
+_LONGEST = 4096  # elements of an axis that is arranged
+_ORDERS = 64  # orders of an input
+_TO_THE_END = np.iinfo(np.int64).max
+
+
+def arrangement(place: Place) -> Iterator[Hypothesis]:
+    """Yield other orders of what a region computes, of the parts that it takes, and of two inputs together."""
+    yield from _results(place)
+    yield from _slices(place)
+    yield from _pairs(place)
+
+
+def _results(place: Place) -> Iterator[Hypothesis]:
+    """Yield orders in which the wrong value is the wanted one."""
+    actual = place.actual
+    if actual is None or actual.shape != place.wanted.shape or not is_float(actual.dtype):
+        return
+    title = place.title(place.index.producer[place.value])
+    for axis, size in enumerate(actual.shape):
+        for how, order in orders(size) if size <= _LONGEST else ():
+            at = list(place.spread)
+            at[axis] = order[at[axis]]
+            if place.close(wide(actual[tuple(at)])):
+                edit = _taken(place.value, axis, order, before=True)
+                sentence = f"the result of {title} {how.format(axis=axis)}"
+                yield Hypothesis("order of the result", sentence, (edit,), ("order", how, axis))
+
+
+def _pairs(place: Place) -> Iterator[Hypothesis]:
+    """Yield layouts of rotary embeddings: two inputs of a region in the same other order."""
+    given = {n: v for n, v in place.inputs.items() if isinstance(v, np.ndarray) and v.ndim > 2}
+    for one, other in combinations(given, 2):
+        if given[one].shape != given[other].shape:
+            continue
+        axis = given[one].ndim - 1
+        for how, order in rotary_orders(given[one].shape[axis]):
+            edits = (_taken(one, axis, order), _taken(other, axis, order))
+            sentence = f"each of {one!r}, {other!r} {how.format(axis=axis)}"
+            yield Hypothesis("order of inputs", sentence, edits, ("order of inputs", how))
+
+
+def order_of_inputs(place: Place) -> Iterator[Hypothesis]:
+    """Yield other orders of what a region reads."""
+    for name, value in place.inputs.items():
+        if not isinstance(value, np.ndarray) or name in place.whole.inputs:
+            continue
+        for axis in dict.fromkeys((value.ndim - 1, 1)) if value.ndim > 1 else ():
+            for how, order in islice(orders(value.shape[axis]), _ORDERS):
+                sentence = f"{name!r} {how.format(axis=axis)}"
+                yield Hypothesis("order of an input", sentence, (_taken(name, axis, order),))
+
+
+def _taken(value: str, axis: int, order: Order, before: bool = False) -> Insert:
+    """Return the edit that takes a value's elements in an order."""
+    return Insert(
+        value,
+        "Gather",
+        attributes=(("axis", axis),),
+        constants=(("order", np.asarray(order, np.int64)),),
+        before=before,
+    )
+
+
+def _slices(place: Place) -> Iterator[Hypothesis]:
+    """Yield slices that take contiguous parts instead of every n-th element, or the other way, or another part."""
+    several: list[Pass] = []
+    for number, node in enumerate(place.index.nodes):
+        if node.op_type == "Slice" and len(node.input) == 5:
+            for how, edits, same in _slicings(place, number, node):
+                several += edits if same else ()
+                sentence = f"{place.title(number)} {how}"
+                yield Hypothesis("slice", sentence, tuple(edits), ("slice", how))
+    if several:
+        sentence = "slices take interleaved parts instead of split ones, or the other way; changed"
+        yield Hypothesis("slices", sentence, tuple(several))
+
+
+def _slicings(place: Place, number: int, node: NodeProto) -> Iterator[tuple[str, list[Pass], bool]]:
+    """Yield (what is wrong, edits, True if it is the same part in the other layout) of a slice of one axis."""
+    given, made = place.operand(node.input[0]), place.values.get(node.output[0])
+    known = [place.constant(name) for name in (*node.input[1:3], *node.input[3:5])]
+    if given is None or made is None or any(a is None or a.size != 1 for a in known):
+        return
+    start, _, axis, step = (int(a.reshape(-1)[0]) for a in known if a is not None)
+    size, taken = given.shape[axis], made.shape[axis]
+    if taken == size or not taken or size % taken:
+        return
+    parts = size // taken
+    strided = step == parts
+    part = start if strided else start // taken
+    for other in range(parts):
+        for by in (True, False):
+            if (other, by) == (part, strided):
+                continue
+            begin, end = (other, _TO_THE_END) if by else (other * taken, (other + 1) * taken)
+            numbers = (begin, end, parts if by else 1)
+            edits: list[Pass] = [
+                SetConstant(name, value, (place.node(number),))
+                for name, value in zip((*node.input[1:3], node.input[4]), numbers, strict=True)
+            ]
+            which = f"every {parts}. element from {begin}" if by else f"[{begin}:{end}]"
+            was = f"every {parts}. element from {start}" if strided else f"from {start} on"
+            yield f"takes {was}; with {which}", edits, other == part

@@ -1,0 +1,112 @@
+"""Mistakes in operators: another operator of the same kind, one too many, several too many."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from onnx import NodeProto
+
+from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
+from onnxsurgeon_lite.debug.causes.place import Place
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.replace import Replace
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_op import SetOp
+from onnxsurgeon_lite.tensors.dtypes import is_float
+
+_PAIRS = 256  # pairs of values of a region between which all is left out
+_ONLY = {
+    "MaxPool": ("storage_order",),
+    "AveragePool": ("count_include_pad",),
+}  # attributes that the other lacks
+KINDS = (
+    ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
+    (
+        *("Relu", "Sigmoid", "Tanh", "Gelu", "Erf", "Exp", "Log", "Sqrt"),
+        *("Neg", "Abs", "Identity", "Sin", "Cos"),
+    ),
+    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
+    ("MaxPool", "AveragePool"),
+    ("GlobalMaxPool", "GlobalAveragePool"),
+    ("Softmax", "LogSoftmax"),
+    ("Floor", "Ceil", "Round"),
+    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
+    ("And", "Or", "Xor"),
+)
+"""Operators that one may stand in place of another."""
+
+
+def other_operators(place: Place) -> Iterator[Hypothesis]:
+    """Yield other operators of the same kind."""
+    for number, node in enumerate(place.index.nodes):
+        kind: Sequence[str] = next((ops for ops in KINDS if node.op_type in ops), ())
+        for op_type in kind:
+            if op_type in (node.op_type, "Identity"):
+                continue
+            for steps, with_ in _set_op(place, number, node, op_type):
+                sentence = f"the operator of {place.title(number)} is {node.op_type}; with {op_type}{with_}"
+                yield Hypothesis(
+                    "operator", sentence, steps, ("operator", node.op_type, op_type, with_)
+                )
+
+
+def _set_op(
+    place: Place, number: int, node: NodeProto, op_type: str
+) -> Iterator[tuple[tuple[Pass, ...], str]]:
+    """Yield the edits that set an operator, with its attributes."""
+    token = (place.node(number),)
+    has = {attribute.name for attribute in node.attribute}
+    drop = tuple(name for name in _ONLY.get(node.op_type, ()) if name in has)
+    first: tuple[Pass, ...] = (SetAttr(token, remove=drop),) if drop else ()
+    yield (*first, SetOp(token, op_type)), ""
+    if op_type == "AveragePool":
+        counts = SetAttr(token, (("count_include_pad", 1),))
+        yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
+    if op_type == "Gelu":
+        tanh = SetAttr(token, (("approximate", "tanh"),))
+        yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"
+
+
+def extra_operations(place: Place) -> Iterator[Hypothesis]:
+    """Yield nodes that should not be there."""
+    for number, node in enumerate(place.index.nodes):
+        value = node.output[0]
+        made = place.values.get(value)
+        if made is None:
+            continue
+        for name in dict.fromkeys(node.input):
+            read = place.operand(name) if name else None
+            if (
+                read is None
+                or read.shape != made.shape
+                or read.dtype != made.dtype
+                or place.constant(name) is not None
+            ):
+                continue
+            sentence = f"{place.title(number)} is one too many; without it"
+            alone = sum(place.constant(n) is None for n in node.input if n) == 1
+            edit: Pass = (
+                Replace((name,), (value,), op_type="Identity")
+                if alone
+                else Remove((place.node(number),), bridge=name)
+            )
+            yield Hypothesis(
+                "extra operation",
+                sentence,
+                (edit,),
+                ("extra", node.op_type),
+                instead="" if alone else name,
+            )
+
+
+def extra_steps(place: Place) -> Iterator[Hypothesis]:
+    """Yield several nodes that should not be there."""
+    values = list(place.values.items())
+    pairs = ((one, other) for i, one in enumerate(values) for other in values[i + 1 :])
+    for (start, read), (end, made) in islice(pairs, _PAIRS):
+        if read.shape != made.shape or read.dtype != made.dtype or end in place.inputs:
+            continue
+        if len(place.index.ancestors([end], stop=[start])) > 1 and is_float(made.dtype):
+            edit = Replace((start,), (end,), op_type="Identity")
+            sentence = f"what computes {end!r} from {start!r} is one too many; without it"
+            yield Hypothesis("extra operations", sentence, (edit,), ("extra", "several"))

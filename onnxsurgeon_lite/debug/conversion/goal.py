@@ -1,0 +1,148 @@
+"""What a converted model must reach: a limit on an error of its outputs."""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import FeedsError, UsageError
+from onnxsurgeon_lite.tensors.comparison import compare
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
+from onnxsurgeon_lite.tensors.grid import Wide
+
+Values = Mapping[str, RunValue]
+Metric = Callable[[Values, Values], float]
+"""(outputs of the original, outputs of the converted model) -> error, the smaller the better."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A limit on the error of outputs.
+
+    Attributes:
+        what: `max abs error`, `SQNR`, or the name of a function.
+        limit: the largest error; the smallest SQNR, in decibels.
+        metric: the function.
+    """
+
+    what: str
+    limit: float
+    metric: Metric
+
+    @classmethod
+    def of(
+        cls, tolerance: float | None, min_sqnr: float | None, metric: "str | Metric | None"
+    ) -> "Goal | None":
+        """Return the goal that is asked for; None if there is none.
+
+        Raises:
+            UsageError: there are two, or a limit is missing or no number.
+        """
+        if metric is not None and (tolerance is None or min_sqnr is not None):
+            raise UsageError("a metric needs a limit", "give it as --tolerance")
+        if tolerance is not None and min_sqnr is not None:
+            raise UsageError("there are two goals", "give --tolerance or --min-sqnr")
+        limit = tolerance if min_sqnr is None else min_sqnr
+        if limit is None:
+            return None
+        if not isfinite(limit) or (min_sqnr is None and limit < 0):
+            raise UsageError(f"{limit} is no limit", "write --tolerance 0.01 or --min-sqnr 40")
+        if min_sqnr is not None:
+            return cls("SQNR", limit, worst_sqnr)
+        if metric is None:
+            return cls("max abs error", limit, max_abs)
+        function = read_metric(metric) if isinstance(metric, str) else metric
+        return cls(getattr(function, "__name__", "metric"), limit, function)
+
+    def excess(self, reference: Values, actual: Values) -> tuple[float, float]:
+        """Return (the error as a multiple of the limit, the measured number); (Inf, NaN) if it is not finite."""
+        if not _is_finite(actual, reference):
+            return inf, float("nan")
+        found = float(self.metric(reference, actual))
+        if self.what == "SQNR":
+            return 10 ** ((self.limit - found) / 20), found
+        return (found / self.limit if self.limit else inf if found else 0.0), found
+
+    def text(self, measured: float) -> str:
+        """Return what was measured, and the limit."""
+        if np.isnan(measured):
+            return f"outputs that are not finite ({self.what}, limit {self.limit:g})"
+        unit = " dB" if self.what == "SQNR" else ""
+        return f"{self.what} {measured:.3g}{unit} (limit {self.limit:g})"
+
+
+def require_finite(reference: Values) -> None:
+    """Raise `FeedsError` if the original itself gives what is not finite."""
+    for name, value in _floats(reference).items():
+        if np.isnan(_wide(value)).any() or np.isposinf(_wide(value)).any():
+            raise FeedsError(
+                f"output {name!r} is not finite in float32 already, with these feeds",
+                "find out why: onnxdbg bisect MODEL --find nan; or give other feeds",
+            )
+
+
+def max_abs(reference: Values, actual: Values) -> float:
+    """Return the largest difference of any element."""
+    with np.errstate(all="ignore"):
+        gaps = [_wide(actual[n]) - _wide(v) for n, v in _measured(reference).items()]
+    return max((float(np.nanmax(np.abs(gap), initial=0.0)) for gap in gaps), default=0.0)
+
+
+def worst_sqnr(reference: Values, actual: Values) -> float:
+    """Return the SQNR of the worst output, in decibels."""
+    found = (compare(_wide(actual[n]), _wide(v)).sqnr_db for n, v in _measured(reference).items())
+    return min(found, default=inf)
+
+
+def _measured(values: Values) -> dict[str, Array]:
+    """Return the float outputs; a model without has its numbers measured."""
+    arrays = {
+        n: v for n, v in values.items() if isinstance(v, np.ndarray) and v.dtype.kind in "biu"
+    }
+    return _floats(values) or arrays
+
+
+def _floats(values: Values) -> dict[str, Array]:
+    return {n: v for n, v in values.items() if isinstance(v, np.ndarray) and _is_float(v)}
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f" or "float" in array.dtype.name
+
+
+def _is_finite(actual: Values, reference: Values) -> bool:
+    """Return whether each element is finite that the reference has finite."""
+    for name, value in _floats(reference).items():
+        found = actual.get(name)
+        if not isinstance(found, np.ndarray) or found.shape != value.shape:
+            return False
+        if not (np.isfinite(_wide(found)) | ~np.isfinite(_wide(value))).all():
+            return False
+    return True
+
+
+def _wide(value: RunValue) -> Wide:
+    return np.asarray(value).astype(np.float64)
+
+
+def read_metric(place: str) -> Metric:
+    """Return the function of `FILE.py:function`.
+
+    Raises:
+        UsageError: there is no such file or function.
+    """
+    path, _, name = place.rpartition(":")
+    if not path or not Path(path).is_file():
+        raise UsageError(f"there is no metric at {place!r}", "write FILE.py:function")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None  # it ends in .py, or is refused here
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, name, None)):
+        raise UsageError(f"{path!r} has no function {name!r}", "write FILE.py:function")
+    return cast(Metric, getattr(module, name))

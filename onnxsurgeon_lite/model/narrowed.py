@@ -1,0 +1,67 @@
+"""float32 payloads as a narrower float dtype: rounded block by block, in memory or on the way from file to file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.model.datafile import DataFile
+from onnxsurgeon_lite.model.model import Model, is_external, refer
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.narrow import narrowed
+
+
+@dataclass(frozen=True)
+class NarrowedFile(DataFile):
+    """A file of float32 payloads that reads as a narrower dtype: `offset` is the source's, `length` the result's.
+
+    Attributes:
+        source: the file itself. data_type: what its payloads are rounded to.
+    """
+
+    source: DataFile = field(kw_only=True)
+    data_type: int = field(kw_only=True)
+
+    @classmethod
+    def like(cls, source: DataFile, data_type: int) -> "NarrowedFile":
+        """Return a file as seen in another dtype."""
+        return cls(**vars(source), source=source, data_type=data_type)
+
+    @property
+    def key(self) -> str:
+        """What a `Model` calls it: no path ends so."""
+        return f"{self.source.key}\x01{dtypes.dtype_name(self.data_type)}"
+
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def verify(self) -> None:
+        """Raise what the source raises."""
+        self.source.verify()
+
+    def blocks(self, offset: int, length: int, _block: int = 0) -> Iterator[bytes]:
+        """Read the bytes in blocks, rounded."""
+        dtype = dtypes.numpy_dtype(self.data_type)
+        scale = 4 // dtype.itemsize
+        for data in self.source.blocks(offset, scale * length):
+            yield narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
+
+
+def narrow_tensor(model: Model, tensor: TensorProto, data_type: int) -> None:
+    """Round a float32 tensor, in place; one that stays on disk is rounded when it is saved."""
+    if is_external(tensor):
+        source, offset, length = model.span(tensor)
+        file = NarrowedFile.like(source, data_type)
+        model.files[file.key] = file
+        scale = 4 // dtypes.byte_count(data_type, [1])
+        tensor.data_type = data_type
+        refer(tensor, file.key, offset, length // scale)
+        return
+    array = narrowed(dtypes.to_array(tensor), dtypes.numpy_dtype(data_type))
+    kept = (tensor.name, tensor.doc_string, list(tensor.metadata_props))
+    tensor.CopyFrom(dtypes.from_array(array, kept[0]))
+    if kept[1]:
+        tensor.doc_string = kept[1]
+    tensor.metadata_props.extend(kept[2])

@@ -1,0 +1,195 @@
+"""Replace an If by the branch that runs, and a Loop by its iterations, where constants decide that.
+
+The body becomes a function, and the node calls of it, which are inlined.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import FunctionProto, GraphProto, NodeProto, helper
+
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.graph.index import GraphIndex, captured_by, function_key, opset_versions
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names
+from onnxsurgeon_lite.surgery.inlining import inline
+from onnxsurgeon_lite.tensors import dtypes
+
+_DOMAIN = "onnxsurgeon_lite.body"  # of functions that are inlined at once
+_AXES_ARE_INPUT = 13  # opset
+
+
+def straighten(model: Model, most: int) -> tuple[Model, list[str]]:
+    """Replace what constants decide in the main graph; return the model and the changes.
+
+    Args:
+        most: the iterations of a Loop that are written out at most; 0 keeps loops.
+    """
+    changes: list[str] = []
+    while True:
+        index = GraphIndex.of(model)
+        straight = _Straight(index, most, value_names(index))
+        nodes = [new for position in range(len(index.nodes)) for new in straight.written(position)]
+        if not straight.functions:
+            return model, changes
+        changes += straight.changes
+        result = model.copy()
+        del result.proto.graph.node[:]
+        result.proto.graph.node.extend(nodes)
+        result.proto.graph.initializer.extend(straight.constants.initializer)
+        result.proto.graph.sparse_initializer.extend(straight.constants.sparse_initializer)
+        result.proto.functions.extend(straight.functions)
+        model = inline(result, [function_key(function) for function in straight.functions])
+        _drop_unread(model, straight.deciding)
+
+
+def _drop_unread(model: Model, names: Iterable[str]) -> None:
+    """Remove those constants that nothing reads any more."""
+    index = GraphIndex.of(model)
+    unread = index.unread(names) - index.outputs.keys()
+    drop(index.graph.initializer, lambda tensor: tensor.name in unread)
+    drop(
+        index.graph.node, lambda node: node.op_type == "Constant" and unread.issuperset(node.output)
+    )
+    drop_declarations(index.graph, unread)
+
+
+@dataclass
+class _Straight:
+    """The nodes of a graph, written without the control flow that constants decide.
+
+    Attributes:
+        most: the iterations of a Loop at most.
+        taken: names of values; new ones are added.
+        constants: new ones of the graph.
+        functions: the bodies that run.
+        deciding: the constants that decide it.
+    """
+
+    index: GraphIndex
+    most: int
+    taken: set[str]
+    constants: GraphProto = field(default_factory=GraphProto)
+    functions: list[FunctionProto] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    deciding: set[str] = field(default_factory=set)
+
+    def written(self, position: int) -> list[NodeProto]:
+        """Return a node, or what stands for it."""
+        node, what = self.index.nodes[position], self.index.describe(position)
+        if node.domain in ("", "ai.onnx") and node.op_type == "If":
+            chosen = self._number(node.input[0])
+            if chosen is not None:
+                branch = "then_branch" if chosen else "else_branch"
+                self.changes.append(f"{what}: replaced by its {branch}")
+                self.deciding.add(node.input[0])
+                call = self._called(dict(walk.bodies(node))[branch])
+                call.output.extend(node.output)
+                return [call]
+        if node.domain in ("", "ai.onnx") and node.op_type == "Loop" and self.most:
+            count = self._count(position)
+            if count is not None:
+                self.changes.append(f"{what}: replaced by its {count} iterations")
+                self.deciding.update(filter(None, node.input[:2]))
+                return list(self._iterations(node, count))
+        return [node]
+
+    def _called(self, body: GraphProto) -> NodeProto:
+        """Return a call of a body, without its own inputs and outputs; its constants become those of the graph."""
+        named = f"body_{len(self.functions)}"
+        given = {name: name for name in captured_by(body)} | self._hoisted(body)
+        inputs, outputs = ([value.name for value in values] for values in (body.input, body.output))
+        imports = self.index.model.proto.opset_import
+        self.functions.append(
+            helper.make_function(
+                _DOMAIN,
+                named,
+                [*given, *inputs],
+                outputs,
+                body.node,
+                imports,
+                value_info=body.value_info,
+            )
+        )
+        return helper.make_node(named, list(given.values()), [], domain=_DOMAIN)
+
+    def _hoisted(self, body: GraphProto) -> dict[str, str]:
+        names = {}
+        for tensor in map(copied, body.initializer):
+            names[tensor.name] = tensor.name = fresh(tensor.name, self.taken)
+            self.constants.initializer.append(tensor)
+        for sparse in map(copied, body.sparse_initializer):
+            values = sparse.values
+            names[values.name] = values.name = fresh(values.name, self.taken)
+            self.constants.sparse_initializer.append(sparse)
+        return names
+
+    def _iterations(self, node: NodeProto, count: int) -> Iterator[NodeProto]:
+        """Yield the iterations of a loop, and what stacks their results."""
+        body = self._called(walk.bodies(node)[0][1])
+        states, stacked = list(node.input[2:]), node.output[len(node.input) - 2 :]
+        rows: list[list[str]] = [[] for _ in stacked]
+        going = self._constant(f"{node.output[0]}_going", np.array(True))
+        for number in range(count):
+            at = self._constant(f"{node.output[0]}_at", np.array(number, np.int64))
+            call = copied(body)
+            call.input.extend((at, going, *states))
+            states = list(node.output[: len(states)])
+            if number < count - 1:
+                states = [fresh(name or "state", self.taken) for name in states]
+            made = [fresh(name or "row", self.taken) for name in stacked]
+            call.output.extend(("", *states, *made))
+            yield call
+            for row, name in zip(rows, made, strict=True):
+                row.append(name)
+        for name, state in zip(node.output, states, strict=False):
+            if name and name != state:  # there is no iteration
+                yield helper.make_node("Identity", [state], [name])
+        for name, row in zip(stacked, rows, strict=True):
+            if name:
+                yield from self._stack(row, name)
+
+    def _stack(self, row: list[str], name: str) -> Iterator[NodeProto]:
+        late = opset_versions(self.index.model.proto.opset_import).get("", 0) >= _AXES_ARE_INPUT
+        axes = [self._constant(f"{name}_axes", np.array([0]))] if late else []
+        wide = [fresh(f"{each}_row", self.taken) for each in row]
+        for each, made in zip(row, wide, strict=True):
+            widen = helper.make_node("Unsqueeze", [each, *axes], [made])
+            widen.attribute.extend([] if late else [helper.make_attribute("axes", [0])])
+            yield widen
+        yield helper.make_node("Concat", wide, [name], axis=0)
+
+    def _constant(self, base: str, value: dtypes.Array) -> str:
+        name = fresh(base, self.taken)
+        self.constants.initializer.append(dtypes.from_array(value, name))
+        return name
+
+    def _count(self, position: int) -> int | None:
+        """Return how often a loop runs, if that is known and few; None for one that may stop earlier."""
+        node = self.index.nodes[position]
+        count = self._number(node.input[0])
+        on = self._number(node.input[1]) if len(node.input) > 1 and node.input[1] else 1
+        if count is None or not on or not 0 <= count <= self.most:
+            return None
+        if not count and any(node.output[len(node.input) - 2 :]):
+            return None  # the shape of a row that no iteration makes
+        inner = InnerGraph.of(self.index, position, "body").index
+        given, name = inner.graph.input[1].name, inner.graph.output[0].name
+        while name in inner.producer and inner.nodes[inner.producer[name]].op_type == "Identity":
+            name = inner.nodes[inner.producer[name]].input[0]
+        return count if name == given or _Straight(inner, 0, set())._number(name) else None
+
+    def _number(self, name: str) -> int | None:
+        """Return the number that a value always is; None if it is not known."""
+        tensor = constant(self.index, name) if name else None
+        if tensor is None:
+            return None
+        try:
+            array = self.index.model.array(tensor)
+        except (SurgeonError, OSError):
+            return None
+        return int(array.item()) if array.size == 1 else None

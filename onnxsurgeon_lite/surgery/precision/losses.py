@@ -1,0 +1,80 @@
+"""Say what a conversion loses beyond rounding, and what it leaves alone."""
+
+from collections import Counter
+from collections.abc import Iterator
+from math import isfinite
+
+import numpy as np
+from onnx import TensorProto
+
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.model import is_external
+from onnxsurgeon_lite.names import few
+from onnxsurgeon_lite.surgery.precision.plan import Plan
+from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.tensors.narrow import largest
+
+_SMALL = 4096  # elements
+
+
+def casts(model: Model) -> int:
+    """Return the number of Cast nodes, in bodies and functions, too."""
+    nodes = [*model.proto.graph.node, *(n for f in model.proto.functions for n in f.node)]
+    return sum(node.op_type == "Cast" for node in walk.with_inner(nodes))
+
+
+def left_notes(plan: Plan) -> Iterator[str]:
+    """Yield what stays in float32 although nobody asked for it, and why."""
+    reasons = Counter(step.why for step in plan.steps() if step.kind == "wide" and step.why)
+    reasons.pop("kept", None)
+    for why, count in reasons.most_common():
+        yield f"{count} {'node stays' if count == 1 else 'nodes stay'} in float32: {why}"
+
+
+def constant_notes(plan: Plan, model: Model) -> Iterator[str]:
+    """Yield which constants lose more than rounding."""
+    limit, clamped, vanished = largest(dtypes.numpy_dtype(plan.narrow)), [], []
+    for scope in plan.scopes():
+        for site in scope.sites.values():
+            if site.constant is None or True not in site.read:
+                continue
+            high, low = extremes(model, site.constant)
+            if high > limit:
+                clamped.append(f"{site.name} ({high:g})")
+            if low <= vanishing(plan.narrow):
+                vanished.append(f"{site.name} ({low:g})")
+    if clamped:
+        yield f"clamped to {limit:g}: {few(clamped)}"
+    if vanished:
+        yield f"numbers that become 0: {few(vanished)}"
+
+
+def vanishing(data_type: int) -> float:
+    """Return the largest number that rounds to zero."""
+    return 2.0**-25 if data_type == TensorProto.FLOAT16 else 2.0**-134
+
+
+def extremes(model: Model, tensor: TensorProto) -> tuple[float, float]:
+    """Return the largest finite and the smallest nonzero magnitude of a float32 tensor.
+
+    The smallest is looked for in small tensors alone (Inf for others): in a large one some numbers always vanish.
+    """
+    high, low = 0.0, float("inf")
+    for block in [dtypes.to_array(tensor)] if not is_external(tensor) else _blocks(model, tensor):
+        wide = block.ravel()
+        high = max(high, _largest(wide))
+        if 0 < wide.size <= _SMALL:
+            magnitudes = np.abs(wide)
+            low = min(low, float(np.min(magnitudes, initial=np.inf, where=magnitudes > 0)))
+    return high, low
+
+
+def _largest(block: dtypes.Array) -> float:
+    """Return the largest finite magnitude."""
+    top = max(float(block.max()), -float(block.min())) if block.size else 0.0
+    return top if isfinite(top) else float(np.max(np.abs(block[np.isfinite(block)]), initial=0.0))
+
+
+def _blocks(model: Model, tensor: TensorProto) -> Iterator[dtypes.Array]:
+    file, offset, length = model.span(tensor)
+    return (np.frombuffer(block, "<f4") for block in file.blocks(offset, length))

@@ -1,0 +1,517 @@
+"""Decide which values of a model become narrow: in its graph, in bodies and in functions.
+
+A *site* is a float32 value. What makes it decides its dtype; each reader says which dtype it reads.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+
+from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, defs
+
+from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
+from onnxsurgeon_lite.graph.index import (
+    FunctionKey,
+    GraphIndex,
+    function_key,
+    function_path,
+    opset_versions,
+    plain_domain,
+)
+from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.tensors import dtypes
+
+Schema = defs.OpSchema
+
+EXACT = frozenset((
+    "Abs", "ArgMax", "ArgMin", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
+    "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "NonZero", "Pad", "ReduceMax",
+    "ReduceMin", "Relu", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth",
+    "Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
+))  # fmt: skip
+"""Operators that move or choose numbers: in any dtype that holds their inputs they give the same."""
+_ANY = frozenset(("Cast", "CastLike", "Shape", "Size", "IsNaN", "IsInf"))
+"""Operators that read their first input in whichever dtype it is made."""
+_QUANTIZING = frozenset((
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
+    "MatMulInteger",
+))  # fmt: skip
+_NESTED = frozenset(("If", "Loop", "Scan"))
+_CHOOSING = frozenset(("Cast", "ConstantOfShape"))
+"""Operators that choose the dtype of their output by an attribute."""
+
+
+@dataclass(eq=False)
+class Site:
+    """A float32 value, and in which dtypes it is needed.
+
+    Attributes:
+        maker: the node that makes it; None for inputs and constants.
+        constant: its tensor, for an initializer or the output of a Constant node.
+        required: the dtype of a graph output, narrow or not.
+        readers: (node, input) of all that read it, in bodies too.
+        is_narrow: it is made narrow. read: the dtypes in which it is read.
+    """
+
+    name: str
+    scope: "Scope"
+    maker: "Step | None" = None
+    constant: TensorProto | None = None
+    required: bool | None = None
+    readers: list[tuple["Step", int]] = field(default_factory=list)
+    is_narrow: bool = False
+    read: set[bool] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Step:
+    """A node, and what becomes of it.
+
+    Attributes:
+        kind: `none` touches no float32 value; `wide` and `narrow` are decided; `free` goes with its neighbors.
+        why: the reason for `wide`.
+        takes, makes: of each input and output, whether the operator can have it narrow.
+    """
+
+    id: str
+    node: NodeProto
+    schema: Schema | None
+    kind: str = "none"
+    why: str = ""
+    inputs: list[Site | None] = field(default_factory=list)
+    outputs: list[Site | None] = field(default_factory=list)
+    takes: list[bool] = field(default_factory=list)
+    makes: list[bool] = field(default_factory=list)
+    bodies: list["Scope"] = field(default_factory=list)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.kind == "narrow"
+
+    def wants(self, slot: int) -> bool:
+        """Return whether it reads an input narrow."""
+        site = self.inputs[slot]
+        if self.node.op_type in _ANY and slot == 0 and site is not None:
+            return site.is_narrow and self.takes[slot]
+        return self.is_narrow and self.takes[slot]
+
+
+@dataclass(eq=False)
+class Scope:
+    """A graph, a body or a function."""
+
+    path: str
+    index: GraphIndex
+    target: GraphProto | FunctionProto
+    outer: "Scope | None" = None
+    steps: list[Step] = field(default_factory=list)
+    sites: dict[str, Site] = field(default_factory=dict)
+
+    def find(self, name: str) -> Site | None:
+        """Return the float32 value of a name, of an outer graph if the body captures it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.sites:
+                return scope.sites[name]
+            scope = None if name in scope.own else scope.outer
+        return None
+
+    @cached_property
+    def own(self) -> set[str]:
+        """The names that the body itself defines, of any dtype."""
+        if self.outer is None:
+            return set()
+        graph = self.target
+        made = {name for node in graph.node for name in node.output}
+        if isinstance(graph, FunctionProto):
+            return made.union(graph.input)
+        return made.union((v.name for v in graph.input), (t.name for t in graph.initializer))
+
+
+class Plan:
+    """Which values of a model become narrow.
+
+    Attributes:
+        main: the scope of the main graph. functions: those of functions, by key.
+        notes: what stays wide although nobody asked for it.
+    """
+
+    def __init__(self, model: Model, data_type: int, kept: Collection[str], io: bool) -> None:
+        self.model = model
+        self.narrow = data_type
+        self.kept = frozenset(kept)
+        self.io = io
+        self.functions: dict[FunctionKey, Scope] = {}
+        self._calls: dict[FunctionKey, list[tuple[Step, tuple[int, ...]]]] = {}
+        self.main = self._scope("", GraphIndex.of(model), model.proto.graph, None)
+        self._decide()
+
+    def scopes(self) -> Iterator[Scope]:
+        """Yield all scopes, outer ones first."""
+        pending = [self.main, *self.functions.values()]
+        while pending:
+            scope = pending.pop(0)
+            yield scope
+            pending += (body for step in scope.steps for body in step.bodies)
+
+    def steps(self) -> list[Step]:
+        """Return all nodes."""
+        return [step for scope in self.scopes() for step in scope.steps]
+
+    # what there is
+
+    def _scope(
+        self, path: str, index: GraphIndex, target: GraphProto | FunctionProto, outer: Scope | None
+    ) -> Scope:
+        scope = Scope(path, index, target, outer)
+        index.learn_types([name for name in index.values() if name])
+        self._declare(scope)
+        versions = opset_versions(index.model.proto.opset_import)
+        for position in index.order:
+            scope.steps.append(self._step(scope, position, versions))
+        outputs = (
+            target.output if isinstance(target, FunctionProto) else [o.name for o in target.output]
+        )
+        for name in outputs:
+            if (site := scope.find(name)) is not None and site.scope is scope:
+                site.required = self.io if outer is None and not path else None
+        return scope
+
+    def _declare(self, scope: Scope) -> None:
+        target = scope.target
+        if isinstance(target, FunctionProto):
+            names = list(target.input)
+        else:
+            names = [info.name for info in target.input]
+            for tensor in target.initializer:
+                if tensor.data_type == TensorProto.FLOAT and not self._is_default(
+                    scope, tensor.name
+                ):
+                    scope.sites[tensor.name] = Site(tensor.name, scope, constant=tensor)
+            names += [sparse.values.name for sparse in target.sparse_initializer]
+        for name in names:
+            if name not in scope.sites and _is_float(scope.index, name):
+                scope.sites[name] = Site(name, scope, is_narrow=self.io)
+
+    def _is_default(self, scope: Scope, name: str) -> bool:
+        return name in scope.index.inputs and self.model.proto.ir_version >= 4 and not scope.path
+
+    def _step(self, scope: Scope, position: int, versions: dict[str, int]) -> Step:
+        node, index = scope.target.node[position], scope.index
+        node_id = f"{scope.path}/@{position}" if scope.path else f"@{position}"
+        step = Step(node_id, node, schema_at(node, versions))
+        step.inputs = [scope.find(name) if name else None for name in node.input]
+        for name in node.output:
+            made = Site(name, scope, step) if name and _is_float(index, name) else None
+            if made is not None:
+                scope.sites[name] = made
+            step.outputs.append(made)
+        for slot, site in enumerate(step.inputs):
+            if site is not None:
+                site.readers.append((step, slot))
+        step.takes = [self._can(step.schema, slot, True) for slot in range(len(node.input))]
+        step.makes = [self._can(step.schema, slot, False) for slot in range(len(node.output))]
+        for name, body in walk.bodies(node):
+            inner = InnerGraph.of(index, position, name).index
+            step.bodies.append(self._scope(f"{node_id}/{name}", inner, body, scope))
+        function = function_of(index, node)
+        if function is not None:
+            self._call(step, index, position, function)
+        else:
+            step.kind, step.why = self._kind(step, scope)
+        return step
+
+    def _call(self, step: Step, index: GraphIndex, position: int, function: FunctionProto) -> None:
+        key = function_key(function)
+        types = tuple(_elem_type(index, name) if name else 0 for name in step.node.input)
+        if key not in self.functions:
+            inner = InnerGraph.of(index, position, FUNCTION).index
+            target = next(f for f in self.model.proto.functions if function_key(f) == key)
+            self.functions[key] = self._scope(function_path(function), inner, target, None)
+        self._calls.setdefault(key, []).append((step, types))
+        step.kind = "call"
+        step.takes = [True] * len(step.node.input)
+        step.makes = [True] * len(step.node.output)
+
+    def _can(self, schema: Schema | None, slot: int, is_input: bool) -> bool:
+        """Return whether an operator's schema permits the narrow dtype at an input or output."""
+        formals = (schema.inputs if is_input else schema.outputs) if schema is not None else ()
+        if not formals:
+            return False
+        kind = formals[min(slot, len(formals) - 1)].type_str
+        allowed = _allowed(schema)
+        return f"tensor({dtypes.dtype_name(self.narrow)})" in allowed.get(kind, (kind,))
+
+    def _kind(self, step: Step, scope: Scope) -> tuple[str, str]:
+        floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
+        if not floats and not step.bodies:
+            return "none", ""
+        if step.id in self.kept:
+            return "wide", "kept"
+        if step.node.op_type == "Constant" and _is_plain(step.node):
+            return self._constant(step)
+        if step.schema is None:
+            return "wide", f"ONNX does not know {step.node.domain}:{step.node.op_type}"
+        why = self._obstacle(step, step.schema, scope)
+        if why:
+            return "wide", why
+        if step.node.op_type in _CHOOSING:
+            return ("narrow" if step.outputs[0] is not None else "none"), ""
+        if not step.bodies:
+            _bind(step, step.schema)
+        return ("free" if step.bodies or step.node.op_type in EXACT else "narrow"), ""
+
+    def _obstacle(self, step: Step, schema: Schema, scope: Scope) -> str:
+        """Return why a node cannot be narrow; '' if it can."""
+        node = step.node
+        if node.op_type in _NESTED:
+            return "" if _slots_fit(step) else f"{node.op_type} at this opset"
+        if node.op_type in _QUANTIZING:
+            return "a quantizer"
+        if _has_sequences(schema):
+            return "a sequence"
+        if node.op_type in _CHOOSING:
+            return "its dtype is the call's" if _has_references(node) else ""
+        if self._has_unknown(step, scope):
+            return "the dtype of an input is not known"
+        if any(takes and site for takes, site in zip(step.takes, step.inputs, strict=True)):
+            return ""
+        return self._not_at(schema)
+
+    def _not_at(self, schema: Schema) -> str:
+        """Return that an operator does not have the dtype, and which opset's version has it."""
+        dtype = dtypes.dtype_name(self.narrow)
+        newest = _schema(schema.name, defs.onnx_opset_version(), schema.domain)
+        if newest is not None and self._can(newest, 0, True):
+            step = f"onnxdbg edit opset MODEL {newest.since_version}"
+            return f"{schema.name} has {dtype} from opset {newest.since_version} on: {step}"
+        return f"{schema.name} has no {dtype}"
+
+    def _constant(self, step: Step) -> tuple[str, str]:
+        """Take a Constant node as an initializer."""
+        tensor = constant_of(step.node)
+        site = step.outputs[0]
+        if tensor is None or site is None or _has_references(step.node):
+            return "wide", "its numbers are the call's"
+        site.constant = tensor
+        return "none", ""
+
+    def _has_unknown(self, step: Step, scope: Scope) -> bool:
+        """Return whether an input that must have the dtype of others has one that nobody knows."""
+        return any(
+            name and takes and site is None and not _elem_type(scope.index, name)
+            for name, takes, site in zip(step.node.input, step.takes, step.inputs, strict=True)
+        )
+
+    # what becomes of it
+
+    def _decide(self) -> None:
+        for key, scope in reversed(self.functions.items()):  # those that call before those called
+            self._decide_function(key, scope)
+        steps = self._ordered()
+        _mark_integer_paths(steps)
+        self._decide_free(steps)
+        for step in steps:
+            for slot, made in enumerate(step.outputs):
+                if made is not None:
+                    made.is_narrow = step.is_narrow and step.makes[slot]
+            for state in self._states(step):
+                state.is_narrow = step.is_narrow
+        for step in steps:
+            for slot, site in enumerate(step.inputs):
+                if site is not None:
+                    site.read.add(step.wants(slot))
+
+    def _decide_free(self, steps: Sequence[Step]) -> None:
+        """Let what only moves numbers go with its neighbors: float32 between those in float32."""
+        is_wide: dict[Step, bool] = {}
+        for step in steps:
+            sources = (site for site in self._sources(step) if site.constant is None)
+            is_wide[step] = step.kind == "wide" or (
+                step.kind == "free" and all(self._made_wide(site, is_wide) for site in sources)
+            )
+        for step in reversed(steps):
+            if step.kind == "free":
+                users = [user for site in self._results(step) for user in self._users(site)]
+                step.kind = "wide" if is_wide[step] and (True in users or not users) else "narrow"
+            for body in step.bodies:
+                for result in _outputs(body):
+                    result.required = step.is_narrow
+
+    def _decide_function(self, key: FunctionKey, scope: Scope) -> None:
+        calls = self._calls[key]
+        same = len({types for _, types in calls}) == 1
+        is_narrow = same and not any(s.id in self.kept or s.kind == "wide" for s, _ in calls)
+        for step, _ in calls:
+            touches = any((*step.inputs, *step.outputs))
+            step.kind = "none" if not touches else "narrow" if is_narrow else "wide"
+            step.why = "" if is_narrow else "its calls differ"
+        for step in scope.steps if not is_narrow else ():
+            step.kind = "wide" if step.kind != "none" else "none"
+        for site in scope.sites.values():
+            if site.maker is None and site.constant is None:
+                site.is_narrow = is_narrow
+        target = scope.target
+        for name in target.output:
+            if (result := scope.sites.get(str(name))) is not None:
+                result.required = is_narrow
+
+    def _ordered(self) -> list[Step]:
+        """Return the steps, those of bodies before their node."""
+        found: list[Step] = []
+
+        def visit(scope: Scope) -> None:
+            for step in scope.steps:
+                for body in step.bodies:
+                    visit(body)
+                found.append(step)
+
+        for scope in (self.main, *self.functions.values()):
+            visit(scope)
+        return found
+
+    def _made_wide(self, site: Site, is_wide: dict[Step, bool]) -> bool:
+        if site.maker is None:
+            return not site.is_narrow
+        return is_wide.get(site.maker, False)
+
+    def _sources(self, step: Step) -> list[Site]:
+        """Return what a node that only moves numbers moves: its inputs, and the results of its bodies."""
+        inner = [site for body in step.bodies for site in _outputs(body)]
+        return [site for site in (*step.inputs, *inner) if site is not None]
+
+    def _states(self, step: Step) -> list[Site]:
+        """Return the float32 inputs of a node's bodies."""
+        return [
+            site
+            for body in step.bodies
+            for site in body.sites.values()
+            if site.maker is None and site.constant is None
+        ]
+
+    def _results(self, step: Step) -> list[Site]:
+        return [site for site in (*step.outputs, *self._states(step)) if site is not None]
+
+    def _users(self, site: Site) -> list[bool]:
+        """Return of each reader whether it reads the value in float32."""
+        found = [
+            not (reader.is_narrow and reader.takes[slot])
+            for reader, slot in site.readers
+            if reader.kind != "none" and reader.node.op_type != "Cast"
+        ]
+        return found if site.required is None else [*found, not site.required]
+
+
+def _bind(step: Step, schema: Schema) -> None:
+    """Let an output be narrow only if a narrow input gives it its dtype."""
+    inputs, outputs = schema.inputs, schema.outputs
+    bound = {
+        inputs[min(slot, len(inputs) - 1)].type_str
+        for slot, site in enumerate(step.inputs)
+        if site is not None and step.takes[slot]
+    }
+    step.makes = [
+        makes and outputs[min(slot, len(outputs) - 1)].type_str in bound
+        for slot, makes in enumerate(step.makes)
+    ]
+
+
+def _outputs(body: Scope) -> list[Site]:
+    assert isinstance(body.target, GraphProto)
+    found = (body.find(info.name) for info in body.target.output)
+    return [site for site in found if site is not None]
+
+
+def _mark_integer_paths(steps: list[Step]) -> None:
+    """Leave float32 between integers alone: what is computed from sizes or positions, to become integers again."""
+    from_integers: set[Step] = set()
+    for step in steps:
+        makers = [site.maker for site in step.inputs if site is not None and site.constant is None]
+        starts = step.node.op_type == "Cast" and not makers and step.outputs[0] is not None
+        if starts or (makers and all(maker in from_integers for maker in makers)):
+            from_integers.add(step)
+    for step in reversed(steps):
+        made = [site for site in step.outputs if site is not None]
+        if step in from_integers and made and all(map(_becomes_integer, made)):
+            step.kind, step.why = "wide", "between integers"
+
+
+def _becomes_integer(site: Site) -> bool:
+    if site.required is not None or not site.readers:
+        return False
+    return all(
+        (reader.node.op_type == "Cast" and reader.outputs[0] is None)
+        or reader.why == "between integers"
+        or (reader.schema is not None and not reader.takes[slot])
+        for reader, slot in site.readers
+    )
+
+
+def _is_float(index: GraphIndex, name: str) -> bool:
+    return _elem_type(index, name) == TensorProto.FLOAT
+
+
+def _elem_type(index: GraphIndex, name: str) -> int:
+    kind = index.type_of(name)
+    if kind is None:
+        return 0
+    return kind.tensor_type.elem_type if kind.HasField("tensor_type") else -1
+
+
+def _has_references(node: NodeProto) -> bool:
+    """Return whether a function's node takes an attribute from the call."""
+    return any(attribute.ref_attr_name for attribute in node.attribute)
+
+
+def _is_plain(node: NodeProto) -> bool:
+    return plain_domain(node.domain) == ""
+
+
+@cache
+def _schema(op_type: str, version: int, domain: str) -> Schema | None:
+    try:
+        return defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+def schema_at(node: NodeProto, versions: dict[str, int]) -> Schema | None:
+    """Return the schema of a node's operator, if ONNX knows it."""
+    domain = plain_domain(node.domain)
+    version = versions.get(domain)
+    return None if version is None else _schema(node.op_type, version, domain)
+
+
+def _allowed(schema: Schema | None) -> dict[str, frozenset[str]]:
+    if schema is None:
+        return {}
+    return _allowed_of(schema.name, schema.since_version, schema.domain)
+
+
+@cache
+def _allowed_of(name: str, version: int, domain: str) -> dict[str, frozenset[str]]:
+    schema = defs.get_schema(name, version, domain)
+    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+
+def _has_sequences(schema: Schema) -> bool:
+    """Return whether an operator needs a sequence or an optional."""
+    allowed = _allowed(schema)
+    kinds = (allowed.get(f.type_str, {f.type_str}) for f in (*schema.inputs, *schema.outputs))
+    return any(all(not text.startswith("tensor") for text in kind) for kind in kinds)
+
+
+def _slots_fit(step: Step) -> bool:
+    """Return whether inputs and outputs of the node are those of its bodies, one by one."""
+    can = [
+        t
+        for t, s in zip((*step.takes, *step.makes), (*step.inputs, *step.outputs), strict=True)
+        if s
+    ]
+    return all(can) and (step.node.op_type != "Scan" or len(step.node.input) == len(_inputs(step)))
+
+
+def _inputs(step: Step) -> list[str]:
+    body = step.bodies[0].target
+    return [str(getattr(info, "name", info)) for info in body.input]

@@ -1,0 +1,196 @@
+"""Write a plan into a model: dtypes, constants and as few Casts as it takes."""
+
+from collections.abc import Iterable, Iterator
+
+from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
+
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, plain_domain
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.model.messages import copied, drop
+from onnxsurgeon_lite.model.narrowed import narrow_tensor
+from onnxsurgeon_lite.surgery.edits import fresh, value_names
+from onnxsurgeon_lite.surgery.precision.plan import Plan, Scope, Site, Step
+from onnxsurgeon_lite.tensors import dtypes
+
+_SINCE = 13  # the first version whose Cast has every dtype
+
+
+class Rewriting:
+    """Carries out a plan, in place, on the model that the plan was made of."""
+
+    def __init__(self, plan: Plan, model: Model) -> None:
+        self.plan = plan
+        self.model = model
+        self.suffix = dtypes.dtype_name(plan.narrow)
+        self.taken = value_names(GraphIndex.of(model))
+        for function in model.proto.functions:
+            self.taken.update(function.input, *(node.output for node in function.node))
+        self.names: dict[Site, dict[bool, str]] = {}
+        self.dropped: set[Step] = set()
+
+    def run(self) -> None:
+        """Rewrite every scope, inner ones first."""
+        scopes = list(self.plan.scopes())
+        for scope in scopes:
+            for site in scope.sites.values():
+                self.names[site] = self._named(site)
+        for scope in scopes:
+            for step in scope.steps:
+                self._drop_cast(step, scope)
+        for scope in reversed(scopes):
+            self._rewrite(scope)
+
+    # names
+
+    def _needs(self, site: Site) -> set[bool]:
+        needs = set(site.read)
+        if site.constant is None:
+            needs.add(site.is_narrow)
+        if site.required is not None:
+            needs.add(site.required)
+        return needs or {False}
+
+    def _base(self, site: Site) -> bool:
+        """Return the dtype under which a value keeps its name."""
+        if site.required is not None:
+            return site.required
+        return site.is_narrow if site.constant is None else False not in self._needs(site)
+
+    def _named(self, site: Site) -> dict[bool, str]:
+        base = self._base(site)
+        found = {base: site.name}
+        for other in self._needs(site) - {base}:
+            found[other] = fresh(f"{site.name}_{self.suffix if other else 'float'}", self.taken)
+        return found
+
+    def _drop_cast(self, step: Step, scope: Scope) -> None:
+        """Let readers of a Cast that would change nothing read its input."""
+        site = step.outputs[0] if step.node.op_type == "Cast" and step.outputs else None
+        if site is None or not site.is_narrow or site.required is not None:
+            return
+        source, name = step.inputs[0], step.node.input[0]
+        if source is not None and step.wants(0):
+            self.names[site][True] = self.names[source][True]
+        elif source is None and _is_of(scope.index, name, self.plan.narrow):
+            self.names[site][True] = name
+        else:
+            return
+        self.dropped.add(step)
+
+    # nodes
+
+    def _rewrite(self, scope: Scope) -> None:
+        target = scope.target
+        nodes: list[NodeProto] = []
+        for site in scope.sites.values():
+            if site.maker is None:
+                nodes += self._ready(site)
+        for step in scope.steps:
+            self._retype(step)
+            if step not in self.dropped:
+                nodes.append(step.node)
+            for made in filter(None, step.outputs):
+                nodes += self._ready(made)
+        ordered = [copied(node) for node in nodes]
+        del target.node[:]
+        target.node.extend(ordered)
+        self._import(target, ordered)
+        self._declare(scope)
+
+    def _import(self, target: GraphProto | FunctionProto, nodes: Iterable[NodeProto]) -> None:
+        """Import ONNX's own domain for the first Cast of a model without it."""
+        holder = target if isinstance(target, FunctionProto) else self.model.proto
+        needed = any(plain_domain(node.domain) == "" for node in nodes)
+        if needed and "" not in opset_versions(holder.opset_import):
+            holder.opset_import.add(domain="", version=_SINCE)
+
+    def _ready(self, site: Site) -> Iterator[NodeProto]:
+        """Yield what makes a value's other dtype, once the value is there."""
+        names = self.names[site]
+        if site.constant is not None and site.maker is None:
+            self._initializer(site)
+        elif len(names) == 1:
+            return
+        elif site.constant is not None:
+            yield helper.make_node("Constant", [], [names[True]], value=self._narrowed(site, ""))
+        else:
+            other = not site.is_narrow
+            to = self.plan.narrow if other else TensorProto.FLOAT
+            result = names[other]
+            yield helper.make_node("Cast", [names[not other]], [result], f"{result}/Cast", to=to)
+
+    def _retype(self, step: Step) -> None:
+        node = step.node
+        for slot, site in enumerate(step.inputs):
+            if site is not None:
+                node.input[slot] = self.names[site][step.wants(slot)]
+        for slot, site in enumerate(step.outputs):
+            if site is not None and site.constant is None:
+                node.output[slot] = self._made_as(site)
+        made = step.outputs[0] if step.outputs else None
+        if made is not None and made.constant is not None:
+            self._constant_node(step, made)
+        elif made is not None and made.is_narrow and node.op_type in ("Cast", "ConstantOfShape"):
+            self._set_dtype(node)
+
+    def _made_as(self, site: Site) -> str:
+        """Return the name under which a node makes a value."""
+        return self.names[site][site.is_narrow]
+
+    def _set_dtype(self, node: NodeProto) -> None:
+        """Make a node that chooses its dtype by an attribute choose the narrow one."""
+        for attribute in node.attribute:
+            if attribute.name == "to":
+                attribute.i = self.plan.narrow
+            elif attribute.name == "value":
+                narrow_tensor(self.model, attribute.t, self.plan.narrow)
+        if node.op_type == "ConstantOfShape" and not node.attribute:
+            zero = helper.make_tensor("value", self.plan.narrow, [1], [0.0])
+            node.attribute.append(helper.make_attribute("value", zero))
+
+    # constants
+
+    def _initializer(self, site: Site) -> None:
+        target, names = site.scope.target, self.names[site]
+        assert isinstance(target, GraphProto)
+        assert site.constant is not None
+        if False not in names:
+            narrow_tensor(self.model, site.constant, self.plan.narrow)
+        elif True in names:
+            target.initializer.append(self._narrowed(site, names[True]))
+
+    def _constant_node(self, step: Step, site: Site) -> None:
+        names = self.names[site]
+        if False not in names:
+            value = helper.make_attribute("value", self._narrowed(site, ""))
+            del step.node.attribute[:]
+            step.node.attribute.append(value)
+
+    def _narrowed(self, site: Site, name: str) -> TensorProto:
+        assert site.constant is not None
+        tensor = copied(site.constant)
+        tensor.name = name
+        narrow_tensor(self.model, tensor, self.plan.narrow)
+        return tensor
+
+    # declarations
+
+    def _declare(self, scope: Scope) -> None:
+        target = scope.target
+        if isinstance(target, FunctionProto):
+            infos = list(target.value_info)
+        else:
+            infos = [*target.value_info, *target.input, *target.output]
+        for info in infos:
+            site = scope.find(info.name)
+            if site is not None and self.names[site].get(True) == info.name:
+                info.type.tensor_type.elem_type = self.plan.narrow
+        gone = {
+            step.outputs[0].name for step in scope.steps if step in self.dropped and step.outputs[0]
+        }
+        drop(target.value_info, lambda info: info.name in gone)
+
+
+def _is_of(index: GraphIndex, name: str, data_type: int) -> bool:
+    kind = index.type_of(name)
+    return kind is not None and bool(kind.tensor_type.elem_type == data_type)

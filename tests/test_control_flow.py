@@ -1,0 +1,91 @@
+"""`freeze --fold` writes out what a frozen input decides: the branch of an If that runs, the iterations of a Loop."""
+
+import numpy as np
+import onnx
+import pytest
+from test_inner import X, same
+
+from onnxsurgeon_lite import Freeze
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.runtime.run import run
+
+BRANCHES = """g (float[2] x, bool flag, bool other) => (float[2] y, float[2] z, float[2] u) {
+    h = Relu(x)
+    no = Not(flag)
+    y = If(flag) <
+        then_branch = a () => (float[2] o) <float[2] w = {1,2}> {
+            q = Add(h, w)
+            o = If(no) <
+                then_branch = c () => (float[2] p) { p = Neg(q) },
+                else_branch = d () => (float[2] p) { p = Clip(q, , top) }
+            >
+        },
+        else_branch = b () => (float[2] o) { q = Abs(x) o = Neg(q) }
+    >
+    z = If(no) <
+        then_branch = a () => (float[2] o) <float[2] w = {3,4}> { q = Add(h, w) o = Neg(q) },
+        else_branch = b () => (float[2] o) { o = Identity(x) }
+    >
+    u = If(other) <
+        then_branch = a () => (float[2] o) { o = Neg(q1) },
+        else_branch = b () => (float[2] o) { q = Exp(x) o = Neg(q) }
+    >
+}"""
+
+
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("other", [True, False])
+def test_the_branch_that_runs_takes_the_place_of_an_if(flag, other, model_of, runtime):
+    text = BRANCHES.replace(
+        "h = Relu(x)", "h = Relu(x) q1 = Sqrt(h) top = Constant<value_float = 2.5>()"
+    )
+    model = model_of(text)
+    feeds = {"x": X, "flag": np.array(flag), "other": np.array(other)}
+
+    frozen = Freeze((("flag", flag),), fold=True).apply(model).model
+
+    onnx.checker.check_model(frozen.proto, full_check=True)
+    del feeds["flag"]
+    same(
+        run(GraphIndex.of(frozen), feeds, runtime),
+        run(GraphIndex.of(model), feeds | {"flag": np.array(flag)}, runtime),
+    )
+    assert [node.output[0] for node in frozen.proto.graph.node if node.op_type == "If"] == ["u"]
+    assert "flag" not in GraphIndex.of(frozen)
+
+
+LOOP = """g (float[2] x, int64 n, bool go) => (float[2] y, float[k,2] rows) {{
+    h = Relu(x)
+    y, rows = Loop(n, {going}, x) <body = b (int64 i, bool c, float[2] a)
+                                    => (bool on, float[2] o, float[2] z) <float[2] w = {{1,2}}> {{
+        f = Cast<to = 1>(i) g = Mul(w, f) q = Add(a, h) o = Sub(q, g) on = {on} z = Mul(o, o)
+    }}>
+}}"""
+
+
+@pytest.mark.parametrize("opset", [12, 21])
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_a_loop_of_few_iterations_is_written_out_when_that_is_asked_for(
+    count, opset, model_of, runtime
+):
+    header = f'<ir_version: 7, opset_import: ["" : {opset}]>'
+    model = model_of(header + LOOP.format(going="", on="Identity(c)"))
+    feeds = {"x": X, "go": np.array(True)}
+
+    kept = Freeze((("n", count),), fold=True).apply(model).model
+    written = Freeze((("n", count),), fold=True, unroll=4).apply(model).model
+
+    onnx.checker.check_model(written.proto, full_check=True)
+    expected = run(GraphIndex.of(model), feeds | {"n": np.array(count)}, runtime)
+    same(run(GraphIndex.of(written), feeds, runtime), expected)
+    loops = ["Loop" in {node.op_type for node in m.proto.graph.node} for m in (kept, written)]
+    assert loops == [True, count in (0, 5)]  # without a row its shape is unknown
+
+
+@pytest.mark.parametrize(("going", "on"), [("go", "Identity(c)"), ("", "Less(i, n)")])
+def test_a_loop_that_may_stop_earlier_stays(going, on, model_of):
+    model = model_of(LOOP.format(going=going, on=on))
+
+    frozen = Freeze((("n", 3),), fold=True, unroll=4).apply(model).model
+
+    assert "Loop" in {node.op_type for node in frozen.proto.graph.node}

@@ -1,0 +1,306 @@
+"""Half precision: what becomes narrow, what stays, and the few nodes that a goal keeps in float32."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper, parser
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
+from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
+
+HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
+
+NORM = """<ir_version: 8, opset_import: ["": 17]>
+norm (float[4, 8] x) => (float[4, 8] y) <float loud = {400.0}, float eps = {1e-5}, float two = {2.0}> {
+    h = Mul(x, loud)
+    m = ReduceMean<axes = [-1]>(h)
+    c = Sub(h, m)
+    s = Pow(c, two)
+    v = ReduceMean<axes = [-1]>(s)
+    e = Add(v, eps)
+    d = Sqrt(e)
+    y = Div(c, d)
+}"""
+
+
+def model_of(text):
+    if not text.startswith("<"):
+        text = f'<ir_version: 8, opset_import: ["": 17]> {text}'
+    return osl.Model(parser.parse_model(text))
+
+
+def converted(text, to="float16", **how):
+    model = model_of(text)
+    result = osl.convert(model, to, **how)
+    onnx.checker.check_model(result.model.materialize(), full_check=True)
+    return result
+
+
+def ops(result):
+    return [node.op_type for node in result.model.proto.graph.node]
+
+
+def computed(result, feeds):
+    return osl.run(result.model, feeds)
+
+
+def test_a_model_is_half_between_its_inputs_and_outputs():
+    result = converted(NORM)
+
+    assert [ops(result)[0], ops(result)[-1]] == ["Cast", "Cast"]
+    assert result.casts == 2
+    assert {t.data_type for t in result.model.proto.graph.initializer} == {HALF}
+    assert result.model.proto.graph.output[0].type.tensor_type.elem_type == FLOAT
+
+
+def test_inputs_and_outputs_are_half_where_that_is_asked():
+    result = converted(NORM, io=True)
+
+    ends = [*result.model.proto.graph.input, *result.model.proto.graph.output]
+    assert {info.type.tensor_type.elem_type for info in ends} == {HALF}
+    assert result.casts == 0
+
+
+def test_a_kept_node_has_its_exact_constant_and_one_cast_for_each_direction():
+    result = converted(
+        "g (float[2] x) => (float[2] y, float[2] z) <float w = {0.1}> {"
+        " a = Sqrt(x) b = Mul(a, w) c = Add(a, w) y = Neg(b) z = Sqrt(c) }",
+        keep="op:Mul",
+    )
+
+    kept = next(node for node in result.model.proto.graph.node if node.op_type == "Mul")
+    weights = {t.name: t for t in result.model.proto.graph.initializer}
+    assert numpy_helper.to_array(weights[kept.input[1]]) == np.float32(0.1)
+    assert {t.data_type for t in weights.values()} == {HALF, FLOAT}
+    assert [k.op_type for k in result.kept] == ["Mul", "Neg"]
+    assert result.casts == 3  # x down, a up for Mul, z up
+
+
+def test_what_only_moves_numbers_goes_with_its_neighbors():
+    result = converted(
+        "g (float[2, 3] x) => (float[3, 2] y) {"
+        " a = Sqrt(x) b = Transpose<perm = [1, 0]>(a) c = Exp(b) y = Sqrt(c) }",
+        keep="op:Sqrt[0],op:Exp",
+    )
+
+    assert [k.op_type for k in result.kept] == ["Sqrt", "Transpose", "Exp"]
+    assert result.casts == 2
+
+
+def test_bodies_and_functions_are_half():
+    result = converted("""<ir_version: 8, opset_import: ["": 17, "f": 1]>
+        g (float[2] x, bool c) => (float[2] y) <float w = {2.0}> {
+            a = If(c) <then_branch = t () => (float[2] p) { q = Mul(x, w) p = Sqrt(q) },
+                       else_branch = e () => (float[2] r) { r = Exp(x) }>
+            y = f.twice(a)
+        }
+        <domain: "f", opset_import: ["": 17]> twice (i) => (o) {
+            k = Constant<value = float {2.0}>()
+            o = Mul(i, k)
+        }""")
+
+    branch = next(n for n in result.model.proto.graph.node if n.op_type == "If").attribute[0].g
+    body = result.model.proto.functions[0].node
+    assert branch.output[0].type.tensor_type.elem_type == HALF
+    assert [node.op_type for node in branch.node] == ["Mul", "Sqrt"]
+    assert body[0].attribute[0].t.data_type == HALF
+    feeds = {"x": np.ones(2, np.float32), "c": np.array(True)}
+    assert computed(result, feeds)["y"] == pytest.approx(2 * 2**0.5, rel=1e-3)
+
+
+def test_a_loop_carries_half():
+    result = converted("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, int64 n) => (float[2] y, float[k, 2] z) <bool t = {1}> {
+            y, z = Loop(n, t, x) <body = b (int64 i, bool go, float[2] s) => (bool on, float[2] u, float[2] o) {
+                on = Identity(go) u = Sqrt(s) o = Exp(s) }>
+        }""")
+
+    feeds = {"x": np.full(2, 16, np.float32), "n": np.array(2)}
+    assert computed(result, feeds)["y"].tolist() == [2, 2]
+    assert result.casts == 3  # x, y and z: none inside
+
+
+def test_sizes_and_positions_stay_exact():
+    result = converted("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1, 70001] x) => (float[a, b] y) <float half = {0.5}, int64[1] one = {1}, int64[1] two = {2}> {
+            shape = Shape(x)
+            size = Slice(shape, one, two)
+            f = Cast<to = 1>(size)
+            h = Mul(f, half)
+            i = Cast<to = 7>(h)
+            zero = Sub(one, one)
+            part = Slice(x, zero, i, one)
+            y = Sqrt(part)
+        }""")
+
+    assert computed(result, {"x": np.ones((1, 70001), np.float32)})["y"].shape == (1, 35000)
+
+
+def test_constants_are_clamped_with_a_note_and_infinity_stays():
+    result = converted(
+        "g (float[3] x) => (float[3] y) <float[3] m = {-1e9, 0, 1e-12}> { s = Sqrt(x) y = Add(s, m) }"
+    )
+
+    stored = numpy_helper.to_array(result.model.proto.graph.initializer[0])
+    assert stored.tolist() == [-65504, 0, 0]
+    assert "clamped to 65504: 'm (1e+09)'" in result.told
+    assert "numbers that become 0: 'm (1e-12)'" in result.told
+    unbounded = converted("g (float x) => (float y) <float m = {-inf}> { y = Add(x, m) }")
+    assert np.isneginf(numpy_helper.to_array(unbounded.model.proto.graph.initializer[0]))
+
+
+def test_bfloat16_ends_below_the_largest_float32():
+    result = converted(
+        "g (float[1] x) => (float[1] y) <float[1] m = {-3.4028235e38}> { y = Add(x, m) }",
+        "bfloat16",
+    )
+
+    stored = result.model.array(result.model.proto.graph.initializer[0]).astype(np.float32)
+    assert np.isfinite(stored).all()
+
+
+def test_an_operator_that_onnx_does_not_know_stays_in_float32():
+    result = converted("""<ir_version: 8, opset_import: ["": 17, "my": 1]>
+        g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> {
+            a = Sqrt(x) b = my.Thing(a) y = Add(b, w) }""")
+
+    assert "1 node stays in float32: ONNX does not know my:Thing" in result.told
+    thing = next(n for n in result.model.proto.graph.node if n.op_type == "Thing")
+    assert thing.input[0] == "a_float"
+
+
+def test_a_model_that_is_mixed_already_loses_the_casts_that_it_needs_no_more():
+    result = converted(
+        "g (float16[2] x) => (float[2] y) <float[2] w = {1, 2}> {"
+        " a = Cast<to = 1>(x) b = Mul(a, w) y = Sqrt(b) }"
+    )
+
+    assert ops(result) == ["Mul", "Sqrt", "Cast"]
+
+
+def test_weights_on_disk_are_rounded_on_their_way_to_the_file(tmp_path):
+    weights = np.linspace(-70000, 70000, 3000, dtype=np.float32)
+    model = model_of("g (float[3000] x) => (float[3000] y) { s = Sqrt(x) y = Mul(s, w) }")
+    model.proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    for external in (True, False):
+        osl.save(model, tmp_path / "in.onnx", external=external, force=True)
+
+        result = osl.convert(tmp_path / "in.onnx", "float16")
+        written = result.save(tmp_path / f"{external}.onnx")
+
+        assert bool(written.data_files) == external
+        again = osl.load(tmp_path / f"{external}.onnx")
+        stored = again.array(again.proto.graph.initializer[0])
+        expected = np.clip(weights, -65504, 65504).astype(np.float16)
+        assert stored.tobytes() == expected.tobytes()
+
+
+def test_the_goal_keeps_the_nodes_between_which_values_overflow():
+    feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32) * 3}
+
+    result = converted(NORM, tolerance=0.01, feeds=feeds)
+
+    assert result.met
+    assert [k.op_type for k in result.kept] == ["Pow", "ReduceMean", "Add", "Sqrt"]
+    assert "4 of 8 nodes; max abs error" in result.sentence
+
+
+def test_the_goal_is_met_without_a_kept_node_where_half_is_enough():
+    result = converted(NORM, tolerance=0.05, feeds={"x": np.eye(4, 8, dtype=np.float32) / 8})
+
+    assert result.met
+    assert result.kept == []
+
+
+def test_a_goal_is_a_ratio_or_a_function_too(tmp_path):
+    (tmp_path / "metric.py").write_text(
+        "def gap(reference, actual):\n    return float(abs(reference['y'] - actual['y']).mean())\n"
+    )
+    feeds = {"x": np.eye(4, 8, dtype=np.float32) / 8}
+
+    decibels = converted(NORM, min_sqnr=40.0, feeds=feeds)
+    function = converted(NORM, tolerance=0.01, metric=f"{tmp_path}/metric.py:gap", feeds=feeds)
+
+    assert decibels.measured.startswith("SQNR ")
+    assert function.measured.startswith("gap ")
+    assert decibels.met
+    assert function.met
+
+
+def test_nodes_in_bodies_and_functions_are_kept():
+    result = converted(
+        """<ir_version: 8, opset_import: ["": 17, "f": 1]>
+        g (float[2] x, bool c) => (float[2] y) {
+            y = If(c) <then_branch = t () => (float[2] p) { p = f.norm(x) },
+                       else_branch = e () => (float[2] r) { r = Exp(x) }>
+        }
+        <domain: "f", opset_import: ["": 17]> norm (i) => (o) {
+            k = Mul(i, i)
+            o = Sqrt(k)
+        }""",
+        tolerance=1.0,
+        feeds={"x": np.full(2, 500, np.float32), "c": np.array(True)},
+    )
+
+    assert result.met
+    assert {k.id for k in result.kept} == {"fn:f::norm/@0", "fn:f::norm/@1"}
+
+
+def test_a_goal_that_cannot_be_met_is_a_result():
+    feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}
+
+    result = converted(NORM, io=True, tolerance=1e-6, feeds=feeds)
+
+    assert result.met is False
+    assert result.ran.startswith("as run here: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "error"),
+    [
+        ("g (int64 x) => (int64 y) { y = Add(x, x) }", {}, EditError),
+        (
+            "g (float x) => (float y) { y = Exp(x) }",
+            {"tolerance": 1.0, "fill": {"x": "100"}},
+            FeedsError,
+        ),
+        ("g (float x) => (float y) { y = Exp(x) }", {"tolerance": float("nan")}, UsageError),
+        ("g (float x) => (float y) { y = Exp(x) }", {"metric": "f.py:f"}, UsageError),
+        ("g (float x) => (float y) { y = Exp(x) }", {"report": True}, UsageError),
+    ],
+)
+def test_what_cannot_be_converted_is_said(text, how, error):
+    with pytest.raises(error):
+        osl.convert(model_of(text), "float16", **how)
+
+
+@pytest.mark.parametrize("wrong", [{3}, {3, 11}, {0, 1, 30}])
+def test_the_search_finds_the_roundings_that_spoil_a_result(wrong):
+    asked = Asked(lambda rounded: float("inf") if wrong & rounded else 0.1)
+
+    left = spoilers(32, asked)
+
+    assert {number for group in left for number in group} == wrong
+    assert 60 - asked.left <= 12 * len(wrong)
+
+
+def test_the_search_takes_whole_parts_when_its_questions_are_used_up():
+    asked = Asked(lambda rounded: len(rounded) / 100, most=10)
+
+    left = spoilers(400, asked)
+
+    assert len({n for group in left for n in group}) >= 300
+    assert asked.left > -200
+
+
+def test_what_can_be_left_out_is_left_out():
+    assert pruned(range(20), lambda some: {4, 9} <= {*some}) == [4, 9]
+
+
+def test_the_file_of_rank_is_a_list_to_keep(tmp_path):
+    (tmp_path / "rank.json").write_text('{"exclude": ["@3", "@4"]}')
+
+    result = converted(NORM, keep=str(tmp_path / "rank.json"))
+
+    assert [k.op_type for k in result.kept] == ["Pow", "ReduceMean"]

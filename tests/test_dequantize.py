@@ -1,0 +1,105 @@
+"""Quantized models as float models again: what they compute, without rounding."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, parser
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+import onnxsurgeon_lite as osl
+
+NET = """<ir_version: 8, opset_import: ["": 17]>
+net (float[2, 3, 8, 8] x) => (float[2, 4] y) <float[4, 3, 3, 3] k, float[4] kb, float[4, 4] w, float[4] b> {
+    c = Conv(x, k, kb) r = Relu(c) g = GlobalAveragePool(r) f = Flatten(g) h = Gemm(f, w, b) y = Sigmoid(h) }"""
+
+
+class Once(CalibrationDataReader):
+    def __init__(self, feeds):
+        self.feeds = iter([feeds])
+
+    def get_next(self):
+        return next(self.feeds, None)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    """(file, feeds) of a float model."""
+    random = np.random.default_rng(0)
+    model = parser.parse_model(NET)
+    for value in model.graph.value_info:
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        numbers = random.normal(size=dims).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(numbers, value.name))
+    del model.graph.value_info[:]
+    path = tmp_path_factory.mktemp("net") / "net.onnx"
+    onnx.save(model, path)
+    return path, {"x": random.normal(size=(2, 3, 8, 8)).astype(np.float32)}
+
+
+def quantized(kind, net, path):
+    source, feeds = net
+    if kind == "dynamic":
+        quantize_dynamic(source, path)
+    else:
+        how = QuantFormat.QOperator if kind == "QOperator" else QuantFormat.QDQ
+        quantize_static(
+            source, path, Once(feeds), how, per_channel=kind == "channels",
+            activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["QDQ", "channels", "QOperator", "dynamic"])
+def test_a_quantized_model_computes_in_float_again(kind, net, tmp_path):
+    quantized(kind, net, tmp_path / "q.onnx")
+
+    result = osl.dequantize(tmp_path / "q.onnx")
+
+    kinds = {node.op_type for node in result.model.proto.graph.node}
+    assert not [k for k in kinds if "Linear" in k or "Integer" in k or k.startswith("Q")]
+    assert {t.data_type for t in result.model.proto.graph.initializer} <= {
+        TensorProto.FLOAT,
+        TensorProto.INT64,
+    }
+    onnx.checker.check_model(result.model.materialize(), full_check=True)
+    expected = osl.run(net[0], net[1])["y"]
+    assert np.abs(osl.run(result.model, net[1])["y"] - expected).max() < 0.02
+    assert "Relu" in kinds or "Clip" in kinds
+
+
+def test_an_activation_that_quantization_swallowed_comes_back_as_clip():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x) => (float[3] y) <float s = {0.5}, uint8 z = {0}, int8 m = {0}> {
+            a = Neg(x) q = QuantizeLinear(a, s, z) b = DequantizeLinear(q, s, z)
+            t = Sub(b, x) p = QuantizeLinear(t, s, m) y = DequantizeLinear(p, s, m) }""")
+
+    result = osl.dequantize(model)
+
+    ops = [node.op_type for node in result.model.proto.graph.node]
+    assert ops == ["Neg", "Clip", "Sub", "Identity"]
+    feeds = {"x": np.array([1, -1.2, -200], np.float32)}
+    assert osl.run(result.model, feeds)["y"].tolist() == pytest.approx([-1, 2.4, 327.5])
+
+
+def test_an_integer_that_something_else_needs_is_still_computed():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[3] x) => (float[3] y, uint8[3] q) <float s = {0.5}, uint8 z = {128}> {
+            q = QuantizeLinear(x, s, z) b = DequantizeLinear(q, s, z) y = Neg(b) }""")
+
+    result = osl.dequantize(model)
+
+    found = osl.run(result.model, {"x": np.array([0.3, 1, 2], np.float32)})
+    assert found["q"].tolist() == [129, 130, 132]
+    assert found["y"].tolist() == pytest.approx([-0.3, -1, -2])
+
+
+def test_a_float_model_stays_as_it_is(net):
+    result = osl.dequantize(net[0])
+
+    assert not result.changed
+    assert result.notes == ("nothing is quantized with constant scales",)
