@@ -190,8 +190,9 @@ def test_a_loop_of_unknown_length_is_differentiated_by_a_loop_backwards(
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    ("kind", "direction"), [("RNN", "forward"), ("GRU", "reverse"), ("LSTM", "bidirectional")]
+)
 def test_recurrent_operators_with_lengths_and_clips(kind, direction, model_of, runtime):
     ways, gates = 1 + (direction == "bidirectional"), {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
     text = f"""m (float[4,3,2] x, float[{ways},{gates * 2},2] w, float[{ways},{gates * 2},2] r) => (
