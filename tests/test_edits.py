@@ -1,5 +1,8 @@
 """Edits: the tutorial's own, what is refused, what is kept, and random graphs that compute what they did."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 from test_cut import FEEDS, random_models, run
+from typer.testing import CliRunner
 from verbs import CONTRACT
 
 from onnxsurgeon_lite import (
@@ -36,6 +40,7 @@ from onnxsurgeon_lite import (
     load,
     save,
 )
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.errors import EditError, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -878,3 +883,36 @@ def test_a_frozen_input_of_a_random_graph_is_fed_no_more(tmp_path, runtime, prot
         feeds = {other: value for other, value in FEEDS.items() if other != name}
 
         assert np.allclose(run(runtime, frozen, feeds)["result"], expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["rename", "m.onnx", "23=features", "31=out"],
+        ["promote", "m.onnx", "convs1.0.bias,convs1.1.bias"],
+        ["set-constant", "m.onnx", "convs1.0.bias", "0"],
+        ["insert", "m.onnx", "31", "Softmax"],
+    ],
+)
+def test_undo_on_the_command_line_is_a_recipe(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(FIXTURES / "whole_model.onnx", "m.onnx")
+    there = ["edit", *words, "-o", "there.onnx", "--undo", "back.toml"]
+    back = ["edit", "apply", "back.toml", "there.onnx", "-o", "back.onnx"]
+
+    for command in (there, back):
+        assert CliRunner().invoke(app, command).exit_code == 0
+
+    assert Path("back.onnx").read_bytes() == Path("m.onnx").read_bytes()
+
+
+def test_what_no_recipe_takes_back_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = str(FIXTURES / "whole_model.onnx")
+    remove = ["edit", "remove", model, "Conv_10", "-o", "there.onnx", "--undo", "back.toml"]
+
+    done = CliRunner().invoke(app, remove)
+
+    assert done.exit_code == 2
+    assert "no recipe gives back the model" in done.output
+    assert not [*tmp_path.iterdir()]

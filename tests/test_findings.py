@@ -7,6 +7,7 @@ from conftest import FIXTURES
 from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import GraphIndex, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.check import check
@@ -146,3 +147,41 @@ def test_many_findings_are_counted(tmp_path):
     assert done.exit_code == 0
     assert "unreachable: no output depends on Relu @7\n" in done.output
     assert "unreachable: 12 more (all with --json)\n" in done.output
+
+
+REFUSED = """<ir_version: 10, opset_import: ["" : 21, "local" : 1]>
+g (float[2] x, bool c, string[2] s) => (float[2] y, string[2] z) {
+    h = local.twice(x)
+    y = If(c) <
+        then_branch = yes () => (float[2] o) {
+            d = Cast<to = 11>(h) e = BitShift<direction = "LEFT">(d, d) o = Cast<to = 1>(e)
+        },
+        else_branch = no () => (float[2] o) { o = Neg(x) }
+    >
+    [relu] z = Relu(s)
+    k = NotThere(x)
+}
+<domain: "local", opset_import: ["" : 21]> twice (a) => (b) { k = Exp(a) b = Add(k, a) }"""
+
+
+def test_check_with_a_run_names_each_node_that_the_runtime_refuses():
+    result = osl.check(onnx.parser.parse_model(REFUSED), run=True)
+
+    refused = {f.places: f.message for f in result.findings if f.kind == "refused"}
+    assert not result.valid
+    assert [*refused] == [("@1/then_branch/@1",), ("@2",), ("@3",)]
+    assert "BitShift @1/then_branch/@1: " in refused["@1/then_branch/@1",]
+    assert "Relu 'relu' (@2): " in refused["@2",]
+
+
+def test_check_with_a_run_says_where_a_run_ends(model_of):
+    fails = model_of("""g (float[2] x) => (float[n] y) {
+        s = Constant<value_ints = [3]>() y = Reshape(x, s)
+    }""")
+
+    result = osl.check(fails, run=True)
+
+    assert not result.valid
+    assert osl.check(fails).valid
+    assert result.findings[0].places == ("@1",)
+    assert osl.check(model_of("g (float[2] x) => (float[2] y) { y = Neg(x) }"), run=True).valid

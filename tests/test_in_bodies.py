@@ -26,6 +26,7 @@ from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError, U
 from onnxsurgeon_lite.graph.bodies import graph_at
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import loaded
+from onnxsurgeon_lite.passes.undoing import undoing
 from onnxsurgeon_lite.runtime.run import run
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>\n'
@@ -283,3 +284,28 @@ def test_edits_of_random_bodies_that_undo_each_other_change_no_result(runtime, p
         if not node.output[0].endswith("_constant")
     ]
     assert left == list(graph_at(source.proto, path).node)
+
+
+@pytest.mark.parametrize("path", ["@3/body", "fn:local::part", ""])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "rename", "rename a node", "insert", "insert for one", "insert at the end", "replace by a model", "rewire",
+        "set-op", "set-attr", "remove an attribute",
+    ],
+)  # fmt: skip
+def test_an_edit_is_taken_back_by_the_steps_that_undo_it(edit, path, places):
+    """In the main graph, in the function's place, too."""
+    model = places if path else Extract(part=("fn:local::part",)).apply(places).model
+    make, _ = EDITS[edit]
+
+    there = make(lambda name: f"{path}/{name}" if path else name).apply(model).model
+
+    back = Pipeline(tuple(undoing(model, there))).apply(there).model
+    assert there.proto != model.proto
+    assert back.proto == model.proto
+
+
+def test_an_edit_that_removes_what_no_verb_brings_back_is_not_undone(places):
+    with pytest.raises(EditError, match="no recipe gives back the model"):
+        undoing(places, Remove(("fn:local::part/p",)).apply(places).model)

@@ -21,6 +21,7 @@ from onnxsurgeon_lite import (
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
+from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.run import Statistics, run, statistics
 
 INSIDE = {
@@ -259,3 +260,26 @@ def test_a_value_that_the_optimizer_fuses_is_fetched_with_a_note():
 
     assert any("'c' unless fetched" in note for note in fused.told)
     assert not any("unless fetched" in note for note in (*plain.told, *output.told))
+
+
+def test_a_sweep_keeps_to_its_budget_of_bytes(model_of, runtime):
+    steps = "\n".join(f"h{i + 1} = Neg (h{i})" for i in range(60))
+    model = model_of(f"chain (float[16] h0) => (float[16] h60) {{ {steps} }}")
+    sizes = dict.fromkeys([None, 1 << 20, 4 * 64], 0)
+    for budget in sizes:
+        observer = Observer(GraphIndex.of(model), runtime, budget=budget)
+        observer.feed({"h0": np.ones(16, np.float32)})
+        assert len(list(observer.sweep(observer.index.producer))) == 60
+        sizes[budget] = observer.sessions
+
+    assert sizes == {None: 1, 1 << 20: 2, 4 * 64: 1 + 44 // 4}
+
+
+def test_record_takes_a_budget(tmp_path):
+    fixture = FIXTURES / "whole_model.onnx"
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    osl.record(fixture, first, seed=1)
+    osl.record(fixture, second, seed=1, memory="5KB")
+
+    assert osl.compare_sets(first, second, rtol=0, atol=0).match

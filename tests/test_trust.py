@@ -163,6 +163,20 @@ def test_a_fault_that_another_model_shows_and_the_outputs_mask_is_one(tmp_path, 
         assert result.culprits[0].findings[0].verdict == "wrong constant"
 
 
+def test_an_output_reversed_along_an_axis_is_named_and_views_are_read(tmp_path):
+    model = parsed(
+        "net (float[4,6] x) => (float[4,6] y) { h = MatMul (x, w) y = Tanh (h) }", w=random(6, 6)
+    )
+    found = osl.run(model, {"x": random(4, 6)[::-1]}, fetch=["h", "y"])
+    refs = {"x": random(4, 6)[::-1], "h": found["h"], "y": found["y"][:, ::-1]}
+
+    result = osl.bisect(model, refs, cause=False)
+
+    assert [c.value for c in result.culprits] == ["y"]
+    assert result.culprits[0].findings[0].verdict == "shape or layout"
+    assert "reversed along axis 1" in result.culprits[0].findings[0].because
+
+
 def test_what_an_optimizer_breaks_and_the_outputs_mask_is_a_fault_of_the_optimizer(tmp_path):
     model = parsed(
         """net (float[1,4,6,6] x) => (float[1,4,4,4] y) {
@@ -226,6 +240,32 @@ def test_another_model_s_values_are_matched_where_its_names_are_shifted(tmp_path
     assert right.verdict == "agrees", right
     assert [culprit.value for culprit in wrong.culprits] == ["add_6"]
     assert any("only the model has Relu 'add_3'" in note for note in right.notes)
+
+
+@pytest.mark.parametrize("made", ["Abs", "Neg"])
+def test_of_two_versions_the_inserted_relu_and_the_altered_weight_are_told_apart(made, tmp_path):
+    """Behind Abs the Relu changes nothing: then the weight is the only culprit."""
+    text = """net (float[4,16] x) => (float[4,16] y) {{
+        h = MatMul (x, w1)
+        a = {0} (h)
+        {1}
+        b = Tanh ({2})
+        m = MatMul (b, w2)
+        y = Softmax (m)
+    }}"""
+    first = parsed(text.format(made, "", "a"), w1=weights()["w1"], w2=weights()["w2"])
+    onnx.save(first, tmp_path / "v1.onnx")
+    wrong = weights()["w2"] * np.float32(1.1)
+    second = parsed(text.format(made, "r = Relu (a)", "r"), w1=weights()["w1"], w2=wrong)
+    second.graph.node[4].name = "/layers.1/MatMul"
+
+    result = osl.bisect(second, against=tmp_path / "v1.onnx", feeds={"x": random(4, 16)})
+
+    assert any("only the model has Relu 'r'" in note for note in result.notes)
+    culprits = [(c.findings[0].verdict, c.scope) for c in result.culprits]
+    extra = [] if made == "Abs" else [("extra node", "")]
+    assert sorted(culprits) == [*extra, ("wrong constant", "layers.1")]
+    assert "initializer 'w2' differs from the other model's" in str(result.culprits[-1].findings)
 
 
 def test_a_coinciding_name_of_another_shape_is_no_match(tmp_path):

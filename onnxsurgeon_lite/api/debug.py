@@ -261,12 +261,12 @@ def _require_places(
     force: bool,
 ) -> None:
     """Refuse to write over what is there."""
-    from onnxsurgeon_lite.atomic import require_free
     from onnxsurgeon_lite.debug.causes.repairing import require_elsewhere
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     for path in (output, journal):
         if path is not None:
-            require_free(Path(path), force)
+            require_replaceable(Path(path), force)
     if repair is not None:
         require_elsewhere(model, Path(repair), force)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel
+from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
@@ -105,11 +105,14 @@ def text(
 
 
 @spelled
-def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "CheckResult":
+def check(
+    model: "ModelLike", full: bool = False, run: bool = False, **how: Unpack[RunOnFeeds]
+) -> "CheckResult":
     """Check a model against the ONNX specification, and find what is suspicious.
 
     Args:
         full: Include strict type and shape inference.
+        run: Run it once; if the runtime refuses it, give the runtime each node alone, to name those that it refuses.
 
     Returns:
         Whether it is valid, the checker's message, and findings that the checker does not mind.
@@ -125,8 +128,28 @@ def check(model: "ModelLike", full: bool = False, **how: Unpack[Limiting]) -> "C
     from onnxsurgeon_lite.graph import check as checking
     from onnxsurgeon_lite.model import loaded
 
-    with Call(**how):
-        return checking.check(loaded(model), full)
+    with Call(**how) as call:
+        known = loaded(model)
+        found = checking.check(known, full)
+        return call.done(_with_refused(found, known, call) if run else found)
+
+
+def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckResult":
+    """Add the nodes that the runtime refuses, where the graph can be indexed."""
+    from dataclasses import replace
+
+    from onnxsurgeon_lite.debug.refused import refused
+    from onnxsurgeon_lite.errors import GraphError
+    from onnxsurgeon_lite.graph.index import GraphIndex
+
+    try:
+        index = GraphIndex.of(model)
+        index.require_sound()
+    except GraphError:
+        return found
+    more = refused(index, call.runtime(), lambda: call.feeds(index, None))
+    problem = found.problem or (f"onnxruntime: {more[0].message}" if more else "")
+    return replace(found, valid=not problem, problem=problem, findings=(*more, *found.findings))
 
 
 @spelled

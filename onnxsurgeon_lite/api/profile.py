@@ -45,11 +45,11 @@ def profile(
         >>> list(profile.by_operator())
         ['Conv', 'ReorderOutput']
     """
-    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     place = None if trace is None else Path(trace)
     if place is not None:
-        require_free(place, force)
+        require_replaceable(place, force)
     with Call(opt=opt, **how) as call:
         after = _profiled(call, model, feeds, runs, place)
         if against is None:

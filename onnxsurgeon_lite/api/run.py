@@ -4,7 +4,14 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from onnxsurgeon_lite.api.call import Call, Comparing, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.api.call import (
+    Call,
+    Comparing,
+    OptLevel,
+    Running,
+    RunOnFeeds,
+    byte_size,
+)
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeTimeout, SurgeonError, UsageError
 
@@ -125,6 +132,7 @@ def record(
     operators: bool = False,
     names_of: "ModelLike | None" = None,
     force: bool = True,
+    memory: int | str = "64MB",
     **how: Unpack[RunOnFeeds],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -140,6 +148,7 @@ def record(
         operators: PyTorch: every operator's output, by `torch.export`.
         names_of: PyTorch: store inputs under this model's names.
         force: Write over what stands at `output`.
+        memory: Bytes of values of an ONNX model that are computed at once, or `64MB`.
 
     Returns:
         How many values were stored, and where.
@@ -153,7 +162,7 @@ def record(
         >>> print(osl.record("whole_model.onnx", "recorded", seed=1))
         recorded 12 values in 'recorded'
     """
-    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     is_torch = ".py:" in str(model) if isinstance(model, str | PathLike) else _is_module(model)
     target = Path(output)
@@ -165,7 +174,7 @@ def record(
                 "--fill": call.fill,
             }
             _refuse("a PyTorch module", useless, "leave it out")
-            require_free(target, force)
+            require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
             return _record_module()(made, target, feeds, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
@@ -186,10 +195,9 @@ def record(
         call.notes += selected.notes
         given = call.feeds(index, feeds)
         runtime = call.runtime(child, "none")
-        require_free(target, force)
-        count = from_model.record(
-            index, given, runtime, target, selected.names, call.progress, float64
-        )
+        require_replaceable(target, force)
+        how_to = selected.names, call.progress, float64, byte_size(memory)
+        count = from_model.record(index, given, runtime, target, *how_to)
         return call.done(Recording(count, target))
 
 
@@ -318,12 +326,13 @@ def test(
     """
     import time
 
-    from onnxsurgeon_lite.atomic import require_free, write_text
+    from onnxsurgeon_lite.atomic import write_text
     from onnxsurgeon_lite.matching.suite import SuiteOutcome, SuiteResult, read_suite
+    from onnxsurgeon_lite.model.sharing import require_replaceable
     from onnxsurgeon_lite.report.suite import junit_text
 
     if junit is not None:
-        require_free(Path(junit), force)
+        require_replaceable(Path(junit), force)
     result = SuiteResult()
     for check in read_suite(Path(config), [only] if isinstance(only, str) else only):
         outcome = SuiteOutcome(check.name, check.model)

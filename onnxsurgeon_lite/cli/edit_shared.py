@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.passes import Pass, PassResult
 
 
-_WRITING = ("output", "in_place", "force", "copy_data")
+_WRITING = ("output", "in_place", "force", "copy_data", "undo")
 
 Keep = Callable[["Pass", "PassResult"], object]
 """Takes a result in place of a file."""
@@ -34,6 +34,7 @@ class Shared:
         copy_data: Give the result a data file of its own.
         verify: Run both; write nothing when their outputs differ (exit code 1).
         unproved: Write what was not run: nothing says that new sizes, or nodes taken apart, hold.
+        undo: Write a recipe here that takes the edit back.
     """
 
     output: Path | None = None
@@ -44,6 +45,7 @@ class Shared:
     verify: bool = False
     unproved: bool = False
     feeds: str | None = None
+    undo: Path | None = None
 
 
 def command(
@@ -125,10 +127,27 @@ def _edit(
         if not shared.dry_run:
             keep(make(), result)
         return
+    back = _undoing(source, result, shared) if shared.undo else []
     output = source if shared.in_place else shared.output
     target = Target(source, verb, output, shared.force or shared.in_place, shared.dry_run)
     if result.changed or not shared.in_place:
         _save(result.model, source, target, shared)
+    if shared.undo and not shared.dry_run:
+        from onnxsurgeon_lite.passes.recipe_writing import write_recipe
+
+        write_recipe(back, shared.undo)
+        plain.show_written(shared.undo)
+
+
+def _undoing(source: Path, result: "PassResult", shared: Shared) -> "list[Pass]":
+    """Return the steps that take an edit back, before anything is written."""
+    from onnxsurgeon_lite.model import load
+    from onnxsurgeon_lite.model.sharing import require_replaceable
+    from onnxsurgeon_lite.passes.undoing import undoing
+
+    assert shared.undo is not None  # the caller looked
+    require_replaceable(shared.undo, shared.force)
+    return undoing(load(source), result.model)
 
 
 def _save(model: "Model", source: Path, target: Target, shared: Shared) -> None:

@@ -13,7 +13,7 @@ _PANELS = {
     "Main": "",
     "Feeds": "feeds seed dim fill",
     "Runtime": "opt provider threads timeout memory memory_limit ops_library",
-    "Output": "output save in_place copy_data force dry_run journal resume metrics verbose json help",
+    "Output": "output save undo in_place copy_data force dry_run journal resume metrics verbose json help",
 }
 """Panel -> the options that it holds; those of no other panel are in the first."""
 

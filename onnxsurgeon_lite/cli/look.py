@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, Limiting, OptLevel
+from onnxsurgeon_lite.api.call import ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Node, Typed, Value
 from onnxsurgeon_lite.report import plain
@@ -48,24 +48,32 @@ def print_model(
     Args:
         weights: Write what the text elides to this .safetensors file, for build --weights.
     """
-    from onnxsurgeon_lite.atomic import require_free
+    from onnxsurgeon_lite.model.sharing import require_replaceable
 
     if weights is not None:
-        require_free(weights, force)
+        require_replaceable(weights, force)
     plain.out(osl.text(model, weights, **how))
 
 
 @options.command
-def check(model: Path, *, full: bool = False, json: bool = False, **how: Unpack[Limiting]) -> None:
+def check(
+    model: Path,
+    *,
+    full: bool = False,
+    run: bool = False,
+    json: bool = False,
+    **how: Unpack[RunOnFeeds],
+) -> None:
     """Check a model against the ONNX specification, and find what is suspicious, without materializing weights.
 
     $ onnxdbg check model.onnx
-    $ onnxdbg check model.onnx --full
+    $ onnxdbg check model.onnx --full --run
 
     Args:
         full: Strict type and shape inference, too.
+        run: Run it once; name the nodes that the runtime refuses alone.
     """
-    result = osl.check(model, full, **how)
+    result = osl.check(model, full, run, **how)
     options.show(result, json)
     options.require(result.valid)
 

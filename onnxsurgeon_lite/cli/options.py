@@ -291,8 +291,10 @@ def store(
     result: "RunResult | MatchResult", place: Path | None, force: bool, json: bool = False
 ) -> None:
     """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
+    from onnxsurgeon_lite.model.sharing import require_replaceable
+
     if place is not None:
-        require_free(place, force)
+        require_replaceable(place, force)
         result.save(place)
     show(result, json)
     if place is not None and not json:

@@ -54,6 +54,7 @@ def record(
     operators: bool = False,
     names_of: Annotated[Path | None, Typed(("--model",))] = None,
     force: bool = False,
+    memory: str = "64MB",
     **how: Unpack[RunOnFeeds],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
@@ -70,6 +71,7 @@ def record(
         scope: PyTorch: only what lies in this module, such as layer.4.*.
         operators: PyTorch: every operator's output, by torch.export.
         names_of: PyTorch: store inputs under this model's names.
+        memory: Bytes of values that are computed at once.
     """
     with progress(f"recording {model}") as how["progress"]:
         done = osl.record(
@@ -83,6 +85,7 @@ def record(
             operators,
             names_of,
             force,
+            memory,
             **how,
         )
     options.show(done)

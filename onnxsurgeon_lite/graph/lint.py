@@ -16,7 +16,7 @@ class LintFinding:
 
     Attributes:
         kind: `dangling`, `missing data`, `unreachable`, `unused`, `duplicate name`, `unknown type`, `frozen output`,
-            `frozen shape`, `wrong shape` or `training mode`.
+            `frozen shape`, `wrong shape`, `training mode` or `refused`.
         places: ids of nodes, or names of values.
     """
 

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.model.datafile import DataFile, require_inside
 from onnxsurgeon_lite.model.loading import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
-from onnxsurgeon_lite.model.sharing import has_own_name, require_unshared
+from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
 from onnxsurgeon_lite.shown import Shown
 
@@ -67,7 +67,7 @@ def save(
 
     Raises:
         OutputExistsError: a data file that belongs to another model would be overwritten.
-        SharedDataError: a data file that another model refers to would be overwritten.
+        SharedDataError: a data file that a model refers to would be overwritten.
         UsageError: the location is outside the model's folder.
         WriteError: the folder is missing or read-only, or the disk is full.
         SourceChangedError: a file that holds the model's tensors changed after the load.
@@ -109,6 +109,7 @@ def finish(
     Args:
         unedited: the file to copy instead, which says the same.
     """
+    require_no_data(path)
 
     def write(out: BinaryIO, instead: Mapping[Path, Path]) -> None:
         if unedited is not None and not instead:
@@ -166,6 +167,7 @@ def _is_unedited(model: Model, encoded: bytes) -> bool:
 
 def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> Written:
     """Write a structure without external data."""
+    require_no_data(path)
     with staging:
         with staging.open(path) as out:
             out.write(encoded)

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import ModelFileError, SharedDataError
 from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import external_tensors
@@ -65,6 +66,28 @@ def require_unshared(data: Path, besides: Path) -> None:
         )
 
 
+def require_replaceable(path: Path, force: bool = False) -> None:
+    """Raise an error if a file or filled folder would be overwritten; with `force`, if a model has its data there.
+
+    Raises:
+        OutputExistsError: it exists.
+        SharedDataError: it holds data of a model.
+    """
+    require_free(path, force)
+    require_no_data(path)
+
+
+def require_no_data(path: Path) -> None:
+    """Raise `SharedDataError` if a file that is to become something else holds the data of a model."""
+    if not path.is_file() or _structure(path) is not None:
+        return
+    for other in other_users(path, path):
+        raise SharedDataError(
+            f"{str(path)!r} holds the data of {str(other)!r}: nothing was changed",
+            "choose another -o",
+        )
+
+
 def foreign_content(file: DataFile, used: Iterable[tuple[int, int]], model: Path) -> str:
     """Say why a file may hold more than the data of one model; '' if it holds only that.
 
@@ -118,9 +141,8 @@ def _looks_like_model(path: Path) -> bool:
 
 
 def _refers(path: Path, data: Path) -> bool:
-    try:
-        proto = ModelProto.FromString(skeleton(path, ""))
-    except (ModelFileError, DecodeError, OSError):
+    proto = _structure(path)
+    if proto is None:
         return False
     locations = {
         entry.value
@@ -130,6 +152,14 @@ def _refers(path: Path, data: Path) -> bool:
     }
     targets = (path.parent / location.replace("\0", "") for location in locations - {""})
     return any(target.exists() and target.samefile(data) for target in targets)
+
+
+def _structure(path: Path) -> ModelProto | None:
+    """Return the structure of a model file; None for another file."""
+    try:
+        return ModelProto.FromString(skeleton(path, "")) if _looks_like_model(path) else None
+    except (ModelFileError, DecodeError, OSError):
+        return None
 
 
 def _is_text(start: bytes) -> bool:

@@ -25,6 +25,7 @@ from onnxsurgeon_lite.graph.index import (
     captured,
     function_key,
     function_path,
+    opset_versions,
 )
 from onnxsurgeon_lite.graph.patterns import Match, Matcher, Rule, closest, find_all, read_rules
 from onnxsurgeon_lite.graph.schemas import (
@@ -42,6 +43,8 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, names_in, rename_uses, reorder
 from onnxsurgeon_lite.surgery.types import contradicts, follow
 from onnxsurgeon_lite.tensors import dtypes
+
+_LISTS = 12  # the opset from which on a Constant takes numbers that are not a tensor
 
 
 @dataclass(frozen=True)
@@ -258,6 +261,8 @@ class _New:
         self._describe(index, match)
         kind = index.types.get(match.values[own.output[0]])
         _cast_constants(self.nodes, kind)
+        if opset_versions(index.model.proto.opset_import).get("", _LISTS) < _LISTS:
+            _spell_constants(self.nodes)
         self._find_constant(index)
 
     def _name(self, names: dict[str, str], base: str, taken: set[str]) -> None:
@@ -318,6 +323,16 @@ def _cast_constants(nodes: Iterable[NodeProto], kind: TypeProto | None) -> None:
             array = dtypes.to_array(tensor).astype(dtypes.numpy_dtype(data_type))
             del node.attribute[:]
             node.attribute.append(helper.make_attribute("value", dtypes.from_array(array)))
+
+
+def _spell_constants(nodes: Iterable[NodeProto]) -> None:
+    """Give constants their numbers as tensors."""
+    for node in nodes:
+        tensor = constant_of(node)
+        if tensor is not None:
+            value = helper.make_attribute("value", tensor)
+            del node.attribute[:]
+            node.attribute.append(value)
 
 
 def _checked(

@@ -16,7 +16,14 @@ from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.rewrite import Rewrite
 from onnxsurgeon_lite.passes.skip_noops import SkipNoops
 
-_RULES = ("conv-batch-norm", "transpose-pairs")
+_RULES = (
+    "conv-batch-norm",
+    "conv-add",
+    "pad-conv",
+    "transpose-pairs",
+    "reshape-pairs",
+    "unsqueeze-pairs",
+)
 
 
 class _Step(Pass, Protocol):
@@ -31,8 +38,8 @@ class _Step(Pass, Protocol):
 class Simplify:
     """Fold constants, skip no-ops, merge equal nodes and remove unused ones until nothing changes; then infer types.
 
-    The rules of `rewrite` that apply are those by which a BatchNormalization goes into a convolution, and one
-    Transpose into another.
+    The rules of `rewrite` that apply are those by which a BatchNormalization, an Add or a Pad goes into a convolution,
+    and one Transpose, Reshape or Unsqueeze into another.
 
     Attributes:
         limit: bytes; nothing larger is folded.

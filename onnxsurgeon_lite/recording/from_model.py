@@ -9,7 +9,7 @@ from onnx import TensorProto
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64, widened
-from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
@@ -42,6 +42,7 @@ def record(
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
     wide: bool = False,
+    budget: int = BUDGET,
 ) -> int:
     """Store the feeds and every value of the main graph, or the named ones; return the number of stored values.
 
@@ -50,14 +51,17 @@ def record(
 
     Args:
         wide: compute in float64, node by node, where possible.
+        budget: bytes of values that are computed at once.
 
     Raises:
         UnknownNameError: a named value does not exist.
         ReferenceSetError: the format cannot hold one of the values.
         RuntimeFailure: the runtime cannot run the model.
     """
-    compute = computed_wide if wide else computed
-    stream = compute(index, feeds, runtime, values, progress)
+    if wide:
+        stream = computed_wide(index, feeds, runtime, values, progress)
+    else:
+        stream = computed(index, feeds, runtime, values, progress, budget)
     if target.suffix in (".npz", ".safetensors"):
         collected = dict(stream)
         save_tensors(target, collected)
@@ -87,6 +91,7 @@ def computed(
     runtime: Runtime,
     values: Sequence[str] = (),
     progress: Progress = lambda _: None,
+    budget: int = BUDGET,
 ) -> Iterator[tuple[str, Stored]]:
     """Yield the feeds, then the values in topological order; values that later parts need stay in the runtime.
 
@@ -95,7 +100,7 @@ def computed(
     yield from _given(index, feeds, values)
     exposed = expose_inner(index, [name for name in values if name not in index])
     whole = GraphIndex.of(exposed.model) if exposed.asked else index
-    observer = Observer(whole, runtime)
+    observer = Observer(whole, runtime, budget=budget)
     observer.feed(feeds)
     requested = exposed.sources(values or index.producer)
     sources = observer.sweep([name for name in requested if name in whole.producer], progress)

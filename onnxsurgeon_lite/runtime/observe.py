@@ -12,7 +12,12 @@ from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
+BUDGET = 64 << 20  # bytes
 _PART = 64  # values of a sweep that are computed in one part
+_FIRST, _GROWTH = (
+    16,
+    4,
+)  # values of the first part of a sweep with a budget; most times that the next is larger
 _APART = "\x01"  # marks values of a part that runs alone; model names are unlikely to contain it
 
 
@@ -29,6 +34,7 @@ class Observer:
         prefix: of the names of kept values in the runtime, so that several observers can share one runtime.
         kept: the kept values and their types.
         sessions: the number of sessions opened so far.
+        budget: bytes of values that a part of a sweep computes, as far as the part before tells; None for any.
     """
 
     index: GraphIndex
@@ -37,6 +43,8 @@ class Observer:
     prefix: str = ""
     kept: dict[str, TypeProto] = field(default_factory=dict)
     sessions: int = 0
+    budget: int | None = None
+    _swept: int = 0
 
     def feed(self, feeds: Feeds) -> None:
         """Set the graph's inputs."""
@@ -79,7 +87,10 @@ class Observer:
     ) -> Iterator[tuple[str, RunValue]]:
         """Yield values in topological order, part by part; values that later parts need stay in the runtime."""
         for part, needed in self.parts(values, progress):
-            yield from self.stream(part, needed)
+            self._swept = 0
+            for name, value in self.stream(part, needed):
+                self._swept += _byte_count(value)
+                yield name, value
 
     def parts(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
@@ -91,14 +102,17 @@ class Observer:
         rank = self.index.rank
         order = sorted(values, key=rank.__getitem__)
         last_use = self._last_uses(order)
-        start = 0
+        start, count = 0, _PART if self.budget is None else _FIRST
         while start < len(order):
-            end = rank[order[min(start + _PART, len(order)) - 1]]
+            end = rank[order[min(start + count, len(order)) - 1]]
             stop = bisect_right(order, end, start, key=rank.__getitem__)
             progress(f"{start} of {len(order)} values computed")
             crossing = [n for n, use in last_use.items() if use > end >= rank.get(n, end + 1)]
             yield order[start:stop], crossing  # all requested values of a node
             self.forget([name for name in self.kept if last_use.get(name, -1) <= end])
+            if self.budget is not None:
+                fitting = self.budget * (stop - start) // max(self._swept, 1)
+                count = max(1, min(fitting, _GROWTH * count, _PART))
             start = stop
 
     def _last_uses(self, values: Sequence[str]) -> dict[str, int]:
@@ -208,6 +222,15 @@ class Observer:
 
     def _positions(self, outputs: Iterable[str]) -> list[int]:
         return sorted(self.index.ancestors(outputs, stop=self.kept))
+
+
+def _byte_count(value: RunValue) -> int:
+    """Return the bytes of a value in memory."""
+    return sum(
+        array.nbytes
+        for array in (value if isinstance(value, list) else [value])
+        if array is not None
+    )
 
 
 def recomputed(name: str) -> str:

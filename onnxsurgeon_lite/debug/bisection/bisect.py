@@ -17,6 +17,7 @@ from onnxsurgeon_lite.debug.bisection.judge import HALF, AgainstReferences, coar
 from onnxsurgeon_lite.debug.bisection.optimizer import blame, compare_with_unoptimized
 from onnxsurgeon_lite.debug.bisection.quantized.expanding import as_written, expanded
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
+from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
@@ -30,7 +31,7 @@ from onnxsurgeon_lite.graph.quantizers import QUANTIZERS
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
-from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -38,7 +39,6 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
-BUDGET = 64 << 20
 _MOST = 16  # culprits at which the search stops
 _CLEARED = 256  # harmless origins at which the search stops
 _BLAMED = 3  # culprits whose optimizer is searched
@@ -127,7 +127,17 @@ def bisect(
 
         given = search.tolerance, search.memory, search.quick
         held = QuantizedSearch(values, index, runtime, optimized, *given, changed, again, progress)
-        return as_written(held.run(), *written) if written else held.run()
+        result = held.run()
+        if written:
+            return as_written(result, *written)
+        if search.explain is not None and not search.quick:
+            plain = replace(search, explain=None, journal=None, resume=False)
+            add_causes(
+                result,
+                model,
+                lambda edited: bisect(edited, references, feeds, runtime, None, plain, progress),
+            )
+        return result
     judge = AgainstReferences(references, search.tolerance, coarse_values(index))
     job = _Bisection(index, judge, feeds, runtime, optimized, search, progress, changed)
     started = time.monotonic()
@@ -211,6 +221,8 @@ class _Bisection:
         """
         if self._only_rounds():
             self.result.verdict = "agrees"
+            self.result.cleared += self.result.culprits
+            self.result.culprits = []
             count = len(self.result.cleared)
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
@@ -224,10 +236,12 @@ class _Bisection:
         settle(self.result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
-        """Return whether all differences are those of optimized quantized nodes that round otherwise."""
+        """Return whether all that differs is how optimized quantized nodes round, each or together."""
+        if self.result.look != "optimized":
+            return False
+        found = [*self.result.culprits, *self.result.cleared]
         quantized = any(node.op_type in QUANTIZERS for node in self.index.nodes)
-        only = quantized and self.result.look == "optimized" and not self.result.culprits
-        return only and bool(self.result.cleared)
+        return quantized and bool(found) and all(c.harmless or c.inherits for c in found)
 
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""

@@ -59,10 +59,15 @@ INHERITED: frozenset[Verdict] = frozenset({"amplification", "gradual"})
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict and its reason in a sentence."""
+    """A verdict and its reason in a sentence.
+
+    Attributes:
+        edits: what would take the reason back, if that is known.
+    """
 
     verdict: Verdict
     because: str
+    edits: tuple[Pass, ...] = field(default=(), compare=False, metadata=HIDDEN)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

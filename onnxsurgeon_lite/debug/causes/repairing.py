@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Cause, Culprit, Repair
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UsageError
 from onnxsurgeon_lite.model import Model, save
+from onnxsurgeon_lite.model.sharing import require_replaceable
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
 from onnxsurgeon_lite.passes.recipe_writing import write_recipe
@@ -98,4 +98,4 @@ def require_elsewhere(model: Model, path: Path, force: bool) -> None:
     if model.path is not None and path.exists() and path.samefile(model.path):
         raise UsageError(f"{str(path)!r} is the model itself", "name another file with --repair")
     for each in (path, path.with_suffix(".toml")):
-        require_free(each, force)
+        require_replaceable(each, force)

@@ -1,6 +1,6 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,7 +113,7 @@ def aligned_models(
 ) -> ReferenceSet:
     """Return the values that another model computes under the model's names; arguments and errors as of `aligned`."""
     if how == "names" or (how is None and names_settle(index, other)):
-        return _of_equal_shape(references, index, other)
+        return _of_equal_names(references, index, other)
     if how is not None and how != "auto":
         given = [pair for pair in load_map(Path(how)) if pair.a not in other.inputs]
         return renamed(references, given, index, static_shapes(index))
@@ -133,9 +133,7 @@ def aligned_models(
         (repr(references.place), theirs, matching.only_a),
     ):
         alone = [side.facts[name] for name in names if side.facts[name].inputs]
-        shown = [f"{f.op} {f.name!r}" + (f" in {f.scope}" if f.scope else "") for f in alone]
-        more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-        notes += [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+        notes += _alone_note(where, [(f.op, f.name, f.scope) for f in alone])
     theirs_alone = [name for name in matching.only_a if name in references]
     fitted = renamed(references, pairs, index, shapes, theirs_alone)
     return replace(fitted, notes=(*references.notes, *notes))
@@ -181,7 +179,24 @@ def _call(index: GraphIndex, other: GraphIndex, name: str) -> list[str]:
     return found
 
 
-def _of_equal_shape(references: ReferenceSet, index: GraphIndex, other: GraphIndex) -> ReferenceSet:
+def _alone_note(where: str, values: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Say which values only one side has, by operator, name and module."""
+    shown = [f"{op} {name!r}" + (f" in {scope}" if scope else "") for op, name, scope in values]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return [f"only {where} has {', '.join(shown[:_SHOWN])}{more}"] if shown else []
+
+
+def _inserted(index: GraphIndex, other: GraphIndex) -> list[tuple[str, str, str]]:
+    """Return the values that only one of two models has, between values that both have."""
+    found = [
+        (name, position)
+        for name, position in index.producer.items()
+        if name not in other.producer and any(n in other for n in index.reads[position])
+    ]
+    return [(index.nodes[p].op_type, name, index.origins[p].scope) for name, p in found]
+
+
+def _of_equal_names(references: ReferenceSet, index: GraphIndex, other: GraphIndex) -> ReferenceSet:
     """Return the references without values of equal names but other shapes or kinds of dtype."""
     index.learn_types(index.producer)
     other.learn_types(other.producer)
@@ -190,7 +205,13 @@ def _of_equal_shape(references: ReferenceSet, index: GraphIndex, other: GraphInd
         for name, entry in references.entries.items()
         if name not in index.producer or _alike(index.types.get(name), other.types.get(name))
     }
-    return replace(references, entries=alike)
+    notes = [
+        *_alone_note("the model", _inserted(index, other)),
+        *_alone_note(repr(references.place), _inserted(other, index)),
+    ]
+    is_copy = is_quantized_copy(index, other)  # its quantizers are no news
+    said = references.notes if is_copy else (*references.notes, *notes)
+    return replace(references, entries=alike, notes=said)
 
 
 def _alike(one: TypeProto | None, other: TypeProto | None) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.grids import (
+    Saturation,
     UnlikeBias,
     saturations,
     unlike_biases,
@@ -25,6 +26,8 @@ from onnxsurgeon_lite.debug.bisection.quantized.shaking import shaken
 from onnxsurgeon_lite.debug.bisection.result import Finding, Verdict
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Tolerance, default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -220,7 +223,7 @@ class Examination:
             if behind[found.value] in wrong:
                 continue
             if found.fault and found.value in producer:
-                finding = Finding("saturated", found.because)
+                finding = Finding("saturated", found.because, self._wider(found))
                 yield Fault(found.value, producer[found.value], [finding])
             else:
                 little.append(found)
@@ -228,6 +231,14 @@ class Examination:
             most = max(little, key=lambda found: found.outside / found.elements)
             count = f"{len(little)} value{'s are' * (len(little) > 1) or ' is'}"
             self.notes.append(f"{count} saturated a little, most {most.value!r}: {most.because}")
+
+    def _wider(self, found: Saturation) -> tuple[Pass, ...]:
+        """Return the edits that give a quantizer the range that it needs."""
+        index = self.values.index
+        readers = (index.nodes[position] for position in index.consumers[found.value])
+        node = next(node for node in readers if node.op_type == QUANTIZE)
+        numbers = zip(node.input[1:], (found.scale, found.zero), strict=False)
+        return tuple(SetConstant(name, number) for name, number in numbers if name)
 
     def _of_bias(self, unlike: UnlikeBias) -> Iterator[Fault]:
         """Yield the fault whose correction brings the node closest to the reference: its weight, bias or input."""
@@ -255,14 +266,18 @@ class Examination:
             position = index.producer[made]
         why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         parameter = scale_of(index, wrong)
-        because = parameter.because(parameter.scaled(factors[wrong]), why)
+        numbers = parameter.scaled(factors[wrong])
+        because, edit = parameter.because(numbers, why), parameter.edit(numbers)
+        if wrong == x:  # what quantizes has this scale, too
+            edit = (SetConstant(parameter.name, float(np.median(numbers))),)
         if others:
             shown = ", ".join(repr(scale_of(index, name).name) for name in (wrong, *others))
-            because = (
+            because, edit = (
                 f"the scale of the bias is x{np.median(unlike.ratio):.4g} the product of the others; "
-                f"which of {shown} is wrong is not known, as its effect is below the rounding"
+                f"which of {shown} is wrong is not known, as its effect is below the rounding",
+                (),
             )
-        yield Fault(made, position, [Finding("wrong scale", because)])
+        yield Fault(made, position, [Finding("wrong scale", because, edit)])
 
     def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:
         """Return the error that is left when what one DequantizeLinear makes has another scale.
@@ -325,7 +340,8 @@ class Examination:
             excess = self._excess(name, computed[name])
             if excess <= 1:
                 verdict: Verdict = "wrong scale" if parameter.is_scale else "wrong zero point"
-                return excess, Finding(verdict, parameter.because(numbers))
+                because, edit = parameter.because(numbers), parameter.edit(numbers)
+                return excess, Finding(verdict, because, edit)
         return None
 
     def _end(self, name: str, like: Wide) -> Wide | float:
@@ -346,7 +362,8 @@ class Examination:
             if excess <= 1:
                 own = float(np.atleast_1d(grid.zero)[0])
                 because = f"zero point {node.input[2]!r} is {own:g}, {zero:g} fits the reference"
-                yield excess, Finding("wrong zero point", because)
+                edit = (SetConstant(node.input[2], zero),)
+                yield excess, Finding("wrong zero point", because, edit)
 
 
 def _seen(grid: Grid | None, array: Array) -> Wide:

@@ -7,6 +7,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
+from onnxsurgeon_lite.debug.bisection.quantized.parameters import own_numbers
 from onnxsurgeon_lite.debug.bisection.result import Finding
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.tensors.dtypes import Array
@@ -82,10 +83,10 @@ def _unlike(
         at = np.flatnonzero(np.atleast_1d(own.zero != other.zero))[0]
         a, b = np.atleast_1d(own.zero)[at], np.atleast_1d(other.zero)[at]
         because = f"zero point {node.input[2]!r} is {a:g}, that of its {pair} {b:g}{fits}"
-        return Finding("wrong zero point", because)
+        return Finding("wrong zero point", because, own_numbers(node, 2, other.zero))
     a, b = float(own.scale.max()), float(other.scale.max())
     because = f"scale {node.input[1]!r} is {a:.6g}, that of its {pair} {b:.6g} (x{b / a:.4g}){fits}"
-    return Finding("wrong scale", because)
+    return Finding("wrong scale", because, own_numbers(node, 1, other.scale))
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ class Saturation:
         value: what is quantized. elements: all of them. outside: those out of range.
         fault: True when they err far more than rounding.
         because: how many there are, and which range would hold them.
+        scale, zero: the parameters of that range.
     """
 
     value: str
@@ -103,6 +105,8 @@ class Saturation:
     outside: int
     fault: bool
     because: str
+    scale: float
+    zero: float
 
 
 def saturations(values: FloatValues) -> Iterator[Saturation]:
@@ -136,7 +140,8 @@ def _saturation(name: str, grid: Grid, stored: Array) -> Saturation | None:
         f"{count} of {wide.size} elements ({100 * count / wide.size:.3g}%) are beyond {low:.6g} to {high:.6g}; "
         f"the reference needs {needed[0]:.6g} to {needed[1]:.6g}, a scale of {scale:.6g}"
     )
-    return Saturation(name, wide.size, count, fault, because)
+    zero = round(float(grid.low) - needed[0] / scale)
+    return Saturation(name, wide.size, count, fault, because, scale, zero)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from onnx import ModelProto, NodeProto, numpy_helper
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import constant_of, limits_of
+from onnxsurgeon_lite.names import is_glob
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.set_constant import SetConstant
 from onnxsurgeon_lite.tensors.grid import Wide
 
 
@@ -57,6 +60,10 @@ class Parameter:
         result.graph.initializer.append(tensor)
         return result
 
+    def edit(self, numbers: Wide) -> tuple[Pass, ...]:
+        """Return the edit that gives other numbers to this node alone."""
+        return own_numbers(self.node, self.slot, numbers)
+
     def because(self, numbers: Wide, why: str = "fits the reference") -> str:
         """Say which numbers fit, and how they differ from the own ones."""
         what = "scale" if self.is_scale else "zero point"
@@ -67,6 +74,15 @@ class Parameter:
         by = f" (x{other[at] / own[at]:.4g})" if self.is_scale and own[at] else ""
         more = f"; {off.size} of {own.size} channels differ" if off.size > 1 else ""
         return f"{what} {self.name!r}{where} is {own[at]:.6g}, {other[at]:.6g}{by} {why}{more}"
+
+
+def own_numbers(node: NodeProto, slot: int, numbers: Wide) -> tuple[Pass, ...]:
+    """Return the edit that gives a scale (slot 1) or a zero point to one node; nothing if it has no name."""
+    if not node.name or is_glob(node.name):
+        return ()
+    stored = np.asarray(numbers, np.float64 if slot == 1 else np.int64)
+    value = stored if stored.ndim else stored.item()
+    return (SetConstant(node.input[slot], value, (node.name,)),)
 
 
 def parameters_of(index: GraphIndex, nodes: Sequence[NodeProto]) -> Iterator[Parameter]:

@@ -156,6 +156,11 @@ class QuantizedSearch:
                 observer.put(read, given, type_of(given))
         diagnosis = Diagnosis(space, observer, judge, result, values.feeds, self.changed)
         culprit = diagnosis.culprit(space.number[name], region)
+        node = index.nodes[fault.position]
+        culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
+        shown = self._may_be(fault)
+        culprit.region = [f"@{position}" for position in shown]
+        culprit.nodes = {f"@{position}": node_title(index.nodes[position]) for position in shown}
         culprit.findings = list(fault.findings)
         if not fault.findings:
             with Float64(observer) as float64:
@@ -166,11 +171,6 @@ class QuantizedSearch:
         culprit.findings = in_order(culprit.findings)
         if grid is not None:
             culprit.findings[0] = self._in_quanta(culprit.findings[0], grid, name, result)
-        node = index.nodes[fault.position]
-        culprit.id, culprit.name, culprit.op_type = f"@{fault.position}", node.name, node.op_type
-        shown = self._may_be(fault)
-        culprit.region = [f"@{position}" for position in shown]
-        culprit.nodes = {f"@{position}": node_title(index.nodes[position]) for position in shown}
         return culprit
 
     def _in_quanta(self, finding: Finding, grid: Grid, name: str, result: BisectResult) -> Finding:

@@ -1,0 +1,161 @@
+"""Write the steps that take an edit back: they are read off the two models, and tried."""
+
+from collections.abc import Iterator, Sequence
+
+from onnx import AttributeProto, NodeProto, TensorProto, helper
+
+from onnxsurgeon_lite.errors import EditError, SurgeonError
+from onnxsurgeon_lite.graph.index import MAIN, Body, GraphIndex
+from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.passes.clean import Clean
+from onnxsurgeon_lite.passes.freeze import Freeze
+from onnxsurgeon_lite.passes.pipeline import Pipeline
+from onnxsurgeon_lite.passes.promote import Promote
+from onnxsurgeon_lite.passes.protocol import Pass
+from onnxsurgeon_lite.passes.remove import Remove
+from onnxsurgeon_lite.passes.rename import Rename
+from onnxsurgeon_lite.passes.rewire import Rewire
+from onnxsurgeon_lite.passes.set import Set
+from onnxsurgeon_lite.passes.set_attr import SetAttr
+from onnxsurgeon_lite.passes.set_constant import SetConstant
+from onnxsurgeon_lite.passes.set_op import SetOp
+
+_TEXT = (AttributeProto.STRING, AttributeProto.STRINGS)
+_PLAIN = (
+    *_TEXT,
+    AttributeProto.INT,
+    AttributeProto.INTS,
+    AttributeProto.FLOAT,
+    AttributeProto.FLOATS,
+)
+
+
+def undoing(before: Model, after: Model) -> list[Pass]:
+    """Return the steps that make the model before an edit out of the one after it.
+
+    Raises:
+        EditError: these verbs do not make it, to the last byte of the structure.
+    """
+    steps: list[Pass] = []
+    current = after
+    try:
+        for read in (_added, _turned, _operators, _renamed, _rewired, _numbers):
+            found = tuple(read(GraphIndex.of(before), GraphIndex.of(current)))
+            if found:
+                steps += found
+                current = Pipeline(found).apply(current).model
+    except SurgeonError:
+        current = after
+    if current.proto != before.proto:
+        raise EditError(
+            "no recipe gives back the model that was edited, as it was",
+            "leave out --undo, and keep that model",
+        )
+    return steps
+
+
+def _bodies(before: GraphIndex, after: GraphIndex) -> Iterator[tuple[Body, Body]]:
+    """Yield (graph before, graph after), bodies and functions included."""
+    sides = ((Body(MAIN, index.nodes), *index.inner_bodies) for index in (before, after))
+    yield from zip(*sides, strict=False)
+
+
+def _pairs(
+    before: GraphIndex, after: GraphIndex
+) -> Iterator[tuple[Body, int, NodeProto, NodeProto]]:
+    """Yield (graph after, place, node before, node after)."""
+    for one, two in _bodies(before, after):
+        for place, (old, new) in enumerate(zip(one.nodes, two.nodes, strict=False)):
+            yield two, place, old, new
+
+
+def _name_in(body: Body, name: str) -> str:
+    return f"{body.path}/{name}" if body.path else name
+
+
+def _added(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    found = tuple(
+        two.node_id(place) for one, two in _bodies(before, after) for place in _new(one, two)
+    )
+    if found:
+        yield Remove(found)
+    if found and after.initializers.keys() - before.initializers.keys():
+        yield Clean()
+
+
+def _new(before: Body, after: Body) -> Sequence[int]:
+    """Return the nodes that were added: in one place, or those that make other values."""
+    old, new = ([(node.op_type, node.name) for node in body.nodes] for body in (before, after))
+    count = len(new) - len(old)
+    pairs = enumerate(zip(old, new, strict=False))
+    start = next((place for place, (one, two) in pairs if one != two), len(old))
+    if count <= 0 or old[start:] == new[start + count :]:
+        return range(start, start + max(count, 0))
+    made = [list(node.output) for node in before.nodes]
+    return [place for place, node in enumerate(after.nodes) if list(node.output) not in made]
+
+
+def _turned(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    """Inputs that were constants, and constants that were inputs."""
+    was, now = before.inputs.keys(), after.inputs.keys()
+    frozen = tuple(name for name in now if name not in was and name in before)
+    if frozen:
+        yield Freeze(tuple((name, None) for name in reversed(frozen)))
+    promoted = tuple(name for name in was if name not in now and name in after)
+    if promoted:
+        yield Promote(promoted)
+
+
+def _operators(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    for body, place, old, new in _pairs(before, after):
+        where = (body.node_id(place),)
+        if (old.op_type, old.domain) != (new.op_type, new.domain):
+            yield SetOp(where, old.op_type, None if old.domain == new.domain else old.domain)
+        had, has = ({a.name: a for a in node.attribute} for node in (old, new))
+        changed = [a for name, a in had.items() if a != has.get(name) and a.type in _PLAIN]
+        gone = tuple(name for name in has if name not in had)
+        if (changed or gone) and constant_of(old) is None:
+            yield SetAttr(where, tuple((a.name, _value(a)) for a in changed), gone)
+
+
+def _value(attribute: AttributeProto) -> "int | float | str | list[int] | list[float] | list[str]":
+    value = helper.get_attribute_value(attribute)
+    if attribute.type == AttributeProto.STRING:
+        return str(value.decode())
+    return (
+        [v.decode() if isinstance(v, bytes) else v for v in value]
+        if isinstance(value, list)
+        else value
+    )
+
+
+def _renamed(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    names: dict[str, str] = {}
+    for body, place, old, new in _pairs(before, after):
+        changed = zip(new.output, old.output, strict=False)
+        names.update((_name_in(body, name), was) for name, was in changed if name != was)
+        if old.name != new.name:
+            yield Set((("name", old.name),), body.node_id(place))
+    for kind in ("inputs", "initializers"):
+        both = zip(getattr(after, kind), getattr(before, kind), strict=False)
+        names.update((name, was) for name, was in both if name != was)
+    if names:
+        yield Rename(tuple(names.items()))
+
+
+def _rewired(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    for body, place, old, new in _pairs(before, after):
+        for slot, (was, now) in enumerate(zip(old.input, new.input, strict=False)):
+            if was != now:
+                yield Rewire(_name_in(body, now), _name_in(body, was), (body.node_id(place),), slot)
+
+
+def _numbers(before: GraphIndex, after: GraphIndex) -> Iterator[Pass]:
+    for name, held in before.initializers.items():
+        if isinstance(held, TensorProto) and after.initializers.get(name, held) != held:
+            yield SetConstant(name, before.model.array(held))
+    for body, _, old, new in _pairs(before, after):
+        tensor = constant_of(old)
+        if tensor is not None and old.attribute != new.attribute:
+            yield SetConstant(_name_in(body, old.output[0]), before.model.array(tensor))
