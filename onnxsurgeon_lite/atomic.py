@@ -172,10 +172,14 @@ def _appeared(file: IO[bytes], target: Path) -> Path:
         os.link(f"/proc/self/fd/{file.fileno()}", name)
     except OSError:
         file.seek(0)
-        with name.open("xb") as copy:
-            shutil.copyfileobj(file, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
+        try:
+            with name.open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        except BaseException:
+            name.unlink(missing_ok=True)
+            raise
     name.chmod(_mode(target))
     return name
 
@@ -243,6 +247,17 @@ class NewFolder:
                 self.path.rename(self.target)
             elif not _exchange(self.path, self.target):
                 _step_aside(self.target, self.path)
+
+
+def temporary_folder(target: Path) -> Path:
+    """Return a name beside a folder for what will be renamed to it; if it is left behind, the next run removes it."""
+    return target.with_name(f"{temporary_prefix(target)}{secrets.token_hex(4)}{WRITING}")
+
+
+def rename_folder(folder: Path, target: Path) -> None:
+    """Let a complete folder appear under its name."""
+    with _write_errors(target):
+        folder.rename(target)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -304,3 +304,59 @@ def test_the_file_of_rank_is_a_list_to_keep(tmp_path):
     result = converted(NORM, keep=str(tmp_path / "rank.json"))
 
     assert [k.op_type for k in result.kept] == ["Pow", "ReduceMean"]
+
+
+DENSE = """net (float[4, 16] x) => (float[4, 16] y) <float[16, 64] a, float[64, 16] b> {
+    h = MatMul(x, a) r = Relu(h) y = MatMul(r, b) }"""
+
+
+@pytest.fixture(scope="module")
+def dense():
+    """A model whose first weights have an outlier, which spoils their scale."""
+    model = model_of(DENSE)
+    random = np.random.default_rng(0)
+    for info in model.proto.graph.value_info:
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        numbers = random.normal(size=dims).astype(np.float32)
+        numbers[0, 0] *= 300 if info.name == "a" else 1
+        model.proto.graph.initializer.append(numpy_helper.from_array(numbers, info.name))
+    del model.proto.graph.value_info[:]
+    return model
+
+
+def test_integers_are_left_out_where_they_cost_too_much(dense):
+    feeds = {"x": np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)}
+    feeds["x"][:, 0] = 0  # the outlier is never used
+
+    result = osl.convert(dense, "int8", min_sqnr=30.0, feeds=feeds)
+
+    assert result.met
+    assert [k.id for k in result.kept] == ["@0"]
+    assert [out for out, _, _ in result.curve] == [0, 1]
+    assert result.curve[0][1] < result.curve[1][1] < 1
+
+
+@pytest.mark.parametrize(
+    ("to", "how", "operator"),
+    [
+        ("int8", {"calibrate": "percentile"}, "QuantizeLinear"),
+        ("int4", {}, "MatMulNBits"),
+        ("uint4", {"keep": "@0"}, "MatMulNBits"),
+    ],
+)
+def test_onnxruntime_quantizes(dense, to, how, operator):
+    result = osl.convert(dense, to, **how)
+
+    found = [node.op_type for node in result.model.proto.graph.node]
+    assert operator in found
+    assert result.share < 0.7
+    assert to == "int8" or ("MatMul" in found) == ("keep" in how)
+    osl.run(result.model)
+
+
+@pytest.mark.parametrize(
+    ("to", "how"), [("int8", {"io": True}), ("int4", {"calibrate": "minmax"}), ("int3", {})]
+)
+def test_options_that_do_not_go_together_are_refused(dense, to, how):
+    with pytest.raises(UsageError):
+        osl.convert(dense, to, **how)

@@ -1,11 +1,13 @@
 """Gradients as nodes: the rule of every operator, what is refused and said, functions and files."""
 
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 from conftest import FIXTURES
 from gradient_checks import HEAD, PAGE, cases, measured, operator_of, status
+from gradient_torch import TORCH, compared
 from test_cut import run
 
 import onnxsurgeon_lite as osl
@@ -35,6 +37,20 @@ def test_every_rule_agrees_with_central_differences_and_the_page_says_so():
             assert status(operator, checked) == said, operator
         elif checked is not None and checked.cases:
             assert checked.worst <= max(2 * float(figure), 1e-6), operator
+
+
+def test_rules_are_those_of_torch_on_the_cases_of_operators_that_it_has():
+    first: dict[str, float] = {}
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in cases():
+            operator = operator_of(name)
+            if operator in TORCH and operator not in first:
+                off = compared(name)
+                first |= {} if off is None else {operator: off}
+
+    assert len(first) >= 100
+    assert max(first.values()) < 1e-5
 
 
 def gradient_of(model, of: str, to: str, runtime, **feeds) -> np.ndarray:
@@ -174,8 +190,9 @@ def test_a_loop_of_unknown_length_is_differentiated_by_a_loop_backwards(
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    ("kind", "direction"), [("RNN", "forward"), ("GRU", "reverse"), ("LSTM", "bidirectional")]
+)
 def test_recurrent_operators_with_lengths_and_clips(kind, direction, model_of, runtime):
     ways, gates = 1 + (direction == "bidirectional"), {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
     text = f"""m (float[4,3,2] x, float[{ways},{gates * 2},2] w, float[{ways},{gates * 2},2] r) => (

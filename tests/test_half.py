@@ -96,7 +96,7 @@ def test_a_finite_value_behind_an_overflow_is_explained(tmp_path):
         return osl.run(tmp_path / "m.onnx", fetch=["xx", "y"], feeds=feeds).told
 
     assert any("computes float16 in float32" in note for note in told(1, 2, 300, 400))
-    assert told(1, 2, 3, 4) == ()
+    assert not any("float16" in note for note in told(1, 2, 3, 4))
 
 
 def test_an_overflow_is_no_good_number():
@@ -117,3 +117,20 @@ def test_more_than_64_named_values_are_recorded(tmp_path):
     recorded = osl.record(tmp_path / "m.onnx", tmp_path / "refs", value=named)
 
     assert len(osl.open_references(tmp_path / "refs")) == len(named) + 1, recorded
+
+
+def test_the_fill_of_a_mask_that_half_precision_cannot_hold_is_no_fault(tmp_path):
+    text = """net (float[4,8] x) => (float[4,8] y) {
+        m = Add (x, mask)
+        y = Softmax (m)
+    }"""
+    mask = np.triu(np.full((4, 8), np.finfo(np.float32).min), 1)
+    clipped = parsed(text, mask=np.clip(mask, -65504, 65504))
+    onnx.save(parsed(text, mask=mask), tmp_path / "wide.onnx")
+    onnx.save(converted(clipped, []), tmp_path / "half.onnx")
+
+    osl.record(tmp_path / "wide.onnx", tmp_path / "refs.npz", seed=1)
+
+    result = osl.bisect(tmp_path / "half.onnx", tmp_path / "refs.npz")
+
+    assert (result.verdict, result.culprits) == ("agrees", [])

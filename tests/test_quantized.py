@@ -310,6 +310,17 @@ def test_one_scale_of_both_quantizers_of_a_value_is_one_culprit_against_own_refe
     assert [culprit.op_type for culprit in result.culprits] == ["QuantizeLinear"]
 
 
+def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values(made):
+    quantized, folder = made("attention").quantize("u8"), made("attention").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("attention").feeds)
+    own = dict(np.load(folder / "own.npz"))
+    some = {name: own[name] for name in dict.fromkeys([*list(own)[::7], "x", "y"])}
+
+    result = osl.bisect(quantized, some)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
 def test_which_scale_is_wrong_is_not_known_where_rounding_hides_it(made):
     model = onnx.load(made("plain").quantize("u8"))
     bias = node_of(model, "conv3").input[2]

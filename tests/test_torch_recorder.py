@@ -335,6 +335,16 @@ def test_a_disk_that_is_full_is_told_and_leaves_nothing(net, room, tmp_path):
     assert not (tmp_path / "refs").exists()
 
 
+def test_nothing_is_to_be_seen_of_a_recording_before_it_is_complete(net, tmp_path):
+    seen = []
+    net.register_forward_hook(lambda *_: seen.extend(tmp_path.iterdir()))
+
+    record_module(net, (torch.randn(2, 4),), folder=tmp_path / "refs")
+
+    assert seen == []
+    assert {path.name for path in (tmp_path / "refs").iterdir()} == {"values.bin", "index.json"}
+
+
 class Branches(torch.nn.Module):
     def forward(self, x):
         return x * 2 if x.sum() > 0 else x

@@ -163,6 +163,20 @@ def test_a_fault_that_another_model_shows_and_the_outputs_mask_is_one(tmp_path, 
         assert result.culprits[0].findings[0].verdict == "wrong constant"
 
 
+def test_an_output_reversed_along_an_axis_is_named_and_views_are_read(tmp_path):
+    model = parsed(
+        "net (float[4,6] x) => (float[4,6] y) { h = MatMul (x, w) y = Tanh (h) }", w=random(6, 6)
+    )
+    found = osl.run(model, {"x": random(4, 6)[::-1]}, fetch=["h", "y"])
+    refs = {"x": random(4, 6)[::-1], "h": found["h"], "y": found["y"][:, ::-1]}
+
+    result = osl.bisect(model, refs, cause=False)
+
+    assert [c.value for c in result.culprits] == ["y"]
+    assert result.culprits[0].findings[0].verdict == "shape or layout"
+    assert "reversed along axis 1" in result.culprits[0].findings[0].because
+
+
 def test_what_an_optimizer_breaks_and_the_outputs_mask_is_a_fault_of_the_optimizer(tmp_path):
     model = parsed(
         """net (float[1,4,6,6] x) => (float[1,4,4,4] y) {

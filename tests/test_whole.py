@@ -197,6 +197,13 @@ def test_references_are_whole_whatever_ends_their_writing(suffix, folder):
     check_every_fault(folder, lambda: save_tensors(f"refs{suffix}", tensors(9)), state)
 
 
+def test_new_references_are_there_whole_or_not_at_all(folder):
+    def state() -> object:
+        return contents(Path("new")) if os.path.lexists("new") else None
+
+    check_every_fault(folder, lambda: save_tensors("new", tensors(1)), state)
+
+
 def test_recordings_of_torch_are_whole_whatever_ends_them(folder):
     torch = pytest.importorskip("torch")
     from onnxsurgeon_lite.recording import torch_recorder

@@ -13,7 +13,7 @@ from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.conversion.goal import Metric
+    from onnxsurgeon_lite.debug.conversion.goal import Goal, Metric
     from onnxsurgeon_lite.debug.conversion.guard import Guard
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.graph.index import GraphIndex
@@ -33,15 +33,16 @@ def convert(
     metric: "str | Metric | None" = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     report: bool = False,
+    calibrate: str | None = None,
     **how: Unpack[RunOnFeeds],
 ) -> "Conversion":
-    """Convert a model to half precision; with a goal, keep the nodes in float32 that the outputs need.
+    """Convert a model to half precision or to integers; with a goal, keep the nodes in float that the outputs need.
 
     The goal is held where each value is rounded once, as hardware with half precision does, whatever this machine's
     runtime does.
 
     Args:
-        to: `float16` or `bfloat16`.
+        to: `float16`, `bfloat16`, `int8`, or `int4` and `uint4` for the weights of MatMul alone.
         keep: Nodes that stay in float32: selectors, or a file that `rank --json` wrote.
         io: Convert inputs and outputs, too.
         tolerance: The largest error that an element of the outputs may have, or that `metric` may give.
@@ -49,6 +50,8 @@ def convert(
         metric: A function (outputs, outputs of the converted model) -> error, or `FILE.py:function`.
         feeds: Samples: input name -> array, or a path; made by default. A list, or a folder, for several.
         report: Measure the error that each node introduces alone.
+        calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
+            without, each run finds them.
 
     Returns:
         The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
@@ -67,8 +70,9 @@ def convert(
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
-        if goal is None and report:
-            raise UsageError("a report needs a goal", "give --tolerance or --min-sqnr")
+        _require_fitting(to, goal, io, report, calibrate)
+        if to in _INTEGERS:
+            return call.done(_quantized(model, to, keep, goal, feeds, calibrate, call))
         child = call.child() if goal is not None else None
         index = call.index(model)
         kept = _kept(keep)
@@ -87,6 +91,46 @@ def convert(
 
             result = replace(result, report=introduced(guard, {k.id for k in result.kept}))
         return call.done(result)
+
+
+_INTEGERS = ("int8", "int4", "uint4")
+_CALIBRATIONS = ("minmax", "entropy", "percentile")
+
+
+def _require_fitting(
+    to: str, goal: "Goal | None", io: bool, report: bool, calibrate: str | None
+) -> None:
+    """Raise `UsageError` for options that do not go together."""
+    if report and goal is None:
+        raise UsageError("a report needs a goal", "give --tolerance or --min-sqnr")
+    if to in _INTEGERS and (io or report):
+        raise UsageError(f"{to} has neither --io nor --report", "they are for float16 and bfloat16")
+    if calibrate is not None and (to != "int8" or calibrate not in _CALIBRATIONS):
+        raise UsageError(
+            f"{to} has no calibration {calibrate!r}", f"int8 has {', '.join(_CALIBRATIONS)}"
+        )
+
+
+def _quantized(
+    model: "ModelLike",
+    to: str,
+    keep: str | Sequence[str],
+    goal: "Goal | None",
+    feeds: "Tensors | Sequence[Tensors] | None",
+    calibrate: str | None,
+    call: Call,
+) -> "Conversion":
+    """Quantize with onnxruntime's tools."""
+    child = call.child() if goal is not None or calibrate else None
+    from onnxsurgeon_lite.debug.conversion.integers import Integers, named
+    from onnxsurgeon_lite.runtime.quantizing import Quantizing
+
+    index = call.index(model)
+    samples = _samples(index, feeds, call) if child is not None else []
+    folder = Path(call.stack.enter_context(TemporaryDirectory()))
+    tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
+    runtime = call.runtime(child)
+    return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
 
 
 def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from onnx import TensorProto
@@ -96,7 +95,7 @@ def bits_per_layer(
         UsageError: the output depends on no such weight.
         EditError: a node on the path has no gradient rule.
     """
-    output = of or next(iter(index.outputs))
+    output = of or next(iter(index.outputs), "")
     weights = _weights(index, output, choices, rounding)
     right = [_tensor(index, feeds, runtime, output) for feeds in samples]
     energy = sum(float((value.astype(np.float64) ** 2).sum()) for value in right)
@@ -130,12 +129,13 @@ class _Weight:
     """A weight, and what each number of bits loses.
 
     Attributes:
-        losses: bits -> the energy of the output's error.
+        axis: that of the channels of the output. losses: bits -> the energy of the output's error.
     """
 
     name: str
     array: Array
-    rounding: Callable[[Array, int], Array]
+    axis: int
+    rounding: Rounding
     losses: dict[int, float]
 
     @property
@@ -149,7 +149,7 @@ class _Weight:
 
     def in_bits(self, bits: int) -> Array:
         """Return its numbers as these bits hold them."""
-        return self.array if bits == self.whole else self.rounding(self.array, bits)
+        return self.array if bits == self.whole else self.rounding(self.array, bits, self.axis)
 
 
 def _weights(
@@ -168,7 +168,7 @@ def _weights(
                 axis = -1 if node.op_type in _LAST else 0
                 bits = [b for b in choices if b < array.dtype.itemsize * 8]
                 losses = dict.fromkeys([*bits, array.dtype.itemsize * 8], 0.0)
-                found[name] = _Weight(name, array, partial(_by, rounding, axis), losses)
+                found[name] = _Weight(name, array, axis, rounding, losses)
     if not found:
         raise UsageError(f"{of!r} depends on no float weight with two axes", "name another output")
     return list(found.values())
@@ -179,10 +179,6 @@ def _tensor(index: GraphIndex, feeds: Feeds, runtime: Runtime, name: str) -> Arr
     if not isinstance(value, np.ndarray):
         raise UsageError(f"{name!r} is not a tensor", "name another output")
     return value
-
-
-def _by(rounding: Rounding, axis: int, array: Array, bits: int) -> Array:
-    return rounding(array, bits, axis)
 
 
 def _weigh(

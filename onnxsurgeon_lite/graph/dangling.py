@@ -46,12 +46,13 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
     pending += [(function_path(function), function, ()) for function in model.functions]
     while pending:
         path, graph, outer = pending.pop()
-        visible = (_own(graph), *outer)
+        own = _own(graph)
+        visible = (own, *outer)
         body = Body(path, graph.node)
         for position, node in enumerate(graph.node):
             node_id = body.node_id(position)
             for name in node.input[:]:
-                if name and not any(name in scope for scope in visible):
+                if name and name not in own and not any(name in scope for scope in outer):
                     reader = f"{described(node, node_id)} reads"
                     yield Dangling(name, reader, node_id, node, _closest(name, visible))
             for attribute, inner in walk.bodies(node) if node.attribute else ():

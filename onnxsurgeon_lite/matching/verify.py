@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import ValueInfoProto
+import numpy as np
+from onnx import ValueInfoProto, helper
 
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.matching.sets import SetComparison, compare_value
 from onnxsurgeon_lite.matching.trials import Outputs, Trial, unmoved
 from onnxsurgeon_lite.runtime.feeds import Feeds, required_inputs
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.types import contradicts
+from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+from onnxsurgeon_lite.tensors.dtypes import Array
 
 Pairing = Mapping[str, str]
 """Name in the original -> name in the edited model."""
@@ -62,9 +66,13 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
     """Return the feeds of the edited model.
 
     Raises:
-        FeedsError: an input has no counterpart in the original.
+        FeedsError: an input has no counterpart in the original, or its type does not take the original's numbers.
     """
-    found = {inputs[name]: value for name, value in feeds.items() if name in inputs}
+    found = {
+        inputs[name]: _fitted(name, value, after.inputs.get(inputs[name]))
+        for name, value in feeds.items()
+        if name in inputs
+    }
     for name in required_inputs(after):
         promoted = constant(before, name)
         if promoted is not None:
@@ -75,6 +83,29 @@ def feeds_of_edited(before: GraphIndex, after: GraphIndex, feeds: Feeds, inputs:
                 "run the model on feeds of its own, then compare: onnxdbg run, onnxdbg compare",
             )
     return found
+
+
+def _fitted(
+    name: str, value: Array | list[Array], declared: ValueInfoProto | None
+) -> Array | list[Array]:
+    """Return a feed in the dtype that the edited model takes, if it holds the same numbers."""
+    if not isinstance(value, np.ndarray) or declared is None:
+        return value
+    given = helper.make_tensor_type_proto(dtypes.data_type_of_numpy(value.dtype), value.shape)
+    known = declared.type.tensor_type
+    open_ended = any(dim.dim_value < 0 for dim in known.shape.dim)  # some files say -1
+    if not known.elem_type or open_ended or not contradicts(declared.type, given):
+        return value
+    kind = dtypes.numpy_dtype(known.elem_type)
+    cast = value.astype(kind)
+    shaped = helper.make_tensor_type_proto(dtypes.data_type_of_numpy(kind), value.shape)
+    if contradicts(declared.type, shaped) or not np.array_equal(cast.astype(value.dtype), value):
+        raise FeedsError(
+            f"input {name!r} is {type_text(given)} in this run of the original, the edited model takes "
+            f"{type_text(declared.type)}: it cannot take the same numbers",
+            "run both models on feeds of their own, then compare: onnxdbg run, onnxdbg compare",
+        )
+    return cast
 
 
 def compare_runs(

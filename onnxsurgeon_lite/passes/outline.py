@@ -16,6 +16,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, rename_values, settle
 
 _CLASS = "class:"
+_SCOPE = "scope:"
 _MIN_IR = 8  # the first IR version with functions
 
 
@@ -85,13 +86,14 @@ class Outline:
         if self.scope.startswith(_CLASS):
             nodes = select_nodes(index, self.scope)
             return modules_of_class(index, self.scope.removeprefix(_CLASS), nodes)
+        path = self.scope.removeprefix(_SCOPE)
         scopes = [origin.scope for origin in index.origins]
         known = dict.fromkeys(filter(None, scopes))
-        below = {scope for scope in known if f"{scope}.".startswith(f"{self.scope}.")}
+        below = {scope for scope in known if f"{scope}.".startswith(f"{path}.")}
         inside = [position for position, scope in enumerate(scopes) if scope in below]
         if not inside:
-            raise UnknownNameError(self.scope, f"graph {index.graph.name!r}", known, kind="scope")
-        return {self.scope: inside}
+            raise UnknownNameError(path, f"graph {index.graph.name!r}", known, kind="scope")
+        return {path: inside}
 
     def _function(self, index: GraphIndex, inside: list[int]) -> FunctionProto:
         function = FunctionProto(domain=self.domain)

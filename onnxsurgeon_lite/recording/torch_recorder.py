@@ -25,13 +25,16 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import tempfile
 import traceback
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 import torch
 
@@ -444,7 +447,10 @@ _VALUES = re.compile(r"values(\.[0-9]+)?\.bin")
 
 
 class _Folder:
-    """A folder being written: `values.bin` as values arrive, `index.json` at the end; whole or not at all."""
+    """A folder being written: `values.bin` as values arrive, `index.json` at the end; whole or not at all.
+
+    The values have no name before they are complete, and a new folder does not exist: a killed process leaves nothing.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -457,8 +463,8 @@ class _Folder:
     def __enter__(self) -> "_Folder":
         try:
             self._made = not self.folder.exists()
-            self.folder.mkdir(exist_ok=True)
-            self._file = open(self.folder / ".values.bin", "wb", 1 << 20)  # noqa: SIM115
+            near = self.folder.parent if self._made else self.folder
+            self._file = tempfile.TemporaryFile(buffering=1 << 20, dir=near)  # noqa: SIM115
         except OSError as error:
             raise self._cannot_write(error) from error
         return self
@@ -471,8 +477,9 @@ class _Folder:
     ) -> None:
         values, index = self.folder / ".values.bin", self.folder / ".index.json"
         try:
-            self._file.close()
             if error is None:
+                self.folder.mkdir(exist_ok=True)
+                _appear(self._file, values)
                 old = _old_values(self.folder)
                 name = _free_name(self.folder)
                 index.write_text(self._index(name), encoding="utf-8")
@@ -484,9 +491,11 @@ class _Folder:
             if error is None:
                 raise self._cannot_write(full) from full
         finally:
+            with contextlib.suppress(OSError):
+                self._file.close()  # which writes what a full disk did not take
             values.unlink(missing_ok=True)
             index.unlink(missing_ok=True)
-            if self._made and not any(self.folder.iterdir()):
+            if self._made and self.folder.is_dir() and not any(self.folder.iterdir()):
                 self.folder.rmdir()
 
     def _cannot_write(self, error: OSError) -> RecordError:
@@ -523,6 +532,17 @@ class _Folder:
         values = ",\n  ".join(map(json.dumps, self.entries))
         file = f'"file": {json.dumps(name)}, ' if name != "values.bin" else ""
         return f'{_BEGIN}, "version": 1, {file}"values": [\n  {values}\n]}}\n'
+
+
+def _appear(file: IO[bytes], path: Path) -> None:
+    """Give a file without a name its own, else a copy of it."""
+    file.flush()
+    try:
+        os.link(f"/proc/self/fd/{file.fileno()}", path)
+    except OSError:
+        file.seek(0)
+        with path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
 
 
 def _old_values(folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ def show_conversion(result: Conversion) -> None:
         _show_report(result)
     elif result.kept:
         rows = [[k.id, k.op_type, k.name, k.why, k.place] for k in result.kept[:_SHOWN]]
-        show_table(["in float32", "operator", "name", "why", "place"], rows)
+        show_table(["in float", "operator", "name", "why", "place"], rows)
         _show_rest(len(result.kept))
     if result.curve:
         rows = [[str(n), f"{100 * share:.1f}%", number_text(e, 4)] for n, share, e in result.curve]

@@ -21,7 +21,7 @@ from onnx import ModelProto
 
 import running
 from commands import FILES, HEAVY, LIGHT, commands
-from onnxsurgeon_lite import load, open_references, save
+from onnxsurgeon_lite import load, open_references, save, set_constant
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.model.storage import list_data
 
@@ -39,9 +39,11 @@ def mutants_of(
     attack: "Attack", models: dict[str, bytes], given: argparse.Namespace
 ) -> Iterator[None]:
     """Attack every command that writes, on a model with data beside it, over what is there already."""
+    attack.prepare("weights", models["weights"])
     known = ModelProto.FromString(models["weights"])
-    chosen = commands(LIGHT, known) + (commands(HEAVY, known) if given.heavy else [])
-    for words in filter(_writes, chosen):
+    chosen = commands(LIGHT, known) + (commands(HEAVY, known) * bool(given.heavy))
+    chosen = [words for words in chosen if _writes(words)]
+    for words in chosen[given.first : given.first + given.mutants]:
         _Faulted(attack, models["weights"], [*words, *_force(words)]).attack()
         yield
 
@@ -68,8 +70,10 @@ class _Faulted:
         for name, text in FILES.items():
             (self.kept / name).write_text(text)
         (self.kept / "original.onnx").write_bytes(model)
+        shutil.copytree(attack.folder / "recorded", self.kept / "recorded")
+        shutil.copy(attack.folder / "weights.npz", self.kept)
         loaded = load(self.kept / "original.onnx")
-        save(loaded, self.kept / "mutant.onnx", external=True)
+        save(set_constant(loaded, "b", 0.25).model, self.kept / "mutant.onnx", external=True)
         for name in ("out.onnx", "mutant.split/part_0.onnx"):
             (self.kept / name).parent.mkdir(exist_ok=True)
             save(loaded, self.kept / name, external=True)
@@ -125,6 +129,8 @@ def _state(folder: Path) -> State:
     """Return what each output holds: models with their data, sets of tensors."""
     found = {}
     for path in sorted(folder.iterdir()):
+        if path.suffix == ".writing":
+            continue  # the next command removes it
         if path.suffix == ".onnx":
             found[path.name] = _digest(partial(_model, path))
         elif path.suffix == ".npz" or (path / "index.json").exists():

@@ -221,6 +221,8 @@ class _Bisection:
         """
         if self._only_rounds():
             self.result.verdict = "agrees"
+            self.result.cleared += self.result.culprits
+            self.result.culprits = []
             count = len(self.result.cleared)
             differ = "value differs" if count == 1 else "values differ"
             because = f"with optimization on, {count} {differ} by what the quantization rounds"
@@ -234,10 +236,12 @@ class _Bisection:
         settle(self.result, self.judge.references, self.targets, self.index.outputs)
 
     def _only_rounds(self) -> bool:
-        """Return whether all differences are those of optimized quantized nodes that round otherwise."""
+        """Return whether all that differs is how optimized quantized nodes round, each or together."""
+        if self.result.look != "optimized":
+            return False
+        found = [*self.result.culprits, *self.result.cleared]
         quantized = any(node.op_type in QUANTIZERS for node in self.index.nodes)
-        only = quantized and self.result.look == "optimized" and not self.result.culprits
-        return only and bool(self.result.cleared)
+        return quantized and bool(found) and all(c.harmless or c.inherits for c in found)
 
     def _look_inside(self, culprit: Culprit) -> None:
         """Search the body of a culprit that is a single node."""

@@ -110,7 +110,8 @@ class AgainstReferences:
         return grid.rounded(value).astype(np.float32)
 
     def _pairs(self, name: str, actual: RunValue, reference: Stored) -> list[tuple[Array, Array]]:
-        return _pairs(*(self.seen(name, value) for value in (actual, reference)))
+        pairs = _pairs(*(self.seen(name, value) for value in (actual, reference)))
+        return [(one, _in_range_of(one, other)) for one, other in pairs]
 
 
 def coarse_values(index: GraphIndex) -> dict[str, np.dtype[np.generic]]:
@@ -208,6 +209,18 @@ class Finds:
         if array is None or array.dtype.kind in "OUSb" or not array.size:
             return True
         return not self.hits(array).any()
+
+
+def _in_range_of(actual: Array, reference: Array) -> Array:
+    """Return a reference that half precision cannot hold as the end of its range, where the model has that."""
+    largest = LARGEST.get(actual.dtype.name)
+    if largest is None or actual.shape != reference.shape or not is_float(reference.dtype):
+        return reference
+    ends = np.abs(actual) == actual.dtype.type(largest)
+    beyond = ends & (np.abs(reference) > largest) & (np.sign(reference) == np.sign(actual))
+    return (
+        np.where(beyond, actual.astype(reference.dtype), reference) if beyond.any() else reference
+    )
 
 
 def _pairs(actual: RunValue, reference: RunValue) -> list[tuple[Array, Array]]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -13,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 from onnx import SequenceProto, TensorProto
 
-from onnxsurgeon_lite.atomic import Staging
+from onnxsurgeon_lite.atomic import Staging, rename_folder, temporary_folder
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
 from onnxsurgeon_lite.tensors import dtypes
@@ -37,7 +38,7 @@ class FolderWriter:
     when known, and `"kind": "input"` if it was fed to the model. The bytes are as in `raw_data`; strings are
     a serialized `TensorProto`, sequences a `SequenceProto` (`"kind": "sequence"`). An older set stays whole until the
     new index replaces its own: the new bytes have another name then, which the index tells as `"file"`. Before they are
-    complete they have no name, and a new folder does not exist: a killed process leaves nothing behind.
+    complete they have no name, and a new folder does not exist, which appears whole.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -46,11 +47,13 @@ class FolderWriter:
         self._staging = Staging()
 
     def __enter__(self) -> "FolderWriter":
-        if make_folder(self.folder):  # or it is told at once why that is impossible
-            self.folder.rmdir()
-        self._old = values_files(self.folder)
-        self._name = free_name(self.folder)
-        self._opened = self._staging.open_unseen(self.folder / self._name)
+        new = not os.path.lexists(self.folder)
+        self._place = temporary_folder(self.folder) if new else self.folder
+        if make_folder(self._place, self.folder):  # or it is told at once why that is impossible
+            self._place.rmdir()
+        self._old = values_files(self._place)
+        self._name = free_name(self._place)
+        self._opened = self._staging.open_unseen(self._place / self._name)
         self._values = self._opened.__enter__()
         return self
 
@@ -60,20 +63,22 @@ class FolderWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        made = error is None and make_folder(self.folder)
+        made = error is None and make_folder(self._place)
         try:
             with self._staging:
                 self._opened.__exit__(kind, error, trace)
                 if error is None:
-                    with self._staging.open(self.folder / INDEX) as file:
+                    with self._staging.open(self._place / INDEX) as file:
                         file.write(self._index_text().encode())
                     self._staging.commit()
                     for old in self._old:
                         with contextlib.suppress(OSError):
                             old.unlink()
+            if made:
+                rename_folder(self._place, self.folder)
         finally:
-            if made and not any(self.folder.iterdir()):
-                self.folder.rmdir()
+            if made:
+                shutil.rmtree(self._place, ignore_errors=True)
 
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
@@ -113,20 +118,21 @@ def free_name(folder: Path) -> str:
     return next(name for name in names if not os.path.lexists(folder / name))
 
 
-def make_folder(folder: Path) -> bool:
-    """Create a folder unless it exists; return whether it was created."""
+def make_folder(folder: Path, named: Path | None = None) -> bool:
+    """Create a folder unless it exists; return whether it was created. named: what messages call it."""
+    named = named or folder
     try:
         folder.mkdir()
     except FileExistsError as error:
         if not folder.is_dir():
             raise WriteError(
-                f"{str(folder)!r} already exists and is not a folder", "choose another name"
+                f"{str(named)!r} already exists and is not a folder", "choose another name"
             ) from error
         return False
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))
         raise WriteError(
-            f"cannot create folder {str(folder)!r}: {error.strerror}",
+            f"cannot create folder {str(named)!r}: {error.strerror}",
             f"create its parent first: {hint}"
             if not folder.parent.is_dir()
             else "write elsewhere with -o",

@@ -143,7 +143,8 @@ def _unit_length(s: Step) -> Term:
     else:
         norm = t.sum(s.a * s.a, axis, True).function("Sqrt")
         pull = s.y
-    return (s.dy - pull * t.sum(s.dy * s.y, axis, True)) / norm
+    left = s.dy - pull * t.sum(s.dy * s.y, axis, True)
+    return norm.equals(0).where(s.dy.of(0), left / norm)
 
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,86 @@
+"""Quantize with onnxruntime's own tools."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import RuntimeFailure, RuntimeTimeout
+from onnxsurgeon_lite.model import Model, load, save
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.tensors.references import save_tensors
+
+INTEGERS = ("int8", "int4", "uint4")
+CALIBRATIONS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+_SECONDS = 600.0
+_WORKER = Path(__file__).with_name("quantize_worker.py")
+
+
+@dataclass
+class Quantizing:
+    """Quantizations of one model, of any of its nodes.
+
+    Attributes:
+        folder: where files may lie meanwhile.
+        to: `int8`, `int4` or `uint4`. calibrate: how ranges are found; '' for ranges that each run finds.
+    """
+
+    model: Model
+    folder: Path
+    to: str
+    calibrate: str
+    samples: Sequence[Feeds]
+    timeout: float | None = None
+    source: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source = self.folder / "float.onnx"
+        save(self.model, self.source)
+        for number, feeds in enumerate(self.samples):
+            arrays = {name: np.asarray(value) for name, value in feeds.items()}
+            save_tensors(self.folder / f"{number}.npz", arrays)
+
+    def quantized(self, nodes: Sequence[str]) -> Model:
+        """Return the model with these nodes quantized, by name.
+
+        Raises:
+            RuntimeFailure: the tool fails.
+        """
+        result = self.folder / "quantized.onnx"
+        kind = "blocked" if self.to != "int8" else "static" if self.calibrate else "dynamic"
+        request = {
+            "kind": kind,
+            "model": str(self.source),
+            "result": str(result),
+            "nodes": list(nodes),
+            "others": [n.name for n in self.model.proto.graph.node if n.name not in {*nodes}],
+            "symmetric": self.to == "int4",
+            "calibrate": CALIBRATIONS.get(self.calibrate, ""),
+            "samples": [str(self.folder / f"{n}.npz") for n in range(len(self.samples))],
+            "cache": str(self.folder / "ranges.json"),
+        }
+        asked = self.folder / "request.json"
+        asked.write_text(json.dumps(request), encoding="utf-8")
+        command = [sys.executable, str(_WORKER), str(asked)]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=self.timeout or _SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeTimeout(
+                "onnxruntime's quantizer takes too long", "give it more --timeout"
+            ) from error
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.strip()] or [
+                "it says nothing"
+            ]
+            raise RuntimeFailure(f"onnxruntime's quantizer fails: {said[-1]}")
+        return Model(load(result).materialize())
