@@ -36,6 +36,7 @@ TERMINAL = {
     "save",
     "in_place",
     "copy_data",
+    "undo",
     "commands",
     "context",
     "metrics",

@@ -96,7 +96,7 @@ def test_a_finite_value_behind_an_overflow_is_explained(tmp_path):
         return osl.run(tmp_path / "m.onnx", fetch=["xx", "y"], feeds=feeds).told
 
     assert any("computes float16 in float32" in note for note in told(1, 2, 300, 400))
-    assert told(1, 2, 3, 4) == ()
+    assert not any("float16" in note for note in told(1, 2, 3, 4))
 
 
 def test_an_overflow_is_no_good_number():

@@ -111,13 +111,13 @@ def _run_seeds(
                 raise
             break
         for line in told:
-            text, _, seed = line.rpartition(", seed ")
+            text, _, seed = line.partition(", seed ")
             if not text.startswith(tuple(f"{name}: " for name in known)):
-                lines.setdefault(text, []).append(seed)
+                lines.setdefault(text, []).extend([seed] * bool(seed))
         if not made.keys() - known.keys():
             break
     return trials, [
-        f"{text}, seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"
+        f"{text}, seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}" if seeds else text
         for text, seeds in lines.items()
     ]
 

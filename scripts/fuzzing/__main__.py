@@ -83,14 +83,19 @@ class Attack:
             if ran.wrong:
                 suspected.append(ran)
         if not self.counts["mutants attacked"] % _LASTS or suspected:
-            self.runner.close()
+            self.close(name, data)
         for ran in suspected:
             again = running.run(ran.words, self.folder, data, file)
             wrong = again.wrong or f"after others: {ran.wrong}"
             output = (again if again.wrong else ran).output
             self.keep(name, data, f"{wrong}\n{output[-2000:]}", ran.words)
+
+    def close(self, name: str = "", data: bytes = b"") -> None:
+        """End the commands' fork; what it leaves is of one of the last mutants."""
+        self.runner.close()
         if self.runner.left:
             self.keep(name, data, self.runner.left)
+            self.runner.left = ""
 
     def keep(self, name: str, data: bytes, wrong: str, words: Sequence[str] = ()) -> None:
         """Keep what broke, and say so."""
@@ -120,7 +125,7 @@ def main() -> int:
                 attack.report()
             if time.monotonic() - attack.began > given.seconds:
                 break
-        attack.runner.close()
+        attack.close()
         attack.report()
     return int(attack.counts["broken"] > 0)
 

@@ -122,6 +122,7 @@ rank MODEL --against ORIGINAL --leave-one-out LIMITS
 test --config suite.toml LIMITS
 rank MODEL --against ORIGINAL --by output LIMITS
 rank MODEL --fp16-risk LIMITS
+profile MODEL --runs 1 LIMITS
 match MODEL ORIGINAL --save map.json LIMITS
 match recorded MODEL LIMITS
 weights MODEL --against weights.npz

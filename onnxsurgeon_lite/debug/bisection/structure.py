@@ -85,8 +85,13 @@ class Region:
         return None if best is None else _explained(place, best.hypothesis)
 
     def _mistakes(self, place: Place) -> Iterator[Hypothesis]:
-        found = itertools.chain.from_iterable(f(place) for f in _MISTAKES)
-        yield from (h for h in found if place.positions[_node(place, h)] in self.own)
+        """Yield what is tried: one change at a time, of the nodes that may be at fault."""
+        found = itertools.chain.from_iterable(family(place) for family in _MISTAKES)
+        for hypothesis in found:
+            edit = hypothesis.edits[-1]
+            several = isinstance(edit, SetAttr) and len(edit.attributes) > 1
+            if not several and place.positions[_node(place, hypothesis)] in self.own:
+                yield hypothesis
 
     def _from_other_inputs(
         self, references: ReferenceSet, lacking: Sequence[str]

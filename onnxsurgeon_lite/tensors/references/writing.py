@@ -47,9 +47,10 @@ class FolderWriter:
         self._staging = Staging()
 
     def __enter__(self) -> "FolderWriter":
-        if make_folder(self.folder):  # or it is told at once why that is impossible
-            self.folder.rmdir()
-        self._place = self.folder if self.folder.is_dir() else temporary_folder(self.folder)
+        new = not os.path.lexists(self.folder)
+        self._place = temporary_folder(self.folder) if new else self.folder
+        if make_folder(self._place, self.folder):  # or it is told at once why that is impossible
+            self._place.rmdir()
         self._old = values_files(self._place)
         self._name = free_name(self._place)
         self._opened = self._staging.open_unseen(self._place / self._name)
@@ -117,20 +118,21 @@ def free_name(folder: Path) -> str:
     return next(name for name in names if not os.path.lexists(folder / name))
 
 
-def make_folder(folder: Path) -> bool:
-    """Create a folder unless it exists; return whether it was created."""
+def make_folder(folder: Path, named: Path | None = None) -> bool:
+    """Create a folder unless it exists; return whether it was created. named: what messages call it."""
+    named = named or folder
     try:
         folder.mkdir()
     except FileExistsError as error:
         if not folder.is_dir():
             raise WriteError(
-                f"{str(folder)!r} already exists and is not a folder", "choose another name"
+                f"{str(named)!r} already exists and is not a folder", "choose another name"
             ) from error
         return False
     except OSError as error:
         hint = command("mkdir", "-p", str(folder.parent))
         raise WriteError(
-            f"cannot create folder {str(folder)!r}: {error.strerror}",
+            f"cannot create folder {str(named)!r}: {error.strerror}",
             f"create its parent first: {hint}"
             if not folder.parent.is_dir()
             else "write elsewhere with -o",

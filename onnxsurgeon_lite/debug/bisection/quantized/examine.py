@@ -267,17 +267,17 @@ class Examination:
         why = f"fits: the bias of {node.op_type} {node.name!r} was quantized with it"
         parameter = scale_of(index, wrong)
         numbers = parameter.scaled(factors[wrong])
-        because, edit = parameter.because(numbers, why), parameter.edit(numbers)
+        because, edits = parameter.because(numbers, why), parameter.edit(numbers)
         if wrong == x:  # what quantizes has this scale, too
-            edit = (SetConstant(parameter.name, float(np.median(numbers))),)
+            edits = (SetConstant(parameter.name, float(np.median(numbers))),)
         if others:
             shown = ", ".join(repr(scale_of(index, name).name) for name in (wrong, *others))
-            because, edit = (
+            edits = ()
+            because = (
                 f"the scale of the bias is x{np.median(unlike.ratio):.4g} the product of the others; "
-                f"which of {shown} is wrong is not known, as its effect is below the rounding",
-                (),
+                f"which of {shown} is wrong is not known, as its effect is below the rounding"
             )
-        yield Fault(made, position, [Finding("wrong scale", because, edit)])
+        yield Fault(made, position, [Finding("wrong scale", because, edits)])
 
     def _left(self, name: str, scaled: str = "", factor: Wide | None = None) -> float:
         """Return the error that is left when what one DequantizeLinear makes has another scale.
