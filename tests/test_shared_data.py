@@ -34,6 +34,7 @@ ONTO = {
     "profile": ["m.onnx --runs 1 --trace t.data"],
     "match": ["m.onnx other.onnx -o t.data"],
     "weights": ["m.onnx --against numbers.npz --update numbers.npz -o t.data"],
+    "convert": [f"m.onnx --to float16 -o {place}" for place in ("m.onnx", "t.onnx", "t.data")],
     "data external": ["m.onnx -o t.onnx", "m.onnx -o t.data"],
     "data embed": ["m.onnx -o t.data"],
     "data move": ["m.onnx t.data"],

@@ -299,6 +299,12 @@ def test_custom_operators_stay_next_to_every_edit(verb, custom):
     if verb == "remove-input":
         custom.graph.input.add(name="unused").type.tensor_type.elem_type = 1
         onnx.save(custom, "custom.onnx")
+    if verb == "dequantize":
+        for name, array in (("kept", np.ones(2, np.int8)), ("scale", np.float32(2))):
+            custom.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+        inputs, outputs = ["kept", "scale"], ["numbers"]
+        custom.graph.node.add(op_type="DequantizeLinear", input=inputs, output=outputs)
+        onnx.save(custom, "custom.onnx")
     Path("patch.py").write_text("def edit(graph):\n    graph.nodes[5].op = 'Abs'\n")
     Path("recipe.toml").write_text('[[step]]\nverb = "set-op"\nnodes = "/relu"\nop_type = "Abs"\n')
     Path("rule.onnxtxt").write_text(

@@ -53,7 +53,7 @@ class FolderWriter:
             self._place.rmdir()
         self._old = values_files(self._place)
         self._name = free_name(self._place)
-        self._opened = self._staging.open_unseen(self._place / self._name)
+        self._opened = self._staging.open_unseen(self._place / self._name, self.folder)
         self._values = self._opened.__enter__()
         return self
 
