@@ -13,11 +13,11 @@ import sys
 import numpy as np
 import onnx
 import pytest
+from cli_commands import COMMANDS
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
-from commands import COMMANDS
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.report.results import SHOWN_BY
 from onnxsurgeon_lite.shown import Shown

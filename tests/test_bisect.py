@@ -283,6 +283,7 @@ def test_the_command_keeps_its_contract(tmp_path):
         "culprits",
         "cleared",
         "outputs",
+        "blame",
         "elsewhere",
         "masked",
         "notes",

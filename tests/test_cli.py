@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from cli_commands import COMMANDS
 from conftest import COMMAND, FIXTURES
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
-from commands import COMMANDS
 from onnxsurgeon_lite import open_references
 from onnxsurgeon_lite.cli.app import app
 

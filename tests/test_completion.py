@@ -8,9 +8,9 @@ from typing import get_type_hints
 
 import pytest
 import typer
+from cli_commands import COMMANDS
 from conftest import FIXTURES
 
-from commands import COMMANDS
 from onnxsurgeon_lite.cli.app import app
 
 ONNXDBG = Path(sys.executable).with_name("onnxdbg")

@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from cli_commands import HELP
 from test_cut import FEEDS, run
 from verbs import CONTRACT, CUSTOM_WORDS, LOSSLESS, ONCE
 
 import onnxsurgeon_lite
-from commands import HELP
 from onnxsurgeon_lite import PASSES, Expose, passes
 from onnxsurgeon_lite.graph.check import check
 

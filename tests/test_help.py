@@ -6,10 +6,10 @@ import shutil
 
 import numpy as np
 import pytest
+from cli_commands import HELP
 from conftest import FIXTURES
 from typer.testing import CliRunner
 
-from commands import HELP
 from onnxsurgeon_lite.cli.app import app
 
 FILES = {

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import onnx
 import pytest
+from cli_commands import COMMANDS
 from onnx import numpy_helper, parser
 from typer.testing import CliRunner
 
-from commands import COMMANDS
 from onnxsurgeon_lite.cli.app import app
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>

@@ -16,7 +16,13 @@ from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.replace import Replace
-from onnxsurgeon_lite.tensors.dtypes import Array, data_type_of_numpy, dtype_name, is_float
+from onnxsurgeon_lite.tensors.dtypes import (
+    Array,
+    data_type_of_numpy,
+    dtype_name,
+    from_array,
+    is_float,
+)
 
 _UNARY = (
     *("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp", "Sqrt", "Reciprocal", "Abs", "Erf", "Softplus"),
@@ -331,10 +337,12 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
         "g": 1.702,
     }
     used = {name: value for name, value in known.items() if f"{name})" in nodes}
-    weights = ", ".join(f"{kind} {name} = {{{value!r}}}" for name, value in used.items())
     header = f'<ir_version: {place.index.model.proto.ir_version}, opset_import: ["" : {opset}]>'
     ends_as_text = f"({kind}[{shape}] x) => ({kind}[{shape}] y)"
-    parsed = parser.parse_model(f"{header} activation {ends_as_text} <{weights}> {{ {nodes} }}")
+    parsed = parser.parse_model(f"{header} activation {ends_as_text} {{ {nodes} }}")
+    parsed.graph.initializer.extend(
+        from_array(np.asarray(value, made.dtype), name) for name, value in used.items()
+    )
     return Replace(*ends, model=loaded(parsed))
 
 

@@ -96,7 +96,7 @@ class Bench:
         size = sum(array.nbytes for array in self.place.samples[0].wanted.values())
         count = max(1, min(_TOGETHER, self.budget // max(1, 2 * size)))
         pending = iter(hypotheses)
-        while batch := list(itertools.islice(pending, count)):
+        while batch := _drawn(pending, count):
             if time.monotonic() > self.until:
                 raise OutOfTime
             edited = [(h, m) for h in batch if (m := self._edited(h)) is not None]
@@ -202,3 +202,9 @@ def relative_error(actual: RunValue, wanted: Array) -> float:
     with np.errstate(all="ignore"):
         scale = float(np.sqrt(np.mean(np.square(w)))) or 1.0
         return float(np.sqrt(np.mean(np.square(a - w)))) / scale
+
+
+def _drawn(pending: Iterator[Hypothesis], count: int) -> list[Hypothesis]:
+    """Return the next hypotheses; numbers that are solved for may overflow."""
+    with np.errstate(all="ignore"):
+        return list(itertools.islice(pending, count))
