@@ -74,10 +74,16 @@ class Row(NamedTuple):
     def of(cls, node: NodeProto) -> "Row":
         """Read a node."""
         attributed = bool(node.attribute)
-        needs = node.input[:]
-        if attributed:
-            needs = [name for name in dict.fromkeys((*needs, *captured(node))) if name]
-        return cls(node.op_type, plain_domain(node.domain), needs, node.output[:], attributed)
+        return cls(
+            node.op_type, plain_domain(node.domain), _needs(node), node.output[:], attributed
+        )
+
+
+def _needs(node: NodeProto) -> list[str]:
+    needs: list[str] = node.input[:]
+    if node.attribute:
+        needs = [name for name in dict.fromkeys((*needs, *captured(node))) if name]
+    return needs
 
 
 def rows_of(nodes: Iterable[NodeProto]) -> list[Row]:
@@ -187,6 +193,8 @@ class GraphIndex:
     @cached_property
     def needs(self) -> list[list[str]]:
         """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
+        if self.shared_rows is None and "rows" not in vars(self):
+            return list(map(_needs, self.nodes))
         return [row.needs for row in self.rows]
 
     @cached_property
