@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper, parser
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load, open_references, save_tensors
 from onnxsurgeon_lite.debug.bisection import Search, bisect, find
 from onnxsurgeon_lite.debug.bisection.verdicts import Evidence, judge
@@ -607,3 +608,14 @@ def test_a_search_keeps_to_its_budget(tmp_path, runtime):
 
     assert [c.id for c in narrow.culprits] == [c.id for c in roomy.culprits]
     assert narrow.sessions > roomy.sessions
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_no_constant_is_blamed_for_a_reference_that_is_not_finite(number):
+    text = "g (float[2, 3] x) => (float[2, 3] y) <float[3] w = {1, 2, 3}> { y = Mul(x, w) }"
+    model, x = osl.build(text), np.ones((2, 3), np.float32)
+
+    found = osl.bisect(model, {"x": x, "y": np.full((2, 3), number, np.float32)})
+
+    assert found.verdict == "mismatch"
+    assert "wrong constant" not in {f.verdict for f in found.culprits[0].findings}

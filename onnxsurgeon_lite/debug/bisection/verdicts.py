@@ -269,6 +269,8 @@ def _wrong_constant(e: Evidence) -> str:
         return f"initializer {', '.join(map(repr, e.changed[:3]))} differs from the other model's"
     if not e.constants or e.local is None or e.local.dtype.kind not in "fV":
         return ""
+    if not all(np.isfinite(_wide(array)).all() for array in (e.local, e.reference)):
+        return ""  # which no factor and no shift explains
     sizes = {size for shape in e.constants.values() for size in (*shape, int(np.prod(shape)))} | {1}
     return next(filter(None, (_amount(e, fit) for fit in _per_channel(e, e.local, sizes))), "")
 
