@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from conftest import FIXTURES
 from gradient_checks import HEAD, PAGE, cases, measured, operator_of, status
 from gradient_torch import TORCH, compared
@@ -292,3 +293,50 @@ def test_a_function_has_the_gradient_of_the_operator_that_it_is(node, to, model_
     found = [gradient_of(model_of(text), "y", to, runtime, **feeds) for text in calls]
 
     np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def sampled(image: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Read an image [channels, height, width] between its pixels, linearly; 0 outside."""
+    height, width = image.shape[-2:]
+    top, left = torch.floor(rows).detach(), torch.floor(columns).detach()
+    found = torch.zeros(1, dtype=image.dtype)
+    for y, x in ((top + i, left + j) for i in (0, 1) for j in (0, 1)):
+        weight = (1 - (rows - y).abs()) * (1 - (columns - x).abs())
+        inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+        pixels = image[:, y.clamp(0, height - 1).long(), x.clamp(0, width - 1).long()]
+        found = found + pixels * weight * inside
+    return found
+
+
+def test_a_deformed_convolution_has_the_gradient_that_torch_has_of_its_definition():
+    random = np.random.default_rng(0)
+    shapes = {
+        "x": (1, 2, 5, 5),
+        "w": (3, 2, 2, 2),
+        "shift": (1, 8, 4, 4),
+        "b": (3,),
+        "mask": (1, 4, 4, 4),
+    }
+    feeds = {
+        name: random.uniform(-0.9, 0.9, shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    declared = ", ".join(f"float[{', '.join(map(str, s))}] {n}" for n, s in shapes.items())
+    model = osl.build(
+        f"g ({declared}) => (float[1, 3, 4, 4] y) {{ y = DeformConv({', '.join(shapes)}) }}"
+    )
+
+    added = osl.gradient(model, of="y", to=list(shapes)).model
+    found = osl.run(added, feeds, fetch=[f"d(y)/d({name})" for name in shapes])
+
+    given = {n: torch.tensor(a, dtype=torch.float64, requires_grad=True) for n, a in feeds.items()}
+    rows, columns = torch.meshgrid(torch.arange(4.0), torch.arange(4.0), indexing="ij")
+    result = given["b"].sum() * 16
+    for k, (i, j) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
+        down, right = given["shift"][0, 2 * k], given["shift"][0, 2 * k + 1]
+        patch = sampled(given["x"][0], rows + i + down, columns + j + right) * given["mask"][0, k]
+        result = result + torch.einsum("oc,chw->", given["w"][:, :, i, j], patch)
+    result.backward()
+    for name, tensor in given.items():
+        np.testing.assert_allclose(
+            found[f"d(y)/d({name})"], tensor.grad.numpy(), rtol=1e-4, atol=1e-5
+        )

@@ -131,3 +131,13 @@ def test_a_file_with_checks_alone_leaves_bisect_to_look_around(suite, tmp_path):
     done = CliRunner().invoke(app, ["bisect"])
 
     assert "there is no model in this folder" in done.output
+
+
+def test_a_folder_without_a_suite_is_told_what_to_write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    done = CliRunner().invoke(app, ["test"])
+
+    assert done.exit_code == 2
+    assert "there is no 'onnxdbg.toml' here" in done.output
+    assert "[[check]]" in done.output

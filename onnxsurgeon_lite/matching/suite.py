@@ -13,6 +13,7 @@ from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 CONFIG = Path("onnxdbg.toml")
+_EXAMPLE = '[[check]] with model = "..." and reference = "..."'
 _TEXTS = ("name", "model", "reference", "feeds", "map", "opt")
 OptLevel = Literal["none", "basic", "extended", "all"]
 
@@ -102,11 +103,14 @@ def read_suite(path: Path, only: Sequence[str] = ()) -> list[SuiteCheck]:
     Raises:
         UsageError: the file cannot be read, holds no checks, or a check is not understood.
     """
+    if not path.exists():
+        raise UsageError(
+            f"there is no {str(path)!r} here",
+            f"name another with --config, or write one: {_EXAMPLE}",
+        )
     found = read_config(path).get("check")
     if not isinstance(found, list) or not found:
-        raise UsageError(
-            f"{str(path)!r} holds no checks", '[[check]] with model = "..." and reference = "..."'
-        )
+        raise UsageError(f"{str(path)!r} holds no checks", _EXAMPLE)
     checks = [_check(path, number, given) for number, given in enumerate(found, 1)]
     names = [check.name for check in checks]
     if twice := next((name for name in names if names.count(name) > 1), None):

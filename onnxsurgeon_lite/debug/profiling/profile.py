@@ -74,7 +74,7 @@ class _Attribution:
         for kernel in first:
             node = nodes[kernel.name]
             node.times += 1
-            node.cost += self._own(kernel)
+            node.cost += _own(kernel)
         for name, node in nodes.items():
             node.cost.seconds = seconds[name]
         named = {node.name: node for node in self.executed.nodes}
@@ -89,15 +89,6 @@ class _Attribution:
         path = str(self.original.model.path or self.original.graph.name)
         total = median(run.seconds for run in runs)
         return Profile(path, len(runs), total, [*nodes.values()], held, peak)
-
-    def _own(self, kernel: Kernel) -> Cost:
-        """Return what a kernel moves, and what those in its body compute."""
-        counts = [_macs_of(inner) for inner in _all_inside(kernel)]
-        return Cost(
-            macs=sum(count or 0 for count in counts),
-            unknown=counts.count(None),
-            moved_bytes=kernel.input_bytes + kernel.output_bytes,
-        )
 
     def _place(self, positions: Sequence[int], nodes: Iterable[ProfiledNode]) -> None:
         """Say of kernels where they come from."""
@@ -163,6 +154,16 @@ def _medians(runs: Sequence[TimedRun]) -> dict[str, float]:
         for name, seconds in sums.items():
             found[name].append(seconds)
     return {name: median(seconds) for name, seconds in found.items()}
+
+
+def _own(kernel: Kernel) -> Cost:
+    """Return what a kernel moves, and what those in its body compute."""
+    counts = [_macs_of(inner) for inner in _all_inside(kernel)]
+    return Cost(
+        macs=sum(count or 0 for count in counts),
+        unknown=counts.count(None),
+        moved_bytes=kernel.input_bytes + kernel.output_bytes,
+    )
 
 
 def _all_inside(kernel: Kernel) -> Iterable[Kernel]:
