@@ -1,4 +1,4 @@
-"""What several tests need: a model from text, a runtime, the command, a browser; and what is left out where torch is missing."""
+"""What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
 import re
