@@ -90,7 +90,9 @@ def _of_a_later_opset(index: GraphIndex) -> str:
             if first > version and body.path.partition("/@")[0] not in functions:
                 step = f"onnxdbg edit set MODEL opset_import.ai.onnx={first}"
                 what = described(node, body.node_id(position))
-                return f"{what} is an operator of opset {first}; the model imports {version}: {step}"
+                return (
+                    f"{what} is an operator of opset {first}; the model imports {version}: {step}"
+                )
     return ""
 
 
