@@ -84,7 +84,7 @@ def convert(
         options = replace(call.options("none"), lean=True)
         simulating = call.stack.enter_context(Runtime(options, child))
         samples = _samples(index, feeds, call)
-        guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress)
+        guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
         if report:
             from onnxsurgeon_lite.debug.conversion.introduced import introduced
