@@ -24,14 +24,15 @@ SHOWN_BY = {"BisectResult": "bisection"}
 """Class -> the module of this room whose `page` says what its page shows."""
 
 
-def require_page(path: Path, force: bool) -> None:
+def require_page(path: Path | None, force: bool) -> None:
     """Refuse to write over what is there, or without the libraries that draw.
 
     Raises:
         OutputExistsError: something stands at the path.
         UsageError: plotly or igraph is missing.
     """
-    require_replaceable(path, force)
+    if path is not None:
+        require_replaceable(path, force)
     missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
     if missing:
         raise UsageError(
