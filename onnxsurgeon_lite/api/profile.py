@@ -20,6 +20,7 @@ def profile(
     runs: int = 10,
     against: "ModelLike | None" = None,
     trace: str | PathLike[str] | None = None,
+    html: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     force: bool = True,
     **how: Unpack[RunOnFeeds],
@@ -30,7 +31,8 @@ def profile(
         runs: How many runs are timed, after one that is not.
         against: The same of another model, to put both side by side; `model` is what comes after.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
-        force: Write over what stands at `trace`.
+        html: Where to write the result as a page for a browser.
+        force: Write over what stands at `trace` and `html`.
 
     Returns:
         The nodes that the runtime runs, each with the ids of those that it stands for. A fused node has the MACs of
@@ -50,7 +52,7 @@ def profile(
     place = None if trace is None else Path(trace)
     if place is not None:
         require_replaceable(place, force)
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         after = _profiled(call, model, feeds, runs, place)
         if against is None:
             return call.done(after)

@@ -101,6 +101,8 @@ def compare(
     every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[Comparing],
 ) -> None:
@@ -114,8 +116,8 @@ def compare(
         reference: The set of tensors to compare with.
         every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
-    options.show(result, json, metrics)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, html, force, opt=opt, **how)
+    options.show(result, json, metrics, html=html)
     options.require(result.match)
 
 
@@ -166,6 +168,7 @@ def profile(
     by: Literal["node", "operator", "module"] = "node",
     against: Path | None = None,
     trace: Path | None = None,
+    html: Path | None = None,
     opt: OptLevel = "all",
     force: bool = False,
     json: bool = False,
@@ -183,7 +186,7 @@ def profile(
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
     """
     with progress(f"profiling {model}") as how["progress"]:
-        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
-    options.show(result, json, by="" if against else by)
+        result = osl.profile(model, feeds, runs, against, trace, html, opt, force, **how)
+    options.show(result, json, by="" if against else by, html=html)
     if trace is not None and not json:
         plain.show_written(trace)
