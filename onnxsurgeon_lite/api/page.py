@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from onnxsurgeon_lite.errors import RuntimeFailure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.observe import Observer
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.shown import Shown
-    from onnxsurgeon_lite.tensors.comparison import Tolerance
+    from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
     from onnxsurgeon_lite.tensors.references import ReferenceSet
+    from onnxsurgeon_lite.tensors.references.sets import Stored
 
 Place = str | PathLike[str] | None
 
@@ -29,12 +33,40 @@ def require_page(html: Place, force: bool) -> None:
         page.require_page(Path(html), force)
 
 
-def write_page(html: Place, result: "Shown", sight: "Sight | None") -> None:
+def write_page(
+    html: Place, result: "Shown", models: "list[GraphIndex]", sight: "Sight | None"
+) -> None:
     """Write a result's page, where one is wanted."""
-    if html is not None and sight is not None:
+    if html is not None:
         from onnxsurgeon_lite.report import page
 
-        page.write_page(Path(html), page.page_of(result, sight))
+        seen = sight or page.Sight()
+        seen.models = models
+        page.write_page(Path(html), page.page_of(result, seen))
+
+
+def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
+    """Return what is seen of compared tensors, and what looks at them: pictures of the first that mismatch."""
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.report.page.tensors import tensor_part
+
+    sight = Sight()
+    producer = {} if index is None else index.producer
+
+    def see(
+        name: str,
+        actual: "Stored | None",
+        reference: "Stored | None",
+        compared: "Mapping[str, Comparison]",
+    ) -> None:
+        wrong = next((each for each in compared.values() if not each.match), None)
+        is_output = index is not None and name in index.outputs
+        if len(sight.tensors) < _TENSORS and (wrong is not None or is_output):
+            said = wrong or next(iter(compared.values()), None)
+            part = tensor_part(0, producer.get(name, -1), name, actual, reference, said)
+            sight.tensors += [part] if part is not None else []
+
+    return sight, see
 
 
 def look_along(
@@ -96,7 +128,7 @@ def _compare(
         if is_shown or name in index.outputs:
             part = tensor_part(0, index.producer[name], name, value, reference, compared)
             sight.tensors += [part] if part is not None else []
-    sight.measures.append(against_references(index, sight.compared))
+    sight.measures.append(against_references(sight.compared, index))
 
 
 def _measure(sight: "Sight", observer: "Observer", find: str) -> None:

@@ -102,8 +102,7 @@ def bisect(
         )
     if result.reproducer is not None:
         target.wrote()
-    options.show(result, json, metrics, verbose)
-    options.say_page(html, json)
+    options.show(result, json, metrics, verbose, html=html)
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 
@@ -145,6 +144,8 @@ def rank(
     of: Value | None = None,
     bits: float | None = None,
     feeds: str | None = None,
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
@@ -164,9 +165,22 @@ def rank(
     """
     with progress("ranking") as how["progress"]:
         result = osl.rank(
-            model, reference, against, risk, below, feeds, leave_one_out, reach, by, of, bits, **how
+            model,
+            reference,
+            against,
+            risk,
+            below,
+            feeds,
+            leave_one_out,
+            reach,
+            by,
+            of,
+            bits,
+            html,
+            force,
+            **how,
         )
-    options.show(result, json)
+    options.show(result, json, html=html)
 
 
 @options.command

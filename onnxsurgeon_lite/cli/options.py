@@ -275,16 +275,13 @@ def show(
     metrics: str = "usual",
     verbose: bool = False,
     by: str = "",
+    html: Path | None = None,
 ) -> None:
-    """Print a result, or its JSON."""
+    """Print a result, or its JSON; say that its page was written."""
     from onnxsurgeon_lite.report import results
 
     how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
-
-
-def say_page(html: Path | None, json: bool) -> None:
-    """Say that a page was written."""
     if html is not None and not json:
         plain.show_written(html)
 
@@ -296,7 +293,11 @@ def require(agreement: bool) -> None:
 
 
 def store(
-    result: "RunResult | MatchResult", place: Path | None, force: bool, json: bool = False
+    result: "RunResult | MatchResult",
+    place: Path | None,
+    force: bool,
+    json: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
     from onnxsurgeon_lite.model.sharing import require_replaceable
@@ -304,7 +305,7 @@ def store(
     if place is not None:
         require_replaceable(place, force)
         result.save(place)
-    show(result, json)
+    show(result, json, html=html)
     if place is not None and not json:
         plain.show_written(place)
 

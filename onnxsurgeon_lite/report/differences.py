@@ -38,6 +38,11 @@ def show_diff(found: ModelDiff) -> None:
         say("no difference")
 
 
+def lines_of(found: ModelDiff) -> list[str]:
+    """Return a line for each difference."""
+    return [*map(_line, found.differences)]
+
+
 def _lines(found: ModelDiff) -> Iterator[str]:
     annotated = [difference for difference in found.differences if _only_texts(difference)]
     hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()

@@ -1,7 +1,7 @@
 // A chart of each measure along the model.
 
 const MOST_POINTS = 4000;
-const SYMBOLS = { culprit: "star", cleared: "circle-open", region: "diamond-open" };
+const SYMBOLS = { culprit: "star", cleared: "circle-open", region: "diamond-open", kept: "square-open", listed: "triangle-up-open" };
 
 /** Text as plotly shows it: it reads markup. */
 const inert = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
@@ -37,7 +37,7 @@ function drawn(measure) {
     let worst = start;
     for (let i = start; i < Math.min(count, start + size); i++) {
       if (weighed(measure, i).weight > weighed(measure, worst).weight) worst = i;
-      if (marks[measure.graph].has(measure.nodes[i])) kept.add(i);
+      if (measure.nodes[i] >= 0 && marks[measure.graph].has(measure.nodes[i])) kept.add(i);
     }
     kept.add(worst);
   }
@@ -54,14 +54,15 @@ function drawAlong(measure, chart) {
     const node = measure.nodes[i], limit = limits[i] === null ? "" : `, ${measure.limit} ${short(limits[i])}`;
     const lines = [measure.names[i], `${measure.unit} ${short(numbers[i])}${limit}`];
     if (node >= 0) lines.push(titleOf(graph, node), placeOf(graph, node));
-    for (const mark of marks[graph].get(node) || []) lines.push(mark.text);
+    for (const mark of marked(i)) lines.push(mark.text);
     return lines.filter(Boolean).map(line => inert(line.slice(0, 120))).join("<br>");
   };
   const trace = (name, chosen, marker, more = {}) => ({
     name, x: chosen, y: chosen.map(height), text: chosen.map(hover), hoverinfo: "text", customdata: chosen,
     type: "scatter", mode: "markers", marker, ...more,
   });
-  const kind = i => (marks[graph].get(measure.nodes[i]) || []).map(m => m.kind)[0];
+  const marked = i => (measure.nodes[i] < 0 ? [] : marks[graph].get(measure.nodes[i]) || []);
+  const kind = i => marked(i).map(m => m.kind).find(k => SYMBOLS[k]);
   const good = points.filter(i => !measure.bad[i] && !kind(i)), bad = points.filter(i => measure.bad[i] && !kind(i));
   const traces = [];
   if (measure.log) traces.push(trace("", points, {}, { mode: "lines", line: { color: css("--line"), width: 1 }, hoverinfo: "skip", showlegend: false }));

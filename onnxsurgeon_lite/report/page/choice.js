@@ -33,6 +33,9 @@ function add(map, key, item) {
   map.get(key).push(item);
 }
 
+/** Node -> the same one of the other model, of each. */
+const partners = [new Map(page.pairs), new Map(page.pairs.map(([a, b]) => [b, a]))];
+
 /** Value -> its readers, of each graph; then what culprits reach. */
 const readers = page.graphs.map(g => {
   const found = g.values.map(() => []);

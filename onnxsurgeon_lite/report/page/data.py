@@ -8,7 +8,9 @@ from typing import Literal
 
 Number = float | None
 State = Literal["agrees", "mismatch", "unknown", "facts"]
-MarkKind = Literal["culprit", "cleared", "region", "added", "removed", "changed", "kept", "listed"]
+MarkKind = Literal[
+    "culprit", "cleared", "region", "added", "removed", "changed", "kept", "listed", "fused"
+]
 BoxKind = Literal["node", "module", "in", "out"]
 
 

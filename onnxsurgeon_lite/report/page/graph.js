@@ -3,12 +3,13 @@
 const BOX = { width: 172, height: 44, column: 190, row: 88 };
 const KINDS = { // how a mark is drawn: never by color alone
   culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
-  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], listed: ["!", "listed"],
+  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], listed: ["!", "listed"], fused: ["", "fused"],
 };
 const views = [];
 
 function showGraphs() {
   if (!page.graphs.length) { part("model").remove(); return; }
+  part("model").classList.toggle("sides", page.graphs.length > 1);
   page.graphs.forEach((_, graph) => views.push(new View(graph)));
   document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.scroll)));
 }
@@ -44,21 +45,33 @@ class View {
 
   /** Open the module that the chosen node is in, unless its neighborhood is open. */
   follow(scroll) {
-    if (choice.node === null || choice.graph !== this.graph) { this.outline(); return; }
-    const closeUp = this.g.close_ups.find(each => each.node === choice.node);
-    const holder = this.g.node_module[choice.node];
+    const node = this.chosen();
+    if (node === undefined) { this.outline(); return; }
+    const closeUp = this.g.close_ups.find(each => each.node === node);
+    const holder = this.g.node_module[node];
     if (closeUp && !scroll) this.enter(holder, closeUp);
-    else if (!this.shown || !this.shown.has(`node ${choice.node}`)) this.enter(holder, null);
+    else if (!this.shown.has(`node ${node}`)) this.enter(holder, null);
     this.outline();
-    const box = this.shown.get(`node ${choice.node}`);
+    const box = this.shown.get(`node ${node}`);
     if (box) this.reveal(box);
   }
 
+  /** The chosen node, or the same one of the other model. */
+  chosen() {
+    if (choice.node === null) return undefined;
+    return choice.graph === this.graph ? choice.node : partners[choice.graph].get(choice.node);
+  }
+
   enter(module, near = null) {
+    this.step(module, near);
+    if (!near) this.lead();
+  }
+
+  step(module, near) {
     const boxes = this.g.modules[module].drawing.boxes; // one module alone is opened at once
     if (!near && boxes.length && boxes.filter(([kind]) => kind !== "in" && kind !== "out").length === 1) {
       const [kind, number] = boxes.find(([kind]) => kind !== "in" && kind !== "out");
-      if (kind === "module" && this.open !== number) return this.enter(number);
+      if (kind === "module" && this.open !== number) return this.step(number, null);
     }
     Object.assign(this, { open: module, near });
     this.show();
@@ -69,11 +82,13 @@ class View {
     this.showPath();
     const drawing = (this.near || this.g.modules[this.open]).drawing || this.near.drawing;
     const layout = this.g.layouts[drawing.layout];
-    const least = Math.min(0, ...layout.x), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
+    const least = Math.min(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
     this.size = [(right - least) * BOX.column + BOX.width + 24, bottom * BOX.row + BOX.height + 24];
     const place = (x, y) => [(x - least) * BOX.column + BOX.width / 2 + 12, y * BOX.row + BOX.height / 2 + 12];
     const svg = this.svg = draw("svg", { role: "group", "aria-label": "Boxes and lines" });
     svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
+    this.fans = new Map(); // box -> its lines down
+    for (const [from] of drawing.lines) this.fans.set(from, (this.fans.get(from) || 0) + 1);
     const labels = [], open = this.near || drawing.boxes.length <= 24;
     drawing.lines.forEach((line, i) => this.line(svg, labels, line, layout, i, place, open));
     svg.append(...labels);
@@ -102,7 +117,7 @@ class View {
     const said = values.map(value => `${this.g.values[value]}  ${typeOf(this.graph, value)}`);
     svg.append(draw("path", { d: path, class: carries ? "line reached" : "line", "marker-end": `url(#tip${this.graph})` }, draw("title", {}, said.join("\n"))));
     if (!open) return;
-    const [x, y] = points.length > 2 ? points[points.length >> 1] : [(points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2];
+    const [x, y] = points.length > 2 ? points[points.length >> 1] : labelAt(points[0], points[1], this.fans.get(from) > 1);
     const types = [...new Set(values.map(value => typeOf(this.graph, value)))].join(", ");
     const name = values.length > 1 ? `${values.length} values` : this.near ? cut(this.g.values[values[0]], 24) : "";
     labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || cut(types, 26)));
@@ -172,7 +187,27 @@ class View {
     this.path.replaceChildren(...items, " ", ...close, undrawn ? make("span", { class: "dim" }, ` ${undrawn} more values enter or leave`) : "");
   }
 
-  enterExactly(module) { Object.assign(this, { open: module, near: null }); this.show(); }
+  enterExactly(module) {
+    Object.assign(this, { open: module, near: null });
+    this.show();
+    this.lead();
+  }
+
+  /** Open the same module of the other model: where most nodes of this one have their partners. */
+  lead() {
+    const other = views[1 - this.graph];
+    if (!other) return;
+    const votes = new Map();
+    this.g.node_module.forEach((holder, node) => {
+      const partner = partners[this.graph].get(node);
+      if (partner === undefined || !isWithin(this.g, holder, this.open)) return;
+      for (let module = other.g.node_module[partner], depth = 0; module >= 0; module = other.g.modules[module].parent, depth++) add(votes, module, 1);
+    });
+    const sure = Math.max(0, ...[...votes.values()].map(v => v.length)) * 0.9; // the innermost that holds nearly all
+    const held = [...votes].filter(([, v]) => v.length >= sure).map(([module]) => module);
+    const depth = module => { let n = 0; for (; module >= 0; module = other.g.modules[module].parent) n++; return n; };
+    if (held.length) { Object.assign(other, { open: held.reduce((a, b) => (depth(b) > depth(a) ? b : a)), near: null }); other.show(); }
+  }
 
   showLegend() {
     this.legend.replaceChildren();
@@ -189,8 +224,7 @@ class View {
   /** Show which box is chosen. */
   outline() {
     for (const box of this.shown.values()) box.classList.remove("chosen");
-    if (choice.graph !== this.graph || choice.node === null) return;
-    const box = this.shown.get(`node ${choice.node}`);
+    const box = this.shown.get(`node ${this.chosen()}`);
     if (box) box.classList.add("chosen");
   }
 
@@ -200,7 +234,7 @@ class View {
   }
 
   scale(by) {
-    const fit = Math.min(1, Math.max(0.55, (this.area.clientWidth - 8) / this.size[0]));
+    const fit = Math.min(1, Math.max(0.6, (this.area.clientWidth - 8) / this.size[0]));
     this.zoom = by === 1 ? fit : Math.min(3, Math.max(0.1, this.zoom * by));
     const [width, height] = this.size;
     for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width: width * this.zoom, height: height * this.zoom })) this.svg.setAttribute(name, value);
@@ -222,6 +256,18 @@ class View {
       if (best) { best.focus({ preventScroll: true }); this.reveal(best); }
     }
   }
+}
+
+/** Where a line's label stands: near the end where it is alone. */
+function labelAt([x0, y0], [x1, y1], fans) {
+  const t = fans ? 0.72 : 0.28, ease = t * t * (3 - 2 * t);
+  return [x0 + (x1 - x0) * ease, y0 + (y1 - y0) * t];
+}
+
+/** Whether a module lies in another, or is it. */
+function isWithin(g, module, outer) {
+  for (; module >= 0; module = g.modules[module].parent) if (module === outer) return true;
+  return false;
 }
 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}\u2026` : text);

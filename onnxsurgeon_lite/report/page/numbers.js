@@ -64,11 +64,12 @@ function range(weights, measure) {
   let low = measure.log ? Infinity : 0, high = measure.log ? 0 : -Infinity;
   for (const w of usable) { low = Math.min(low, w); high = Math.max(high, w); }
   if (!usable.length) [low, high] = [0, 1];
-  if (measure.log) low = Math.max(low, high / 1e6) || 1e-12;
+  if (measure.log && measure.limit) [low, high] = [1e-3, 1e3]; // the same colors on every page: what is allowed is in the middle
+  else if (measure.log) low = Math.max(low, high / 1e6) || 1e-12;
   const scale = measure.log ? Math.log10 : w => w;
   const share = w => {
-    if (w === Infinity) return 1;
-    if (measure.log && w <= low) return 0;
+    if (w >= high) return 1;
+    if (w <= low) return 0;
     return high > low ? (scale(w) - scale(low)) / (scale(high) - scale(low)) : w > 0 ? 1 : 0;
   };
   const span = measure.worse === "low" ? w => 1 - share(w) : share;

@@ -17,25 +17,31 @@ class Sight:
         models: their main graphs.
         compared: values of the first model against their references, in order. tensors: some of them.
         measures: numbers along the models.
-        pairs: nodes of the first model and of the second that are the same.
         notes: what could not be seen.
     """
 
-    models: Sequence[GraphIndex]
+    models: Sequence[GraphIndex] = ()
     compared: dict[str, Comparison] = field(default_factory=dict)
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def graphs(self, close: Sequence[int] = ()) -> list[GraphPart]:
-        """Return the graphs, laid out; the neighborhood of some nodes of the first one drawn open."""
+    @property
+    def title(self) -> str:
+        """What the models are called."""
+        return " and ".join(map(_title_of, self.models))
+
+    def graphs(self, most: int, close: Sequence[int] = ()) -> list[GraphPart]:
+        """Return the graphs of the first models, laid out.
+
+        Args:
+            close: nodes of the first one, whose neighborhood is drawn open.
+        """
         return [
-            graph_part(index, title_of(index), () if number else close)
-            for number, index in enumerate(self.models)
+            graph_part(index, _title_of(index), () if number else close)
+            for number, index in enumerate(self.models[:most])
         ]
 
 
-def title_of(index: GraphIndex) -> str:
-    """Return what a model is called."""
+def _title_of(index: GraphIndex) -> str:
     return index.model.path.name if index.model.path else index.graph.name or "model"
