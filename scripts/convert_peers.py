@@ -56,14 +56,16 @@ def error(path: Path, feeds: dict[str, np.ndarray], reference: dict[str, np.ndar
 
 
 def counted(path: Path) -> tuple[int, int]:
-    """(nodes in float32, Casts): a node is in float32 if it makes or reads a float32 value, Casts aside."""
-    index = osl.GraphIndex.of(osl.load(path))
-    wide = 0
-    for node in index.nodes:
-        kinds = [index.type_of(name) for name in (*node.input, *node.output) if name]
-        floats = {k.tensor_type.elem_type for k in kinds if k is not None}
-        wide += node.op_type not in ("Cast", "Constant") and TensorProto.FLOAT in floats
-    return wide, sum(node.op_type == "Cast" for node in index.nodes)
+    """(nodes in float32, Casts), in bodies too: a node is in float32 if it makes or reads a float32 value, Casts aside."""
+    main = osl.GraphIndex.of(osl.load(path))
+    wide = casts = 0
+    for index in (main, *(body.index for body in main.inner_bodies)):
+        for node in index.nodes:
+            kinds = [index.type_of(name) for name in (*node.input, *node.output) if name]
+            floats = {k.tensor_type.elem_type for k in kinds if k is not None}
+            wide += node.op_type not in ("Cast", "Constant") and TensorProto.FLOAT in floats
+            casts += node.op_type == "Cast"
+    return wide, casts
 
 
 def main() -> None:
