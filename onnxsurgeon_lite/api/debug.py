@@ -171,7 +171,7 @@ def bisect(
                 result = bisection.find(index.model, find, given, runtime, search, tell)
             else:
                 theirs = with_settings(usual, a) if a or b else runtime.options
-                _require_optimizers(index, theirs, searched, call)
+                require_optimizers(index, theirs, searched, call)
                 other = index if against is None else call.index(against)
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
                 stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
@@ -336,7 +336,7 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
     return how
 
 
-def _require_optimizers(
+def require_optimizers(
     index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
