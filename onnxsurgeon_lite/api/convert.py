@@ -146,7 +146,8 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
         try:
             stored = json.loads(Path(argument).read_text("utf-8"))
             found += [
-                f"name:{name}" if not name.startswith("@") else name for name in stored["exclude"]
+                name if name.startswith(("@", "fn:")) else f"name:{name}"
+                for name in stored["exclude"]
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(

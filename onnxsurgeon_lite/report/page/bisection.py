@@ -26,7 +26,7 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
     state = _STATES[result.verdict]
     return data.Page(
         "bisect",
-        sight.title,
+        sight.title(),
         data.Verdict(state, [*headlines(result)], steps=[*_steps(result)]),
         sight.graphs(1, nodes[:_DRAWN]),
         sight.measures,

@@ -30,11 +30,11 @@ def page(result: SetComparison, sight: Sight) -> data.Page:
     marked = [] if first is None or index is None else [(ids.get(first, ""), "the first mismatch")]
     return data.Page(
         "compare",
-        sight.title,
+        sight.title(),
         data.Verdict("agrees" if result.match else "mismatch", headlines),
         sight.graphs(1),
         [against_references(result.compared, index)],
-        marks_of("listed", marked),
+        marks_of("mismatch", marked),
         tensors=sight.tensors,
         tables=table("Compared", ["tensor", "", *titles(True), "place"], rows),
     )

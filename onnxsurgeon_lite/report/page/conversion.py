@@ -21,7 +21,7 @@ def page(result: Conversion, sight: Sight) -> data.Page:
     curve = [Row([str(n), f"{share:.1%}", f"{error:.4g}"]) for n, share, error in result.curve]
     return data.Page(
         "convert",
-        f"{sight.title} to {result.to}",
+        f"{sight.title()} to {result.to}",
         data.Verdict(states[result.met], [result.sentence, *filter(None, [result.ran])]),
         sight.graphs(1),
         [measure] if result.report else [],

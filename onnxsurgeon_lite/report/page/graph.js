@@ -1,9 +1,10 @@
 // The graph: one module at a time, what it holds as boxes; a click opens a module or chooses a node.
 
-const BOX = { width: 172, height: 44, column: 190, row: 88 };
+const BOX = { width: 172, height: 44, column: 192, row: 100 };
 const KINDS = { // how a mark is drawn: never by color alone
   culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
-  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], listed: ["!", "listed"], fused: ["", "fused"],
+  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], excluded: ["!", "excluded"],
+  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "most"], asked: ["\u25cf", "asked for"], fused: ["", "fused"],
 };
 const views = [];
 
@@ -18,30 +19,25 @@ function showGraphs() {
 class View {
   constructor(graph) {
     Object.assign(this, { graph, g: page.graphs[graph], open: 0, near: null, zoom: 1 });
-    this.measures = page.measures.filter(m => m.graph === graph && m.nodes.some(n => n >= 0));
-    this.shades = this.measures.length ? shades(this.measures[0]) : null;
+    this.shade();
     this.path = make("nav", { class: "path", "aria-label": "Where in the model" });
     this.area = make("div", { class: "area", keydown: event => this.key(event) });
     this.legend = make("div", { class: "legend" });
     const button = (text, label, act) => make("button", { type: "button", "aria-label": label, title: label, click: act }, text);
     this.tools = make("div", { class: "tools" },
-      this.picker(), button("\u2212", "Smaller", () => this.scale(0.8)), button("+", "Larger", () => this.scale(1.25)));
+      button("\u2212", "Smaller", () => this.scale(0.8)), button("+", "Larger", () => this.scale(1.25)));
     part("graphs").append(make("div", { class: "graph" },
       make("div", { class: "bar" }, make("h2", {}, page.graphs.length > 1 ? `${"AB"[graph]}: ${this.g.title}` : "The graph"), this.tools),
       this.path, this.area, this.legend));
     this.show();
+    document.addEventListener("picked", () => { this.shade(); this.show(); });
   }
 
-  picker() {
-    if (this.measures.length < 2) return null;
-    const options = this.measures.map((m, i) => make("option", { value: i }, m.title));
-    return make("label", {}, "colored by ", make("select", { change: event => {
-      this.shades = shades(this.measures[this.picked = Number(event.target.value)]);
-      this.show();
-    } }, ...options));
+  /** Take the colors from the measure that is picked. */
+  shade() {
+    this.measure = measuresOf(this.graph)[picked];
+    this.shades = this.measure ? shades(this.measure) : null;
   }
-
-  get measure() { return this.measures[this.picked || 0]; }
 
   /** Open the module that the chosen node is in, unless its neighborhood is open. */
   follow(scroll) {
@@ -86,7 +82,7 @@ class View {
     this.size = [(right - least) * BOX.column + BOX.width + 24, bottom * BOX.row + BOX.height + 24];
     const place = (x, y) => [(x - least) * BOX.column + BOX.width / 2 + 12, y * BOX.row + BOX.height / 2 + 12];
     const svg = this.svg = draw("svg", { role: "group", "aria-label": "Boxes and lines" });
-    svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
+    svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
     this.fans = new Map(); // box -> its lines down
     for (const [from] of drawing.lines) this.fans.set(from, (this.fans.get(from) || 0) + 1);
     const labels = [], open = this.near || drawing.boxes.length <= 24;
@@ -152,12 +148,13 @@ class View {
     const own = (kind === "node" ? marks : inside)[graph].get(number) || [];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
+    const room = 27 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
-    const name = kind === "node" ? `@${number} ${cut(g.node_name[number], 14)}` : module.class_name || "module";
+    const name = kind === "node" ? `@${number} ${g.node_name[number]}` : module.class_name || "module";
     return {
       first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : cut(module.label, 24),
-      second: cut([kind === "node" ? name : cut(name, 16), amount].filter(Boolean).join("  "), 30),
+      second: [cut(name, room), amount].filter(Boolean).join("  "),
       kinds, sign: kinds.length ? KINDS[kinds[0]][0] : "", colors: shade ? colors(shade.share) : null,
       label: [title, amount, ...kinds.map(each => (kind === "node" ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
       reached: kind === "node" && g.node_reads[number].some(value => reached[graph].has(value)),
@@ -165,9 +162,9 @@ class View {
   }
 
   amount(shade) {
-    if (shade.weight === Infinity) return "not finite";
-    if (this.measure.limit && this.measure.log) return shade.weight ? `${short(Number(shade.weight.toPrecision(2)))}\u00d7` : "0";
-    return `${short(shade.number)} ${this.measure.unit}`;
+    if (!Number.isFinite(shade.weight)) return said(null, shade.bad);
+    if (this.measure.limit && this.measure.log) return shade.weight ? `${times(shade.weight)}\u00d7` : "0";
+    return `${short(Number(shade.number.toPrecision(3)))} ${this.measure.unit}`;
   }
 
   /** Go to where a value comes from, or to its first reader elsewhere. */
@@ -193,20 +190,14 @@ class View {
     this.lead();
   }
 
-  /** Open the same module of the other model: where most nodes of this one have their partners. */
+  /** Open the same module of the other model: the innermost that holds nearly all partners of what is open here. */
   lead() {
     const other = views[1 - this.graph];
     if (!other) return;
-    const votes = new Map();
-    this.g.node_module.forEach((holder, node) => {
-      const partner = partners[this.graph].get(node);
-      if (partner === undefined || !isWithin(this.g, holder, this.open)) return;
-      for (let module = other.g.node_module[partner], depth = 0; module >= 0; module = other.g.modules[module].parent, depth++) add(votes, module, 1);
-    });
-    const sure = Math.max(0, ...[...votes.values()].map(v => v.length)) * 0.9; // the innermost that holds nearly all
-    const held = [...votes].filter(([, v]) => v.length >= sure).map(([module]) => module);
-    const depth = module => { let n = 0; for (; module >= 0; module = other.g.modules[module].parent) n++; return n; };
-    if (held.length) { Object.assign(other, { open: held.reduce((a, b) => (depth(b) > depth(a) ? b : a)), near: null }); other.show(); }
+    for (let module = this.open; module >= 0; module = this.g.modules[module].parent) {
+      const goal = partnerOf(this.g, module, other.g, partners[this.graph]);
+      if (goal >= 0) { Object.assign(other, { open: goal, near: null }); other.show(); return; }
+    }
   }
 
   showLegend() {
@@ -258,10 +249,25 @@ class View {
   }
 }
 
+/** How many times what is allowed, in few characters. */
+const times = weight => (weight >= 0.01 && weight < 1e4 ? Number(weight.toPrecision(2)) : weight.toExponential(0).replace("+", ""));
+
 /** Where a line's label stands: near the end where it is alone. */
 function labelAt([x0, y0], [x1, y1], fans) {
-  const t = fans ? 0.72 : 0.28, ease = t * t * (3 - 2 * t);
+  const t = Math.abs(x1 - x0) < 12 ? 0.5 : fans ? 0.68 : 0.3, ease = t * t * (3 - 2 * t);
   return [x0 + (x1 - x0) * ease, y0 + (y1 - y0) * t];
+}
+
+/** The innermost module that holds nearly all partners of a module's nodes; -1 where there are none. */
+function partnerOf(g, module, other, same) {
+  const votes = new Map();
+  g.node_module.forEach((holder, node) => {
+    if (!same.has(node) || !isWithin(g, holder, module)) return;
+    for (let at = other.node_module[same.get(node)]; at >= 0; at = other.modules[at].parent) votes.set(at, (votes.get(at) || 0) + 1);
+  });
+  const sure = 0.9 * Math.max(0, ...votes.values());
+  const held = [...votes.keys()].filter(at => votes.get(at) >= sure);
+  return held.find(at => !held.some(inner => inner !== at && isWithin(other, inner, at))) ?? -1;
 }
 
 /** Whether a module lies in another, or is it. */

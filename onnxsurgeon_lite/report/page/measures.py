@@ -11,8 +11,6 @@ from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Number, T
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 _ROWS = 200  # of a table
-_EXACT_DB = 150.0  # shown for no loss at all
-_LOST_DB = -20.0  # shown for no likeness at all
 
 
 def position_of(node_id: str) -> int:
@@ -97,11 +95,6 @@ def of_nodes(
         worse="low" if combine == "min" else "high",
         log=log,
     )
-
-
-def decibels(number: float) -> float:
-    """Return decibels that can be drawn."""
-    return _LOST_DB if math.isnan(number) else min(max(number, _LOST_DB), _EXACT_DB)
 
 
 def finite(number: float | None) -> Number:

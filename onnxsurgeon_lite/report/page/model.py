@@ -18,11 +18,11 @@ def page(result: Shown, sight: Sight) -> data.Page:
     places = [int(node[1:].partition("/")[0]) for node, _ in asked]
     return data.Page(
         "inspect",
-        sight.title,
+        sight.title(),
         data.Verdict("facts", _headlines(result)),
         sight.graphs(1, places[:1]),
         [] if index is None else [_parameters(index)],
-        marks_of("listed", asked),
+        marks_of("asked", asked),
         tensors=sight.tensors,
         tables=_tables(result),
     )

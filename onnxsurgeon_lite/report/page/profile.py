@@ -22,11 +22,11 @@ def page(result: Profile, sight: Sight) -> data.Page:
         headlines.append(f"at most {size_text(peak.live_bytes)} of values live, at {peak.name!r}")
     return data.Page(
         "profile",
-        sight.title,
+        sight.title(),
         data.Verdict("facts", headlines),
         sight.graphs(1),
         [*_measures(result, 0)],
-        [*_fused(result, 0), *_peak(result)],
+        [*_peaks(result), *_fused(result, 0)],
         tables=[
             *table("Nodes", ["operator", "name", *_COLUMNS, "place"], [*_nodes(result)]),
             *table(
@@ -90,15 +90,20 @@ def _fused(result: Profile, graph: int) -> Iterator[data.Mark]:
         yield from marks_of("fused", ((each, said) for each in node.covers[:-1]), graph)
 
 
-def _peak(result: Profile) -> list[data.Mark]:
+def _peaks(result: Profile) -> list[data.Mark]:
+    """Mark the nodes that take most time and most memory."""
     if not result.nodes:
         return []
-    peak = result.nodes[result.peak]
-    return marks_of("listed", [(_drawn_at(peak), "most memory is taken here")])
+    longest = max(result.nodes, key=lambda node: node.cost.seconds)
+    fullest = result.nodes[result.peak]
+    said = (longest, "takes the most time"), (fullest, "runs where the most memory is taken")
+    return marks_of("peak", ((_drawn_at(node), text) for node, text in said))
 
 
 def comparison_page(result: ProfileComparison, sight: Sight) -> data.Page:
     """Return what the page of two profiles shows, the one before as the first."""
+    graphs = sight.graphs(2)[::-1]
+    same = [(node, node) for node in range(len(graphs[0].node_op))] if len(graphs) == 1 else []
     before, after = result.before.seconds, result.after.seconds
     ratio = f" ({after / before:.2f}x)" if before else ""
     columns = ["before ms", "after ms", "difference ms"]
@@ -106,9 +111,10 @@ def comparison_page(result: ProfileComparison, sight: Sight) -> data.Page:
         "profile",
         f"{result.before.model} and {result.after.model}",
         data.Verdict("facts", [f"{1e3 * before:.3g} ms before, {1e3 * after:.3g} ms after{ratio}"]),
-        sight.graphs(2)[::-1],
+        graphs if len(graphs) == 2 else graphs * 2,
         [*_measures(result.before, 0), *_measures(result.after, 1)],
         [*_fused(result.before, 0), *_fused(result.after, 1)],
+        same,
         tables=[
             *table("Operators", ["operator", *columns], [*map(_changed, result.operators)]),
             *table("Modules", ["module", *columns], [*map(_changed, result.modules)]),

@@ -9,7 +9,7 @@ from onnxsurgeon_lite.debug.rank import Ranking
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import listed
 from onnxsurgeon_lite.report.page import data
-from onnxsurgeon_lite.report.page.measures import Point, Row, decibels, marks_of, of_nodes, table
+from onnxsurgeon_lite.report.page.measures import Point, Row, marks_of, of_nodes, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.plain import size_text
 from onnxsurgeon_lite.tensors.metrics import number_text
@@ -22,9 +22,9 @@ def page(result: Ranking, sight: Sight) -> data.Page:
     """Return what the page of a ranking shows."""
     below, nodes = result.below, result.nodes
     lossy = [(n.id, f"{n.own_db:.3g} dB by itself") for n in nodes if n.own_db < below]
-    own = [Point(n.id, n.value, decibels(n.own_db), n.own_db < below) for n in nodes]
-    total = [Point(n.id, n.value, decibels(n.total_db), n.total_db < below) for n in nodes]
-    limit = "the limit", below
+    own = [Point(n.id, n.value, n.own_db, n.own_db < below) for n in nodes]
+    total = [Point(n.id, n.value, n.total_db, n.total_db < below) for n in nodes]
+    limit = "should be above", below
     rows = [
         Row([n.id, n.op_type, n.name, n.place, f"{n.own_db:.3g}", f"{n.total_db:.3g}"], n.id)
         for n in nodes
@@ -142,10 +142,10 @@ def _page(
     steps = [data.Step("exclude these", listed(exclude))] if exclude else []
     return data.Page(
         "rank",
-        sight.title,
+        sight.title(),
         data.Verdict("facts", headlines, steps=steps),
         sight.graphs(1),
         measures,
-        marks_of("listed", marked),
+        marks_of("excluded", marked),
         tables=tables,
     )

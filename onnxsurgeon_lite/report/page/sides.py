@@ -2,30 +2,35 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import get_args
 
-from onnxsurgeon_lite.matching.diff.result import Difference, ModelDiff
+from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
 from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
-from onnxsurgeon_lite.report.differences import lines_of
+from onnxsurgeon_lite.report.differences import change_text, lines_of, only_texts
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.tensors.metrics import texts, titles
 
+_ENDS = attrgetter("before"), attrgetter("after")
+
 
 def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     """Return what the page of a diff shows."""
-    kinds = Counter(f"{d.status} {d.kind}" for d in result.differences)
-    counts = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds.items())
+    in_order = sorted(result.differences, key=lambda d: get_args(Kind).index(d.kind))
+    kinds = Counter(f"{d.status} {d.kind}" for d in in_order)
+    counts = ", ".join(f"{count} {kind}{_plural(kind, count)}" for kind, count in kinds.items())
     wrong = [name for name, c in result.outputs.items() if not c.match]
     headlines = [f"different: {counts}" if counts else "no difference"]
     headlines += [f"outputs mismatch: {', '.join(map(repr, wrong))}"] if wrong else []
     said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
-    before = [(d.before, said[id(d)], d.status) for d in result.differences if d.kind == "node"]
-    after = [(d.after, said[id(d)], d.status) for d in result.differences if d.kind == "node"]
+    nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
+    before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
     return data.Page(
         "diff",
-        sight.title,
+        sight.title("and"),
         data.Verdict("agrees" if result.same else "mismatch", headlines),
         sight.graphs(2),
         marks=[*_marks(before, 0), *_marks(after, 1)],
@@ -44,14 +49,16 @@ def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
     )
 
 
+def _plural(kind: str, count: int) -> str:
+    return "s" if count > 1 and not kind.endswith("metadata") else ""
+
+
 def _marks(found: Sequence[tuple[str, str, data.MarkKind]], graph: int) -> list[data.Mark]:
     return [mark for node, text, kind in found for mark in marks_of(kind, [(node, text)], graph)]
 
 
 def _row(difference: Difference) -> Row:
-    changes = [
-        f"{c.what} {c.before or 'nothing'} -> {c.after or 'nothing'}" for c in difference.changes
-    ]
+    changes = [*map(change_text, difference.changes)]
     changes += [str(difference.contents)] if difference.contents is not None else []
     side = (difference.before, 0) if difference.before else (difference.after, 1)
     cells = [difference.status, difference.kind, difference.subject, "; ".join(changes)]

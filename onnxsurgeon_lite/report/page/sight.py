@@ -26,10 +26,9 @@ class Sight:
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def title(self) -> str:
-        """What the models are called."""
-        return " and ".join(map(_title_of, self.models))
+    def title(self, between: str = "against") -> str:
+        """Return what the models are called."""
+        return f" {between} ".join(map(_title_of, self.models)) or "tensors"
 
     def graphs(self, most: int, close: Sequence[int] = ()) -> list[GraphPart]:
         """Return the graphs of the first models, laid out.
