@@ -83,7 +83,8 @@ class Call:
     """A call under way; a context manager that ends the processes it started.
 
     Attributes:
-        html: where a page of the result is wanted. force: write over what is there.
+        html: where a page of the result is wanted. node_data: where its numbers of nodes.
+        force: write over what is there.
         models: the indexed models, in the order in which they were given. sight: what was seen of them.
         notes: what a user should know; an error that ends the call carries them, the result does otherwise.
         made: how feeds were made.
@@ -102,6 +103,7 @@ class Call:
     ops_library: Sequence[str | PathLike[str]] = ()
     progress: Progress = quiet
     html: "str | PathLike[str] | None" = None
+    node_data: "str | PathLike[str] | None" = None
     force: bool = True
     notes: list[str] = field(default_factory=list, init=False)
     made: list[str] = field(default_factory=list, init=False)
@@ -110,7 +112,7 @@ class Call:
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
-        page.require_page(self.html, self.force)
+        page.require_page(self.html, self.node_data, self.force)
         self.stack.enter_context(limited(self.timeout, byte_size(self.memory_limit)))
         return self
 
@@ -242,7 +244,7 @@ class Call:
     def done(self, result: S) -> S:
         """Return a result that carries the notes; write its page where one is wanted."""
         result = result.with_told(self.notes)
-        page.write_page(self.html, result, self.models, self.sight)
+        page.write_page(self.html, self.node_data, result, self.models, self.sight)
         return result
 
 

@@ -68,6 +68,7 @@ def bisect(
     factory: str | None = None,
     blame: bool = False,
     html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -94,6 +95,7 @@ def bisect(
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
+        node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
 
     Returns:
@@ -116,7 +118,7 @@ def bisect(
         bool(repair and (find or quick or not cause)),
         bool(blame and find),
     )
-    with Call(opt=opt, html=html, force=force, **how) as call:
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
@@ -182,7 +184,8 @@ def bisect(
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
         call.sight = look_along(
-            html, index, None if find else stored, given, runtime, call.tolerance(), find
+            *(bool(html or node_data), index, None if find else stored, given, runtime),
+            *(call.tolerance(), find),
         )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights)
@@ -445,6 +448,7 @@ def rank(
     of: str | None = None,
     bits: float | None = None,
     html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
@@ -464,6 +468,7 @@ def rank(
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
         bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
+        node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
@@ -494,7 +499,7 @@ def rank(
             "an output's error is shared among the nodes of one run against references",
             "give --by output with --reference or --against alone",
         )
-    with Call(html=html, force=force, **how) as call:
+    with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 

@@ -25,24 +25,39 @@ Place = str | PathLike[str] | None
 _TENSORS = 24  # mismatching values that are shown
 
 
-def require_page(html: Place, force: bool) -> None:
-    """Refuse a page that cannot be written, before the work."""
+def require_page(html: Place, node_data: Place, force: bool) -> None:
+    """Refuse a page, or numbers of nodes, that cannot be written, before the work."""
     if html is not None:
         from onnxsurgeon_lite.report import page
 
         page.require_page(Path(html), force)
+    if node_data is not None:
+        from onnxsurgeon_lite.model.sharing import require_replaceable
+
+        require_replaceable(Path(node_data), force)
 
 
 def write_page(
-    html: Place, result: "Shown", models: "list[GraphIndex]", sight: "Sight | None"
+    html: Place,
+    node_data: Place,
+    result: "Shown",
+    models: "list[GraphIndex]",
+    sight: "Sight | None",
 ) -> None:
-    """Write a result's page, where one is wanted."""
-    if html is not None:
-        from onnxsurgeon_lite.report import page
+    """Write a result's page, and its numbers of nodes, where they are wanted."""
+    if html is None and node_data is None:
+        return
+    from onnxsurgeon_lite.report import page
 
-        seen = sight or page.Sight()
-        seen.models = models
-        page.write_page(Path(html), page.page_of(result, seen))
+    seen = sight or page.Sight()
+    seen.models, seen.is_drawn = models, html is not None
+    made = page.page_of(result, seen)
+    if html is not None:
+        page.write_page(Path(html), made)
+    if node_data is not None:
+        from onnxsurgeon_lite.report.node_data import write_node_data
+
+        write_node_data(Path(node_data), models[0], made.measures)
 
 
 def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
@@ -70,7 +85,7 @@ def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
 
 
 def look_along(
-    html: Place,
+    wanted: bool,
     index: "GraphIndex",
     references: "ReferenceSet | None",
     feeds: "Feeds",
@@ -81,11 +96,11 @@ def look_along(
     """Look at every value: how far it is from its reference, with pictures of some.
 
     Args:
-        html: where the page is wanted; without one nothing is looked at.
+        wanted: a page or numbers of nodes are; else nothing is looked at.
         references: None where there are none.
         find: what is looked for without references, such as `nan`.
     """
-    if html is None:
+    if not wanted:
         return None
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.runtime.observe import BUDGET, Observer

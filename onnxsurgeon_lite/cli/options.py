@@ -80,6 +80,7 @@ def usual(
     verbose: bool = False,
     metrics: Metrics = "usual",
     html: Path | None = None,
+    node_data: Path | None = None,
     json: bool = False,
     feeds: str | None = None,
     seed: Annotated[int, Typed(least=0)] = 0,
@@ -107,6 +108,7 @@ def usual(
         verbose: Show the details of every culprit, and the search.
         metrics: Columns of tables: the usual metrics, or all.
         html: Write the result as a page for a browser, too: one file, which asks for no other.
+        node_data: Write the numbers of nodes as model-explorer's custom node data, too.
         json: Print the result as JSON.
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
@@ -276,14 +278,16 @@ def show(
     verbose: bool = False,
     by: str = "",
     html: Path | None = None,
+    node_data: Path | None = None,
 ) -> None:
-    """Print a result, or its JSON; say that its page was written."""
+    """Print a result, or its JSON; say what else was written."""
     from onnxsurgeon_lite.report import results
 
     how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
-    if html is not None and not json:
-        plain.show_written(html)
+    for place in (html, node_data):
+        if place is not None and not json:
+            plain.show_written(place)
 
 
 def require(agreement: bool) -> None:

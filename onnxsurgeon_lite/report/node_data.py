@@ -8,6 +8,7 @@ from pathlib import Path
 from onnx import GraphProto, NodeProto
 
 from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.report.page.data import Measure
@@ -17,19 +18,26 @@ _COLORS = ("#fde725", "#21918c", "#440154")  # light is harmless, as on the page
 _BAD = {"bgColor": "#c0392b", "textColor": "#ffffff"}
 
 
-def write_node_data(path: Path, index: GraphIndex, measure: Measure) -> None:
-    """Write what was measured along a graph, whole or not at all."""
-    write_text(path, json.dumps(node_data(index, measure), indent=1, allow_nan=False) + "\n")
+def write_node_data(path: Path, index: GraphIndex, measures: Sequence[Measure]) -> None:
+    """Write the first of what was measured along a graph, whole or not at all; a file has room for one.
+
+    Raises:
+        UsageError: nothing was measured.
+    """
+    found = next((measure for measure in measures if max(measure.nodes, default=-1) >= 0), None)
+    if found is None:
+        raise UsageError("this result has no numbers of nodes", "leave --node-data out")
+    write_text(path, json.dumps(node_data(index, found), indent=1, allow_nan=False) + "\n")
 
 
 def node_data(index: GraphIndex, measure: Measure) -> dict[str, object]:
     """Return the numbers of nodes as model-explorer reads them, several of a node as one.
 
-    A number over its limit has a color of its own; one that is not finite is the text `not finite`.
+    A number over its limit has a color of its own; one that should be finite and is not is the text `not finite`.
     """
     found = defaultdict[int, list[int]](list)
     for place, node in enumerate(measure.nodes):
-        if node >= 0:
+        if node >= 0 and (measure.numbers[place] is not None or measure.bad[place]):
             found[node].append(place)
     ids = node_ids(index.graph)
     results = {ids[node]: _result(measure, places) for node, places in sorted(found.items())}

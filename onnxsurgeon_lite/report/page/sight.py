@@ -17,7 +17,7 @@ class Sight:
         models: their main graphs.
         compared: values of the first model against their references, in order. tensors: some of them.
         measures: numbers along the models.
-        notes: what could not be seen.
+        notes: what could not be seen. is_drawn: the graphs are laid out.
     """
 
     models: Sequence[GraphIndex] = ()
@@ -25,6 +25,7 @@ class Sight:
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_drawn: bool = True
 
     def title(self, between: str = "against") -> str:
         """Return what the models are called."""
@@ -38,7 +39,7 @@ class Sight:
         """
         return [
             graph_part(index, _title_of(index), () if number else close)
-            for number, index in enumerate(self.models[:most])
+            for number, index in enumerate(self.models[:most] if self.is_drawn else ())
         ]
 
 
