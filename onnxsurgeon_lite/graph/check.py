@@ -14,12 +14,12 @@ from onnxsurgeon_lite.graph.index import (
     described,
     function_path,
     opset_versions,
-    plain_domain,
     tensor_type,
 )
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -90,7 +90,9 @@ def _of_a_later_opset(index: GraphIndex) -> str:
             if first > version and body.path.partition("/@")[0] not in functions:
                 step = f"onnxdbg edit set MODEL opset_import.ai.onnx={first}"
                 what = described(node, body.node_id(position))
-                return f"{what} is an operator of opset {first}; the model imports {version}: {step}"
+                return (
+                    f"{what} is an operator of opset {first}; the model imports {version}: {step}"
+                )
     return ""
 
 
