@@ -10,7 +10,7 @@ from onnx import GraphProto, TypeProto
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.schemas import check_node, require_schemas
+from onnxsurgeon_lite.graph.schemas import check_node, checked
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.names import few
@@ -46,9 +46,7 @@ class Infer:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Declare the types of an indexed model."""
