@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.conversion.search import Asked, by_worth, pruned, shortest, spoilers
+from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -336,25 +336,6 @@ def test_the_report_lists_nodes_by_the_error_that_they_bring():
 def test_what_cannot_be_converted_is_said(text, how, error):
     with pytest.raises(error):
         osl.convert(model_of(text), "float16", **how)
-
-
-@pytest.mark.parametrize("wrong", [{3}, {3, 11}, {0, 1, 30}])
-def test_the_search_finds_the_roundings_that_spoil_a_result(wrong):
-    asked = Asked(lambda rounded: float("inf") if wrong & rounded else 0.1)
-
-    left = spoilers(32, asked)
-
-    assert {number for group in left for number in group} == wrong
-    assert 60 - asked.left <= 12 * len(wrong)
-
-
-def test_the_search_takes_whole_parts_when_its_questions_are_used_up():
-    asked = Asked(lambda rounded: len(rounded) / 100, most=10)
-
-    left = spoilers(400, asked)
-
-    assert len({n for group in left for n in group}) >= 300
-    assert asked.left > -200
 
 
 def test_a_node_is_worth_the_roundings_that_it_frees():
