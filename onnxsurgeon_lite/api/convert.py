@@ -34,6 +34,8 @@ def convert(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     report: bool = False,
     calibrate: str | None = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Conversion":
     """Convert a model to half precision or to integers; with a goal, keep the nodes in float that the outputs need.
@@ -52,6 +54,7 @@ def convert(
         report: Measure the error that each node introduces alone.
         calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
             without, each run finds them.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
@@ -66,7 +69,7 @@ def convert(
         >>> osl.convert("whole_model.onnx", "float16", tolerance=0.1).met
         True
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)

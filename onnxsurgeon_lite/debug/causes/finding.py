@@ -36,6 +36,7 @@ from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
+    made_constant,
     solved_numbers,
     solved_weights,
     sparse_weights,
@@ -86,6 +87,9 @@ FAMILIES: Sequence[Family] = (
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solved_weights, solved_numbers)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
+
+OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
+"""Families for a value that is a constant itself."""
 
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
@@ -201,7 +205,9 @@ class Finder:
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
-        found, unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
+        known = place.constant(place.value) is not None
+        families = (OF_A_CONSTANT, ()) if known else (FAMILIES, SOLVED)
+        found, unexplained = self._search(place, culprit, until, *families)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())

@@ -16,9 +16,9 @@ from onnxsurgeon_lite.graph.index import (
     function_key,
     function_path,
     opset_versions,
-    plain_domain,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.tensors import dtypes
 
