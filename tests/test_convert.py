@@ -415,6 +415,19 @@ def test_integers_are_left_out_where_they_cost_too_much(dense):
     assert result.curve[0][1] < result.curve[1][1] < 1
 
 
+def test_layers_in_functions_are_quantized():
+    model = model_of("""<ir_version: 8, opset_import: ["": 17, "f": 1]>
+        g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = f.dense(x, w) }
+        <domain: "f", opset_import: ["": 17]> dense (i, w) => (o) { m = MatMul(i, w) o = Relu(m) }""")
+
+    result = osl.convert(model, "int8")
+
+    assert "MatMulInteger" in {node.op_type for node in result.model.proto.graph.node}
+    assert osl.run(result.model, {"x": np.float32([[1, 1]])})["y"] == pytest.approx(
+        np.float32([[4, 6]]), rel=0.02
+    )
+
+
 @pytest.mark.parametrize(
     ("to", "how", "operator"),
     [

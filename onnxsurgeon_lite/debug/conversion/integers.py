@@ -12,7 +12,7 @@ from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.errors import EditError, SurgeonError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
@@ -23,6 +23,7 @@ from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.inlining import inline
 
 _WEIGHTED = (
     "MatMul",
@@ -43,8 +44,8 @@ _QUESTIONS = 12  # quantizations of each step of a search
 
 
 def named(model: Model) -> Model:
-    """Return the model as the tools need it: each node of the main graph has a name, types are inferred anew."""
-    result = model.copy()
+    """Return the model as the tools need it: without functions, each node with a name, types to be inferred anew."""
+    result = inline(model, [function_key(function) for function in model.proto.functions])
     del result.proto.graph.value_info[:]
     seen: set[str] = set()
     for position, node in enumerate(result.proto.graph.node):
