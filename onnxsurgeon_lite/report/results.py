@@ -19,6 +19,8 @@ SHOWN_BY = {
     "ModuleTree": "summary.show_tree",
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
+    "Distributions": "distributions.show_distributions",
+    "View": "plain.show_view",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
     "Split": "split.show_split",
