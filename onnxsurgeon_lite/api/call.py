@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
-from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
     from onnxsurgeon_lite.tensors.comparison import Tolerance
@@ -121,8 +121,10 @@ class Call:
         if isinstance(error, SurgeonError):
             error.told = (*self.notes, *error.told)
 
-    def child(self) -> Child:
+    def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""
+        from onnxsurgeon_lite.runtime.child import Child
+
         return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
@@ -142,7 +144,7 @@ class Call:
         )
 
     def runtime(
-        self, child: Child | None = None, opt: OptLevel | None = None, lean: bool = True
+        self, child: "Child | None" = None, opt: OptLevel | None = None, lean: bool = True
     ) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
         from onnxsurgeon_lite.runtime.session import Runtime

@@ -170,16 +170,15 @@ def _guarded(guard: "Guard") -> "Conversion":
 
     chosen, excess, measured = guard.kept()
     result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
-    result = replace(result, met=excess <= 1, measured=guard.goal.text(measured))
+    met, text = guard.goal.judged(excess, measured)
     try:
         with TemporaryDirectory() as folder:
             ran = guard.ran(Path(folder, "converted.onnx"), result.model)
     except RuntimeFailure as error:
-        first = error.message.splitlines()[0]
-        return replace(result, ran=f"simulated alone: the runtime does not run it ({first})")
-    return replace(
-        result, met=result.met and ran[0] <= 1, ran=f"as run here: {guard.goal.text(ran[1])}"
-    )
+        said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
+    else:
+        met, said = met and ran[0] <= 1, f"as run here: {guard.goal.text(ran[1])}"
+    return replace(result, met=met, measured=text, ran=said).with_told([*result.told])
 
 
 def _samples(

@@ -251,7 +251,9 @@ def diff(
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
-            found = differing.with_outputs(indexes, found, trials, runtime, allowed)
+            from onnxsurgeon_lite.matching.diff.outputs import with_outputs
+
+            found = with_outputs(indexes, found, trials, runtime, allowed)
         call.draw(*models)
         return call.done(found)
 
