@@ -129,7 +129,7 @@ def _quantized(
     samples = _samples(index, feeds, call) if child is not None else []
     folder = Path(call.stack.enter_context(TemporaryDirectory()))
     tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
-    runtime = call.runtime(child)
+    runtime = call.started(child)
     return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
 
 

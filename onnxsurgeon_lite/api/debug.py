@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
     Call,
@@ -22,7 +22,8 @@ from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.names import is_count, key_value
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, Settings, with_settings
+from onnxsurgeon_lite.runtime.starting import started
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -38,10 +39,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
-
-Settings = str | Mapping[str, str | int]
 
 
 @spelled
@@ -111,22 +110,21 @@ def bisect(
     no_causes = bool(repair and (find or quick or not cause))
     _require_possible(resume and journal is None, no_causes, bool(blame and find))
     with Call(opt=opt, **how) as call:
-        child = call.child()
-        second = call.child() if not quick and not find else None
+        usual = call.options(lean=False)
+        searched = with_settings(usual, b)
+        child = call.stack.enter_context(started(searched))
+        second = call.stack.enter_context(started(searched)) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
         opened = _samples(index, reference, feeds, call) if reference is not None else []
         _require_places(index.model, output, None if resume else journal, repair, force)
-        usual = call.options(lean=False)
-        searched = with_settings(usual, b)
-        runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
+        runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
-        if second is not None and searched.opt != "none":
-            optimized = call.stack.enter_context(Runtime(searched, second))
+        if second is not None and searched.opt != "none" and not runtime.abilities.faithful:
+            optimized = call.runtime_of(searched, second)
         search = bisection.Search(
             call.tolerance(),
             None if look == "auto" else look,
@@ -298,47 +296,19 @@ def _write_reproducer(
         result.notes.append(bisection.strip_weights(made, result))
 
 
-def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeOptions":
-    """Return other settings for one side of a comparison, written `opt=none,threads=1`.
-
-    Raises:
-        UsageError: A setting that is unknown, or has no such value.
-    """
-    if isinstance(settings, Mapping):
-        settings = ",".join(f"{name}={value}" for name, value in settings.items())
-    for text in settings.split(",") if settings else ():
-        name, value = key_value(text)
-        if value is None:
-            raise UsageError(f"setting {text!r} has no '='", "write setting NAME=...")
-        match name:
-            case "opt" if value in get_args(OptLevel):
-                how = replace(how, opt=cast(OptLevel, value))
-            case "provider":
-                how = replace(how, provider=value)
-            case "threads" if is_count(value):
-                how = replace(how, threads=int(value))
-            case "disabled":
-                how = replace(how, disabled=(*how.disabled, value))
-            case _:
-                raise UsageError(
-                    f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
-                )
-    return how
-
-
 def _require_optimizers(
-    index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
+    index: "GraphIndex", a: RuntimeOptions, b: RuntimeOptions, call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
     if not (a.disabled or b.disabled):
         return
     from onnxsurgeon_lite.runtime.optimized import known_optimizers
-    from onnxsurgeon_lite.runtime.session import Runtime
 
-    options = replace(a, opt="all", disabled=())
-    with Runtime(options, call.child()) as runtime:
-        known = known_optimizers(index, runtime)
+    for side in (a, b):
+        if side.disabled and side.runtime != ORT:
+            raise UsageError(f"{side.runtime} has no optimizers to disable", "leave out disabled=")
+    options = replace(a if a.runtime == ORT else b, opt="all", disabled=())
+    known = known_optimizers(index, call.runtime_of(options))
     for name in (*a.disabled, *b.disabled):
         if name not in known:
             raise UsageError(
@@ -347,7 +317,7 @@ def _require_optimizers(
             )
 
 
-def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+def _unoptimized(how: RuntimeOptions) -> RuntimeOptions:
     """Return the same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
 
@@ -408,16 +378,15 @@ def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
 
 @contextmanager
 def _other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", call: Call
+    index: "GraphIndex", feeds: "Feeds", how: RuntimeOptions, call: Call
 ) -> "Iterator[ReferenceSet]":
     """Return the references that a model gives under some settings."""
     from onnxsurgeon_lite.debug.bisection import computed_references
-    from onnxsurgeon_lite.runtime.session import Runtime
 
-    runtime = call.stack.enter_context(Runtime(_unoptimized(how), call.child()))
+    runtime = call.runtime_of(_unoptimized(how))
     optimized = None
-    if how.opt != "none":
-        optimized = call.stack.enter_context(Runtime(how, call.child()))
+    if how.opt != "none" and runtime.abilities.optimized_graph:
+        optimized = call.runtime_of(how)
     with computed_references(index, feeds, runtime, optimized) as references:
         yield references
 
@@ -487,7 +456,7 @@ def rank(
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug import leave_one_out as leaving
 
@@ -552,7 +521,7 @@ def match(
         from onnxsurgeon_lite.tensors.references import open_references
 
         index = call.index(b)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         if is_model(a):
             other = call.index(a)
             given = call.feeds(other, feeds)
@@ -644,7 +613,7 @@ def verify(
         from onnxsurgeon_lite.matching.trials import unmoved_notes
 
         sides = call.index(original), call.index(edited)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
         compared = verifying.verify(*sides, trials, runtime, call.tolerance())
         call.notes += unmoved_notes(compared.unmoved)
@@ -691,5 +660,5 @@ def prove(
         models = loaded(original), loaded(changed)
         sizes = {name: tuple(shape) for name, shape in shapes.items()}
         other = None if second is None else loaded(second)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         return proving.prove(*models, sizes, runtime, call.recipe(), axis, other)

@@ -67,5 +67,5 @@ def _profiled(
     from onnxsurgeon_lite.debug.profiling import profile as profiled
 
     index = call.index(model)
-    runtime = call.runtime(child, lean=False)
+    runtime = call.started(child, lean=False)
     return profiled(index, call.feeds(index, feeds), runtime, runs, trace)

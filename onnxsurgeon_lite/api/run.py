@@ -69,7 +69,7 @@ def run(
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        runtime = call.runtime(child)
+        runtime = call.started(child)
         try:
             values = running.run(index, given, runtime, selected.names)
         except RuntimeTimeout as error:
@@ -90,7 +90,8 @@ def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") ->
     from onnxsurgeon_lite.runtime.optimized import unfused
 
     inner = [name for name in names if name in index.producer and name not in index.outputs]
-    if not inner or runtime.options.opt == "none":
+    unfusing = runtime.options.opt == "none" or not runtime.abilities.optimized_graph
+    if not inner or unfusing:
         return []
     found = unfused(index, runtime, inner)
     return (
@@ -194,7 +195,7 @@ def record(
             selected.notes += left
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         require_replaceable(target, force)
         how_to = selected.names, call.progress, float64, byte_size(memory)
         count = from_model.record(index, given, runtime, target, *how_to)
@@ -290,7 +291,7 @@ def _compared(
     index = call.index(model)
     stored = open_references(reference, required_inputs(index), list(index.outputs))
     given = call.feeds_beside(index, stored, feeds)
-    runtime = call.runtime(child, "none" if every else None)
+    runtime = call.started(child, "none" if every else None)
     stored = aligned(stored, index, given, runtime, links)
     call.notes += stored.notes
     result = sets.compare_model(index, stored, given, runtime, allowed, every)

@@ -7,6 +7,7 @@ nodes (a Cast to float16, a quantization) stay.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
@@ -16,6 +17,8 @@ from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
@@ -43,12 +46,21 @@ class Float64:
     _evaluator: Child | None = None
     _refused: set[str] = field(default_factory=set)
 
+    @cached_property
+    def _runner(self) -> Observer:
+        """The observer, or one on onnxruntime where the observed runtime has no float64."""
+        if self.observer.runtime.abilities.float64:
+            return self.observer
+        return Observer(self.observer.index, Runtime(RuntimeOptions(opt="none", lean=True)))
+
     def __enter__(self) -> "Float64":
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._evaluator is not None:
             self._evaluator.close()
+        if self._runner is not self.observer:
+            self._runner.runtime.__exit__(*exception)
 
     def evaluate(
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
@@ -62,7 +74,7 @@ class Float64:
         if odd is not None:
             return None, f"{odd.op_type} is a custom operator or has subgraphs"
         for way, name in (
-            (self._in_runtime, "onnxruntime in float64"),
+            (self._in_runtime, f"{self._runner.runtime.title} in float64"),
             (self._convolution, "the definition in float64"),
             (self._in_evaluator, "the ONNX reference evaluator in float64"),
         ):
@@ -98,7 +110,7 @@ class Float64:
         if not _widen(part):
             return None
         try:
-            found = self.observer.run_part(part, inputs, [output])[output]
+            found = self._runner.run_part(part, inputs, [output])[output]
         except RuntimeFailure:  # the runtime has no float64 kernel
             self._refused |= ops
             return None

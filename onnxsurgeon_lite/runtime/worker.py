@@ -91,6 +91,7 @@ class Worker:
         lean: bool,
         ops_libraries: list[str],
         disabled: list[str],
+        settings: dict[str, str],
         optimized: str,
         profile: str,
         size: int,
@@ -115,6 +116,9 @@ class Worker:
             options.add_session_config_entry("session.disable_prepacking", "1")
             # idle threads would otherwise spin between runs, and slow down the reader of the values
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        own = {key: settings.pop(key) for key in list(settings) if "." in key}
+        for key, value in own.items():  # what is left is the provider's
+            options.add_session_config_entry(key, value)
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         if optimized:
@@ -129,7 +133,10 @@ class Worker:
         self.folder = os.path.realpath(folder)
         with _few_pages(self.folder):
             self.session = ort.InferenceSession(
-                model, options, providers=providers, disabled_optimizers=disabled or None
+                model,
+                options,
+                providers=[*providers[:-1], (providers[-1], settings)] if settings else providers,
+                disabled_optimizers=disabled or None,
             )
         return {"providers": self.session.get_providers()}, []
 
