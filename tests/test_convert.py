@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, numpy_helper, parser
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
+from onnxsurgeon_lite.debug.conversion.search import Asked, by_worth, pruned, shortest, spoilers
 from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -292,6 +292,29 @@ def test_the_search_takes_whole_parts_when_its_questions_are_used_up():
 
     assert len({n for group in left for n in group}) >= 300
     assert asked.left > -200
+
+
+def test_a_node_is_worth_the_roundings_that_it_frees():
+    effects = [3.0, 4.0, 12.0, 0.5]
+    needs = [frozenset("ab"), frozenset("bc"), frozenset("d"), frozenset[str]()]
+
+    groups, left = by_worth(effects, needs)
+
+    assert groups == [{"d"}, {"b", "c"}, {"a"}]
+    assert left == pytest.approx([169.25**0.5, 25.25**0.5, 9.25**0.5, 0.5])
+
+
+@pytest.mark.parametrize("fewest", range(1, 101))
+def test_the_fewest_groups_are_found_where_the_prediction_is_right_up_to_a_power(fewest):
+    left = [100.0 - n for n in range(101)]
+    questions = []
+
+    def excess(count):
+        questions.append(count)
+        return ((100.5 - count) / (100.5 - fewest)) ** 1.7
+
+    assert shortest(left, excess) == fewest
+    assert len(questions) <= 8
 
 
 def test_what_can_be_left_out_is_left_out():

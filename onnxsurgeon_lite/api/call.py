@@ -154,11 +154,6 @@ class Call:
 
         return self.stack.enter_context(runtime_of(options, child))
 
-    def require_ort(self, verb: str) -> None:
-        """Refuse another runtime than onnxruntime for a verb that needs what it alone does."""
-        if self.options().runtime != ORT:
-            raise UsageError(f"{verb} works with onnxruntime alone", "leave out --runtime")
-
     def index(self, model: object) -> "GraphIndex":
         """Return a model's graph, indexed."""
         from onnxsurgeon_lite.graph.index import GraphIndex

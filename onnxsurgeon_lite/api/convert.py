@@ -82,9 +82,9 @@ def convert(
         from onnxsurgeon_lite.runtime.session import Runtime
 
         options = replace(call.options("none"), lean=True)
-        simulating = call.stack.enter_context(Runtime(options, child))
+        simulating = call.runtime_of(options, child)
         samples = _samples(index, feeds, call)
-        guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress)
+        guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
         if report:
             from onnxsurgeon_lite.debug.conversion.introduced import introduced
@@ -143,7 +143,8 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
         try:
             stored = json.loads(Path(argument).read_text("utf-8"))
             found += [
-                f"name:{name}" if not name.startswith("@") else name for name in stored["exclude"]
+                name if name.startswith(("@", "fn:")) else f"name:{name}"
+                for name in stored["exclude"]
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(

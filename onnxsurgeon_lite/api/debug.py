@@ -19,6 +19,7 @@ from onnxsurgeon_lite.api.call import (
     quiet,
 )
 from onnxsurgeon_lite.api.narrow import narrowed
+from onnxsurgeon_lite.api.page import look_along, require_page, write_page
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
@@ -65,6 +66,7 @@ def bisect(
     repair: str | PathLike[str] | None = None,
     factory: str | None = None,
     blame: bool = False,
+    html: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -91,6 +93,7 @@ def bisect(
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
+        html: Where to write the result as a page for a browser.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -107,8 +110,12 @@ def bisect(
         ('mismatch', 'Conv_6', 'wrong node')
     """
     _require_one(reference, against, a or b, find)
-    no_causes = bool(repair and (find or quick or not cause))
-    _require_possible(resume and journal is None, no_causes, bool(blame and find))
+    _require_possible(
+        resume and journal is None,
+        bool(repair and (find or quick or not cause)),
+        bool(blame and find),
+    )
+    require_page(html, force)
     with Call(opt=opt, **how) as call:
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
@@ -163,7 +170,7 @@ def bisect(
                 result = bisection.find(index.model, find, given, runtime, search, tell)
             else:
                 theirs = with_settings(usual, a) if a or b else runtime.options
-                _require_optimizers(index, theirs, searched, call)
+                require_optimizers(index, theirs, searched, call)
                 other = index if against is None else call.index(against)
                 stored = call.stack.enter_context(_other_side(other, given, theirs, call))
                 stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
@@ -173,6 +180,9 @@ def bisect(
                 )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
+        sight = look_along(
+            html, index, None if find else stored, given, runtime, call.tolerance(), find
+        )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights)
     if repair is not None:
@@ -182,6 +192,7 @@ def bisect(
         _write_repair(
             index.model, result, Path(repair), partial(again, look=look, opt=opt, **how), force
         )
+    write_page(html, result, sight)
     return call.done(result)
 
 
@@ -296,7 +307,7 @@ def _write_reproducer(
         result.notes.append(bisection.strip_weights(made, result))
 
 
-def _require_optimizers(
+def require_optimizers(
     index: "GraphIndex", a: RuntimeOptions, b: RuntimeOptions, call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""

@@ -1,12 +1,13 @@
 """Look at models: inspect, text, check, diff."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
     from onnxsurgeon_lite.graph.check import CheckResult
@@ -15,25 +16,31 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.diff import ModelDiff
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.tensors.dtypes import RunValue
     from onnxsurgeon_lite.tensors.references import Tensors
+    from onnxsurgeon_lite.tensors.statistics import Distributions
 
 
 @spelled
 def inspect(
-    model: "ModelLike",
+    model: "ModelLike | Tensors",
     node: str | None = None,
     value: str | None = None,
     ops: bool = False,
     tree: bool = False,
+    histogram: bool = False,
     **how: Unpack[Limiting],
-) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree":
+) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
+        model: A model; with `histogram` also tensors: a path, name -> array, a `ReferenceSet`.
         node: Show this node instead: a name, an id (`@3`, `@3/then_branch/@0`) or `op:Conv[2]`.
         value: Show these values instead: a name, an id, a glob, `op:Conv`.
         ops: Count every operator.
         tree: Show the modules of the PyTorch program that the model was exported from.
+        histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
+            `value` names some of them.
 
     Returns:
         A summary: `print` shows it, its fields hold the facts.
@@ -41,6 +48,7 @@ def inspect(
     Raises:
         ModelFileError: The file cannot be read as a model.
         UnknownNameError: The model has no such node or value.
+        ReferenceSetError: The tensors cannot be read.
 
     Example:
         >>> osl.inspect("whole_model.onnx").ops
@@ -51,15 +59,19 @@ def inspect(
         kind       produced
         producer   Add 'Add_7' (@7)
         consumers  Conv 'Conv_8' (@8)
+        >>> osl.inspect({"x": np.array([0, 1, np.nan])}, histogram=True)[0].zeros
+        1
     """
     with Call(**how):
+        if histogram:
+            return _distributions(model, value)
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
-        known = loaded(model)
+        known = loaded(cast("ModelLike", model))
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
             return inspecting.summarize_node(index, select_node(index, name))
@@ -75,6 +87,36 @@ def inspect(
             return module_tree(GraphIndex.of(known))
         summary = inspecting.summarize(known)
         return inspecting.OperatorCounts(**vars(summary)) if ops else summary
+
+
+def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":
+    """Read one tensor after another."""
+    from fnmatch import fnmatchcase
+    from functools import partial
+
+    from onnxsurgeon_lite.api.run import is_model
+    from onnxsurgeon_lite.errors import UnknownNameError
+    from onnxsurgeon_lite.tensors.statistics import Distributions, distributions
+
+    tensors: list[tuple[str, Callable[[], RunValue]]]
+    if is_model(source):
+        from onnxsurgeon_lite.model import loaded, walk
+
+        model = loaded(cast("ModelLike", source))
+        place = str(model.path or "the model")
+        tensors = [(t.name, partial(model.array, t)) for t in walk.initializers(model.proto)]
+    else:
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        stored = open_references(cast("Tensors", source))
+        place = stored.place
+        tensors = [(name, partial(stored.read, name)) for name in stored]
+    if wanted is not None:
+        known = [name for name, _ in tensors]
+        tensors = [t for t in tensors if t[0] == wanted or fnmatchcase(t[0], wanted)]
+        if not tensors:
+            raise UnknownNameError(wanted, repr(place), known, "tensor")
+    return Distributions(part for name, read in tensors for part in distributions(name, read()))
 
 
 @spelled
@@ -147,8 +189,9 @@ def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckRes
         index.require_sound()
     except GraphError:
         return found
-    more = refused(index, call.started(), lambda: call.feeds(index, None))
-    problem = found.problem or (f"onnxruntime: {more[0].message}" if more else "")
+    runtime = call.started()
+    more = refused(index, runtime, lambda: call.feeds(index, None))
+    problem = found.problem or (f"{runtime.title}: {more[0].message}" if more else "")
     return replace(found, valid=not problem, problem=problem, findings=(*more, *found.findings))
 
 

@@ -45,6 +45,7 @@ def bisect(
     blame: bool = False,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
+    html: Path | None = None,
     json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -95,12 +96,14 @@ def bisect(
             repair,
             factory,
             blame,
+            html,
             opt=opt,
             **how,
         )
     if result.reproducer is not None:
         target.wrote()
     options.show(result, json, metrics, verbose)
+    options.say_page(html, json)
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 

@@ -19,21 +19,25 @@ def inspect(
     value: Value | None = None,
     ops: bool = False,
     tree: bool = False,
+    histogram: bool = False,
     json: bool = False,
     **how: Unpack[Limiting],
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
-    $ onnxdbg inspect model.onnx
     $ onnxdbg inspect model.onnx --node Add_7
+    $ onnxdbg inspect weights.safetensors --histogram
 
     Args:
+        model: Model to read; with --histogram also tensors: .npz, .npy, .safetensors, .pb or a folder.
         node: Show this node: name, id or op:Conv[2].
         value: Show this value.
         ops: Count every operator.
         tree: Show the modules of the source program.
+        histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
+            --value names some.
     """
-    options.show(osl.inspect(model, node, value, ops, tree, **how), json)
+    options.show(osl.inspect(model, node, value, ops, tree, histogram, **how), json)
 
 
 @options.command

@@ -79,6 +79,7 @@ def usual(
     dry_run: bool = False,
     verbose: bool = False,
     metrics: Metrics = "usual",
+    html: Path | None = None,
     json: bool = False,
     feeds: str | None = None,
     seed: Annotated[int, Typed(least=0)] = 0,
@@ -107,6 +108,7 @@ def usual(
         dry_run: Say what would be made or changed, no more.
         verbose: Show the details of every culprit, and the search.
         metrics: Columns of tables: the usual metrics, or all.
+        html: Write the result as a page for a browser, too: one file, which asks for no other.
         json: Print the result as JSON.
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
@@ -283,6 +285,12 @@ def show(
 
     how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
+
+
+def say_page(html: Path | None, json: bool) -> None:
+    """Say that a page was written."""
+    if html is not None and not json:
+        plain.show_written(html)
 
 
 def require(agreement: bool) -> None:

@@ -165,6 +165,8 @@ def profile(
     runs: Annotated[int, Typed(least=1)] = 10,
     by: Literal["node", "operator", "module"] = "node",
     against: Path | None = None,
+    a: str | None = None,
+    b: str | None = None,
     trace: Path | None = None,
     opt: OptLevel = "all",
     force: bool = False,
@@ -174,16 +176,18 @@ def profile(
     """Time every node; say what it computes, moves and holds, and which nodes of the model it stands for.
 
     $ onnxdbg profile model.onnx --by operator
-    $ onnxdbg profile faulty.onnx --against model.onnx --runs 3
+    $ onnxdbg profile model.onnx --a opt=none --b opt=all --runs 3
 
     Args:
         runs: How many runs are timed, after one that is not.
         by: What the table shows.
         against: Another model, to see what takes longer and by how much.
+        a: Settings of what comes before: opt=none,threads=1.
+        b: Settings of what comes after.
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
     """
     with progress(f"profiling {model}") as how["progress"]:
-        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
-    options.show(result, json, by="" if against else by)
+        result = osl.profile(model, feeds, runs, against, a, b, trace, opt, force, **how)
+    options.show(result, json, by="" if against or a or b else by)
     if trace is not None and not json:
         plain.show_written(trace)

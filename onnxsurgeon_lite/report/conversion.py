@@ -1,6 +1,6 @@
 """`convert` for the terminal."""
 
-from onnxsurgeon_lite.debug.conversion.result import Conversion
+from onnxsurgeon_lite.debug.conversion.result import Conversion, Introduced
 from onnxsurgeon_lite.report.plain import say, show_notes
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
@@ -25,21 +25,37 @@ def show_conversion(result: Conversion) -> None:
 
 
 def _show_report(result: Conversion) -> None:
-    columns = ["", "node", "operator", "name", "times the limit", "largest", "place"]
+    columns = [
+        "",
+        "node",
+        "operator",
+        "name",
+        "error of the outputs",
+        "smallest",
+        "largest",
+        "place",
+    ]
     rows = [
         [
             "keep" if n.kept else "",
             n.id,
             n.op_type,
             n.name,
-            "not finite" if n.excess is None else number_text(n.excess, 3),
-            number_text(n.largest, 4),
+            _error(n),
+            number_text(n.smallest, 3),
+            number_text(n.largest, 3),
             n.place,
         ]
         for n in result.report[:_SHOWN]
     ]
     show_table(columns, rows)
     _show_rest(len(result.report))
+
+
+def _error(node: Introduced) -> str:
+    if node.error is not None:
+        return number_text(node.error, 3)
+    return "not known" if node.largest is None else "not finite"
 
 
 def _show_rest(count: int) -> None:

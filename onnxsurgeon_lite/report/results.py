@@ -19,6 +19,7 @@ SHOWN_BY = {
     "ModuleTree": "summary.show_tree",
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
+    "Distributions": "distributions.show_distributions",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
     "Split": "split.show_split",

@@ -111,6 +111,16 @@ def _require_known(options: RuntimeOptions) -> None:
             raise UsageError(f"{name}={value} is no setting", _KNOWN)
 
 
+def require_ort(verb: str, *sides: RuntimeOptions) -> None:
+    """Refuse other runtimes for a verb that needs what onnxruntime alone does."""
+    for options in sides:
+        if options.runtime != ORT:
+            raise UsageError(
+                f"{verb} works with onnxruntime alone, not with {options.runtime}",
+                "leave out --runtime",
+            )
+
+
 def provider_name(name: str) -> str:
     """Return onnxruntime's own name of a provider: `cuda` is `CUDAExecutionProvider`."""
     short = {

@@ -42,7 +42,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
     from onnxsurgeon_lite.model.storage.listing import StoredTensor
-    from onnxsurgeon_lite.runtime.run import Statistics
+    from onnxsurgeon_lite.tensors.statistics import Distribution, Statistics
 
     kinds = get_type_hints(BisectResult)
     contract = {key: kinds.get(key, dict[str, str]) for key in BisectResult("agrees").contract()}
@@ -50,6 +50,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "inspect-node", "inspect --node", NodeSummary
     yield "inspect-value", "inspect --value", ValueSummary | list[ValueSummary]
     yield "inspect-tree", "inspect --tree", list[Module]
+    yield "inspect-histogram", "inspect --histogram", list[Distribution]
     yield "check", "check", CheckResult
     yield "diff", "diff", ModelDiff
     yield "split", "split", Split

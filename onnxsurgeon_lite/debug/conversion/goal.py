@@ -67,6 +67,13 @@ class Goal:
             return 10 ** ((self.limit - found) / 20), found
         return (found / self.limit if self.limit else inf if found else 0.0), found
 
+    def scale(self, reference: Array) -> float:
+        """Return by how much an output's error is divided, so that errors of several can be added."""
+        if self.what == "max abs error":
+            return 1.0
+        norm = float(np.sqrt(np.mean(_wide(reference) ** 2))) if reference.size else 0.0
+        return norm or 1.0
+
     def text(self, measured: float) -> str:
         """Return what was measured, and the limit."""
         if np.isnan(measured):

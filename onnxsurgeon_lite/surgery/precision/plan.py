@@ -334,7 +334,8 @@ class Plan:
         for step in reversed(steps):
             if step.kind == "free":
                 users = [user for site in self._results(step) for user in self._users(site)]
-                step.kind = "wide" if is_wide[step] and (True in users or not users) else "narrow"
+                unread = not users and any(s.constant is None for s in self._sources(step))
+                step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
                 for result in _outputs(body):
                     result.required = step.is_narrow
