@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+from onnxsurgeon_lite.runtime.options import require_ort
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal, Metric
@@ -67,6 +68,7 @@ def convert(
         True
     """
     with Call(**how) as call:
+        require_ort("convert", call.options())
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
@@ -79,7 +81,6 @@ def convert(
         if goal is None:
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         options = replace(call.options("none"), lean=True)
         simulating = call.runtime_of(options, child)
