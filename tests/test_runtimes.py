@@ -16,7 +16,7 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
     UsageError,
 )
-from onnxsurgeon_lite.runtime.options import RuntimeOptions, named, with_settings
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, named, with_settings, words_of
 from onnxsurgeon_lite.runtime.stages import runtime_of
 
 CHAIN = """
@@ -80,6 +80,8 @@ def test_settings_and_a_runtime_are_written_alike():
         ("inner", "no"),
     )
     assert named(usual, "ort") == usual
+    for text in ("command:target=./a b;c,inner=no", "ort:session.x=a\\,b,else=reference"):
+        assert words_of(named(usual, text)) == ["--runtime", text]
     with pytest.raises(UsageError, match="colour=red is no setting"):
         named(usual, "ort:colour=red")
 
@@ -121,14 +123,14 @@ def test_a_program_that_errs_in_one_operator_is_found_out(model_of, program, inn
         ("echo it is broken >&2; exit 3", RuntimeFailure, "exit code 3: it is broken"),
         ("kill -SEGV $$", RuntimeCrash, "SIGSEGV"),
         ("sh -c 'kill -SEGV $$'", RuntimeCrash, "SIGSEGV"),
-        ("sleep 600", RuntimeTimeout, "within 3 seconds"),
+        ("sleep 600", RuntimeTimeout, "within 2 seconds"),
         ("true", RuntimeFailure, "gave no 'y'"),
         ("echo nonsense > $1/values.npz", RuntimeFailure, "values.npz"),
     ],
 )
 def test_what_a_program_may_do(model_of, program, does, kind, says):
     model = model_of("one (float[2,3] x) => (float[2,3] y) { y = Neg(x) }")
-    timeout = 3 if kind is RuntimeTimeout else None
+    timeout = 2 if kind is RuntimeTimeout else None
 
     with pytest.raises(kind, match=says):
         osl.run(model, {"x": X}, runtime=program(f"#!/bin/sh\n{does}\n"), timeout=timeout)

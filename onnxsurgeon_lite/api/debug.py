@@ -23,7 +23,7 @@ from onnxsurgeon_lite.api.page import look_along, require_page, write_page
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, Settings, with_settings
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, Settings, with_settings, words_of
 from onnxsurgeon_lite.runtime.starting import started
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def bisect(
             html, index, None if find else stored, given, runtime, call.tolerance(), find
         )
     if result.culprits and output is not None:
-        _write_reproducer(index.model, result, Path(output), strip_weights)
+        _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
     if repair is not None:
         again = partial(
             bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
@@ -294,12 +294,16 @@ def _write_repair(
 
 
 def _write_reproducer(
-    model: "Model", result: "BisectResult", folder: Path, strip_weights: bool
+    model: "Model",
+    result: "BisectResult",
+    folder: Path,
+    strip_weights: bool,
+    runtime: Sequence[str],
 ) -> None:
     """Write the reproducer and run it: only a command that shows the failure is announced."""
     from onnxsurgeon_lite.debug import bisection
 
-    made = bisection.write_reproducer(model, result, folder)
+    made = bisection.write_reproducer(model, result, folder, runtime=runtime)
     result.reproducer, result.reproduce = made.folder, made.words
     if not made.words:
         result.notes.append("run alone, the culprit does not show the failure")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast, get_args
 
 from onnxsurgeon_lite.errors import UsageError
-from onnxsurgeon_lite.names import is_count, key_value, split
+from onnxsurgeon_lite.names import is_count, key_text, key_value, listed, split
 
 Opt = Literal["none", "basic", "extended", "all"]
 Settings = str | Mapping[str, str | int]
@@ -109,6 +109,20 @@ def _require_known(options: RuntimeOptions) -> None:
     for name, value in options.settings:
         if "." not in name:
             raise UsageError(f"{name}={value} is no setting", _KNOWN)
+
+
+def words_of(options: RuntimeOptions) -> list[str]:
+    """Return the command line's words for a runtime that is not onnxruntime alone; none for that."""
+    words = ["--ops", options.ops] if options.ops else []
+    settings = [f"{key_text(key)}={value}" for key, value in options.settings]
+    settings += [f"else={options.otherwise}"] if options.otherwise else []
+    if options.runtime == ORT and not settings:
+        return words
+    return [
+        "--runtime",
+        ":".join([options.runtime, *([listed(settings)] if settings else [])]),
+        *words,
+    ]
 
 
 def require_ort(verb: str, *sides: RuntimeOptions) -> None:

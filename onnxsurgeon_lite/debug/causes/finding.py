@@ -3,10 +3,11 @@
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
@@ -201,7 +203,10 @@ class Finder:
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
-        found, unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
+        more, broken = brought(HYPOTHESES)
+        self.result.notes += [line for line in broken if line not in self.result.notes]
+        families = [*FAMILIES, *(self._guarded(*each) for each in more.items())]
+        found, unexplained = self._search(place, culprit, until, families, SOLVED)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
@@ -213,6 +218,17 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _guarded(self, name: str, family: object) -> Family:
+        """Return a family of another package; where it fails, it is left out."""
+
+        def tried(place: Place) -> Iterator[Hypothesis]:
+            try:
+                yield from cast(Family, family)(place)
+            except Exception as error:  # noqa: BLE001  whatever another package raises
+                self.result.notes.append(f"left out the hypotheses {name!r}: {reason(error)}")
+
+        return tried
 
     def _search(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import ModelProto
+from onnx import ModelProto, inliner
 from onnx.reference import ReferenceEvaluator
 
 from onnxsurgeon_lite.errors import UsageError
@@ -27,6 +27,8 @@ class Reference:
         self.abilities = Abilities(onnx.__version__, faithful=True, float64=True, operators=added)
 
     def open(self, model: ModelProto, opt: str, threads: int) -> None:  # noqa: ARG002
+        if self._more and model.functions:  # in which it would not look for them
+            model = inliner.inline_local_functions(model)
         self._evaluator = ReferenceEvaluator(model, new_ops=self._more)
 
     def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
