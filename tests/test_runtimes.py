@@ -288,3 +288,46 @@ def test_a_file_of_operators_that_fails_says_so(model_of, tmp_path):
         file.write_text(text)
         with pytest.raises(RuntimeFailure, match=says):
             osl.run(model_of(BOTH), {"x": X}, ["s"], ops=file)
+
+
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.gelu = torch.nn.Linear(3, 8), torch.nn.GELU()
+
+    def forward(self, x):
+        return torch.exp(self.gelu(self.up(x)))
+
+def factory():
+    torch.manual_seed(0)
+    return Net(), (torch.randn(2, 3),)
+"""
+
+
+def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    space = {}
+    exec(NET, space)
+    up = space["factory"]()[0].up
+    text = """<ir_version: 10, opset_import: ["" : 21]> net (float[2,3] x) => (float[2,8] y) {{
+        u = Gemm<transB = 1>(x, w, b) g = Gelu<approximate = "{}">(u) y = Exp(g)
+    }}"""
+    models = []
+    for number, how in enumerate(("none", "tanh")):
+        proto = onnx.parser.parse_model(text.format(how))
+        for name, tensor in (("w", up.weight), ("b", up.bias)):
+            proto.graph.initializer.append(
+                onnx.numpy_helper.from_array(tensor.detach().numpy(), name)
+            )
+        models.append(model_of(proto, f"{number}.onnx"))
+    eager = f"runtime=torch:{tmp_path}/net.py:factory"
+
+    assert osl.bisect(models[0], a=eager, b="runtime=ort").verdict == "agrees"
+    found = osl.bisect(models[1], a=eager, cause=False, rtol=1e-6, atol=1e-6)
+    assert [c.op_type for c in found.culprits] == ["Gelu"]
+    assert osl.bisect(models[0], a=f"{eager},compile=eager").verdict == "agrees"
+    with pytest.raises(UsageError, match="gives references"):
+        osl.run(models[0], {"x": X}, runtime=eager.removeprefix("runtime="))

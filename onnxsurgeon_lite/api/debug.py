@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
@@ -20,10 +21,18 @@ from onnxsurgeon_lite.api.call import (
 )
 from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.page import look_along, require_page, write_page
-from onnxsurgeon_lite.api.run import is_model
+from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, Settings, with_settings, words_of
+from onnxsurgeon_lite.runtime.options import (
+    ORT,
+    TARGET,
+    TORCH,
+    RuntimeOptions,
+    Settings,
+    with_settings,
+    words_of,
+)
 from onnxsurgeon_lite.runtime.starting import started
 
 if TYPE_CHECKING:
@@ -118,7 +127,7 @@ def bisect(
     require_page(html, force)
     with Call(opt=opt, **how) as call:
         usual = call.options(lean=False)
-        searched = with_settings(usual, b)
+        searched, theirs = with_settings(usual, b), with_settings(usual, a)
         child = call.stack.enter_context(started(searched))
         second = call.stack.enter_context(started(searched)) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
@@ -126,7 +135,9 @@ def bisect(
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
 
         index = call.index(model)
-        opened = _samples(index, reference, feeds, call) if reference is not None else []
+        live = theirs.runtime == TORCH
+        stored_at = _of_module(index, theirs, feeds, call) if live else reference
+        opened = _samples(index, stored_at, None if live else feeds, call) if stored_at else []
         _require_places(index.model, output, None if resume else journal, repair, force)
         runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
@@ -144,7 +155,7 @@ def bisect(
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
-        if reference is not None:
+        if stored_at is not None:
             samples = [
                 (aligned(stored, index, given, runtime, mapping, tell), given)
                 for stored, given in opened
@@ -169,10 +180,11 @@ def bisect(
             if find is not None:
                 result = bisection.find(index.model, find, given, runtime, search, tell)
             else:
-                theirs = with_settings(usual, a) if a or b else runtime.options
                 require_optimizers(index, theirs, searched, call)
                 other = index if against is None else call.index(against)
-                stored = call.stack.enter_context(_other_side(other, given, theirs, call))
+                stored = call.stack.enter_context(
+                    _other_side(other, given, theirs if a or b else runtime.options, call)
+                )
                 stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
@@ -389,6 +401,26 @@ def _own_feeds(
 def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
     """Return one of a list, or what holds all samples."""
     return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
+
+
+def _of_module(
+    index: "GraphIndex",
+    how: RuntimeOptions,
+    feeds: "Tensors | Sequence[Tensors] | None",
+    call: Call,
+) -> Path:
+    """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
+    settings = dict(how.settings)
+    unknown = settings.keys() - {TARGET, "compile"}
+    if unknown or TARGET not in settings:
+        raise UsageError(
+            "runtime torch needs a module, and has the setting compile",
+            "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
+        )
+    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    target, compiler = settings[TARGET], settings.get("compile", "")
+    torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
+    return folder
 
 
 @contextmanager

@@ -177,7 +177,7 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
-            return _record_module()(made, target, feeds, names_of, scope, operators)
+            return torch_recorder()(made, target, feeds, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -202,7 +202,12 @@ def record(
         return call.done(Recording(count, target))
 
 
-def _record_module() -> "Callable[..., Recording]":
+def torch_recorder() -> "Callable[..., Recording]":
+    """Return what records a PyTorch module.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
     try:
         from onnxsurgeon_lite.recording.from_torch import record_factory
     except ModuleNotFoundError as error:

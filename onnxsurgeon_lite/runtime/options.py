@@ -10,7 +10,7 @@ from onnxsurgeon_lite.names import is_count, key_text, key_value, listed, split
 Opt = Literal["none", "basic", "extended", "all"]
 Settings = str | Mapping[str, str | int]
 
-ORT, REFERENCE = "ort", "reference"
+ORT, REFERENCE, TORCH = "ort", "reference", "torch"
 TARGET = "target"
 """The setting that needs no key: the program of `command:PROGRAM`, the module of `torch:FILE.py:function`."""
 

@@ -4,9 +4,10 @@ import json
 import os
 import sys
 
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.limits import memory_of_runtime
 from onnxsurgeon_lite.runtime.child import Child
-from onnxsurgeon_lite.runtime.options import ORT, REFERENCE, RuntimeOptions
+from onnxsurgeon_lite.runtime.options import ORT, REFERENCE, TORCH, RuntimeOptions
 
 
 def started(options: RuntimeOptions) -> Child:
@@ -14,6 +15,11 @@ def started(options: RuntimeOptions) -> Child:
     memory = memory_of_runtime(options.provider)
     if options.runtime == ORT:
         return Child(memory)
+    if options.runtime == TORCH:
+        raise UsageError(
+            "a PyTorch module runs whole: it gives references",
+            "write onnxdbg bisect MODEL --a runtime=torch:FILE.py:FUNCTION",
+        )
     settings = {"provider": options.provider, **dict(options.settings)}
     if options.runtime == REFERENCE and options.ops:
         settings["ops"] = options.ops

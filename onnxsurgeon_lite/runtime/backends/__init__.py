@@ -6,7 +6,7 @@ from typing import cast
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.plugins import RUNTIMES, offered, package, reason
-from onnxsurgeon_lite.runtime.options import ORT
+from onnxsurgeon_lite.runtime.options import ORT, TORCH
 from onnxsurgeon_lite.runtime.protocol import Backend
 
 Maker = Callable[[Mapping[str, str]], Backend]
@@ -15,14 +15,13 @@ _BUILT_IN = {
     "reference": "onnxsurgeon_lite.runtime.backends.reference:Reference",
     "openvino": "onnxsurgeon_lite.runtime.backends.openvino:OpenVino",
     "command": "onnxsurgeon_lite.runtime.backends.command:Command",
-    "torch": "onnxsurgeon_lite.recording.torch_runtime:TorchModule",
 }
 """Name -> where its class is."""
 
 
 def names() -> list[str]:
     """Return the names of all runtimes."""
-    return list(dict.fromkeys([ORT, *_BUILT_IN, *offered(RUNTIMES)]))
+    return list(dict.fromkeys([ORT, *_BUILT_IN, TORCH, *offered(RUNTIMES)]))
 
 
 def backend(name: str, settings: Mapping[str, str]) -> Backend:
