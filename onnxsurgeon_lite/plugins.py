@@ -5,7 +5,10 @@ A package declares it in its `pyproject.toml`; nothing of it is imported before 
 
 import functools
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 RUNTIMES = "onnxsurgeon_lite.runtimes"
 PASSES = "onnxsurgeon_lite.passes"
@@ -13,8 +16,12 @@ HYPOTHESES = "onnxsurgeon_lite.hypotheses"
 READERS = "onnxsurgeon_lite.readers"
 
 
-def offered(group: str) -> Mapping[str, EntryPoint]:
+def offered(group: str) -> "Mapping[str, EntryPoint]":
     """Return name -> entry point, without importing any."""
+    from importlib.metadata import (
+        entry_points,  # imported late: few commands ask, and it takes 20 ms
+    )
+
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
@@ -31,7 +38,7 @@ def brought(group: str) -> tuple[Mapping[str, object], tuple[str, ...]]:
     return found, tuple(broken)
 
 
-def package(entry: EntryPoint) -> str:
+def package(entry: "EntryPoint") -> str:
     """Return the name of the package that an entry point is of."""
     return repr(entry.dist.name if entry.dist else entry.value)
 

@@ -16,8 +16,8 @@ from onnxsurgeon_lite.errors import (
     RuntimeTimeout,
     UsageError,
 )
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, named, with_settings, words_of
-from onnxsurgeon_lite.runtime.stages import runtime_of
 
 CHAIN = """
     chain (float[2,3] x) => (float[2,3] y) { a = Neg(x) b = Exp(a) c = Sqrt(b) y = Relu(c) }

@@ -150,7 +150,7 @@ class Call:
 
     def runtime_of(self, options: RuntimeOptions, child: Child | None = None) -> "Runtime":
         """Return a runtime that ends with the call."""
-        from onnxsurgeon_lite.runtime.stages import runtime_of
+        from onnxsurgeon_lite.runtime.choice import runtime_of
 
         return self.stack.enter_context(runtime_of(options, child))
 

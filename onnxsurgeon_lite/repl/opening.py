@@ -9,9 +9,9 @@ from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Recipe
 from onnxsurgeon_lite.runtime.options import RuntimeOptions
-from onnxsurgeon_lite.runtime.stages import runtime_of
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 

@@ -25,13 +25,6 @@ from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 _PREFIX = "\x02"  # of values between the stages; model names are unlikely to contain it
 
 
-def runtime_of(options: RuntimeOptions | None = None, child: Child | None = None) -> Runtime:
-    """Return a runtime, which stops before what it lacks if the options say who computes that."""
-    options = options or RuntimeOptions()
-    has_helper = (options.ops or options.otherwise) and options.runtime != REFERENCE
-    return (Stages if has_helper else Runtime)(options, child)
-
-
 class Stages(Runtime):
     """A runtime and, for what it lacks, the reference evaluator.
 
