@@ -1,11 +1,15 @@
 """Half precision: what becomes narrow, what stays, and the few nodes that a goal keeps in float32."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, numpy_helper, parser
+from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.conversion.search import Asked, by_worth, pruned, shortest, spoilers
 from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
 
@@ -256,6 +260,65 @@ def test_a_goal_that_cannot_be_met_is_a_result():
     assert result.ran.startswith("as run here: ")
 
 
+def test_a_goal_that_cannot_be_met_writes_nothing_but_its_best_effort(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    osl.save(model_of(NORM), "m.onnx")
+    words = [
+        "convert",
+        "m.onnx",
+        "--to",
+        "float16",
+        "--io",
+        "--tolerance",
+        "1e-6",
+        "-o",
+        "half.onnx",
+    ]
+
+    refused = CliRunner().invoke(app, words)
+    there = (tmp_path / "half.onnx").exists()
+    written = CliRunner().invoke(app, [*words, "--best-effort"])
+
+    assert (refused.exit_code, written.exit_code) == (1, 1)
+    assert "the best reached is max abs error" in refused.stdout
+    assert not there
+    osl.run("half.onnx")
+
+
+def test_what_is_clamped_is_said_with_a_goal_too():
+    result = converted(
+        "g (float[3] x) => (float[3] y) <float[3] m = {-1e9, 0, 1}> { s = Sqrt(x) y = Max(s, m) }",
+        tolerance=0.01,
+        feeds={"x": np.ones(3, np.float32)},
+    )
+
+    assert "clamped to 65504: 'm (1e+09)'" in result.told
+
+
+def test_bfloat16_that_the_runtime_does_not_run_is_simulated():
+    result = converted(NORM, "bfloat16", tolerance=0.1, feeds={"x": np.eye(4, 8, dtype=np.float32)})
+
+    assert result.met
+    assert result.ran.startswith("simulated alone: the runtime does not run it")
+    stored = result.model.proto.graph.initializer
+    assert {tensor.data_type for tensor in stored} == {TensorProto.BFLOAT16}
+
+
+def test_the_report_lists_nodes_by_the_error_that_they_bring():
+    result = converted(
+        """g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> {
+            big = Mul(x, w) small = Mul(w, w) s = Tanh(small) t = Mul(s, w) y = Add(big, t) }""",
+        tolerance=1.0,
+        report=True,
+        feeds={"x": np.float32([1001.3, 2002.7, 3.3, 4.7])},
+    )
+
+    lines = {line.id: line for line in result.report}
+    assert {line.id for line in result.report[:2]} == {"@0", "@4"}
+    assert lines["@0"].error > 100 * lines["@2"].error
+    assert (lines["@0"].smallest, lines["@0"].largest) == pytest.approx((9.9, 4005.4))
+
+
 @pytest.mark.parametrize(
     ("text", "how", "error"),
     [
@@ -327,6 +390,18 @@ def test_the_file_of_rank_is_a_list_to_keep(tmp_path):
     result = converted(NORM, keep=str(tmp_path / "rank.json"))
 
     assert [k.op_type for k in result.kept] == ["Pow", "ReduceMean"]
+
+
+def test_rank_lists_what_convert_keeps(tmp_path):
+    feeds = {"x": np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32) * 3}
+    model = model_of(NORM)
+
+    risks = osl.rank(model, fp16_risk=True, feeds=feeds)
+    (tmp_path / "rank.json").write_text(json.dumps({"exclude": risks.exclude}))
+    result = osl.convert(model, "float16", keep=str(tmp_path / "rank.json"))
+
+    wanted = osl.convert(model, "float16", tolerance=0.01, feeds=feeds)
+    assert risks.exclude == [k.id for k in wanted.kept] == [k.id for k in result.kept]
 
 
 DENSE = """net (float[4, 16] x) => (float[4, 16] y) <float[16, 64] a, float[64, 16] b> {

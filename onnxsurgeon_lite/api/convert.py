@@ -35,6 +35,8 @@ def convert(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     report: bool = False,
     calibrate: str | None = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Conversion":
     """Convert a model to half precision or to integers; with a goal, keep the nodes in float that the outputs need.
@@ -53,6 +55,7 @@ def convert(
         report: Measure the error that each node introduces alone.
         calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
             without, each run finds them.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
@@ -67,7 +70,7 @@ def convert(
         >>> osl.convert("whole_model.onnx", "float16", tolerance=0.1).met
         True
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
         require_ort("convert", call.options())
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
@@ -168,16 +171,15 @@ def _guarded(guard: "Guard") -> "Conversion":
 
     chosen, excess, measured = guard.kept()
     result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
-    result = replace(result, met=excess <= 1, measured=guard.goal.text(measured))
+    met, text = guard.goal.judged(excess, measured)
     try:
         with TemporaryDirectory() as folder:
             ran = guard.ran(Path(folder, "converted.onnx"), result.model)
     except RuntimeFailure as error:
-        first = error.message.splitlines()[0]
-        return replace(result, ran=f"simulated alone: the runtime does not run it ({first})")
-    return replace(
-        result, met=result.met and ran[0] <= 1, ran=f"as run here: {guard.goal.text(ran[1])}"
-    )
+        said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
+    else:
+        met, said = met and ran[0] <= 1, f"as run here: {guard.goal.text(ran[1])}"
+    return replace(result, met=met, measured=text, ran=said).with_told([*result.told])
 
 
 def _samples(

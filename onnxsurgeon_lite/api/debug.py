@@ -20,7 +20,7 @@ from onnxsurgeon_lite.api.call import (
     quiet,
 )
 from onnxsurgeon_lite.api.narrow import narrowed
-from onnxsurgeon_lite.api.page import look_along, require_page, write_page
+from onnxsurgeon_lite.api.page import look_along
 from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
@@ -33,7 +33,6 @@ from onnxsurgeon_lite.runtime.options import (
     with_settings,
     words_of,
 )
-from onnxsurgeon_lite.runtime.starting import started
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -76,6 +75,7 @@ def bisect(
     factory: str | None = None,
     blame: bool = False,
     html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -102,6 +102,7 @@ def bisect(
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
+        node_data: Where to write its numbers of nodes for model-explorer.
         html: Where to write the result as a page for a browser.
 
     Returns:
@@ -124,12 +125,11 @@ def bisect(
         bool(repair and (find or quick or not cause)),
         bool(blame and find),
     )
-    require_page(html, force)
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         usual = call.options(lean=False)
         searched, theirs = with_settings(usual, b), with_settings(usual, a)
-        child = call.stack.enter_context(started(searched))
-        second = call.stack.enter_context(started(searched)) if not quick and not find else None
+        child = call.start(searched)
+        second = call.start(searched) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
@@ -192,8 +192,9 @@ def bisect(
                 )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
-        sight = look_along(
-            html, index, None if find else stored, given, runtime, call.tolerance(), find
+        call.sight = look_along(
+            *(bool(html or node_data), index, None if find else stored, given, runtime),
+            *(call.tolerance(), find),
         )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
@@ -204,7 +205,6 @@ def bisect(
         _write_repair(
             index.model, result, Path(repair), partial(again, look=look, opt=opt, **how), force
         )
-    write_page(html, result, sight)
     return call.done(result)
 
 
@@ -451,6 +451,9 @@ def rank(
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
@@ -469,6 +472,8 @@ def rank(
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
         bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
+        node_data: Where to write its numbers of nodes for model-explorer.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -498,7 +503,7 @@ def rank(
             "an output's error is shared among the nodes of one run against references",
             "give --by output with --reference or --against alone",
         )
-    with Call(**how) as call:
+    with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
@@ -540,6 +545,8 @@ def match(
     a: "ModelLike | Tensors",
     b: "ModelLike",
     feeds: "Tensors | None" = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "MatchResult":
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
@@ -548,6 +555,7 @@ def match(
         a: A model, or tensors: a path, name -> array, a `ReferenceSet`.
         b: A model.
         feeds: Input name -> array, or a path; those of the references by default, else made.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The pairs with their evidence, and what is unmatched on either side; `save` writes a file for `map=`.
@@ -561,16 +569,16 @@ def match(
         >>> len(result.only_a), len(result.only_b)
         (0, 0)
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
         from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
+        other = call.index(a) if is_model(a) else None
         index = call.index(b)
         runtime = call.started(child, "none")
-        if is_model(a):
-            other = call.index(a)
+        if other is not None:
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)

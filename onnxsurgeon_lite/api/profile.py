@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.debug import require_optimizers
 from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def profile(
     a: Settings | None = None,
     b: Settings | None = None,
     trace: str | PathLike[str] | None = None,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     force: bool = True,
     **how: Unpack[RunOnFeeds],
@@ -39,7 +42,9 @@ def profile(
         a: Settings of what comes before: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings of what comes after; both are the same model's without `against`.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
-        force: Write over what stands at `trace`.
+        node_data: Where to write the times of nodes for model-explorer; of one profile.
+        html: Where to write the result as a page for a browser.
+        force: Write over what stands at `trace` and `html`.
 
     Returns:
         The nodes that the runtime runs, each with the ids of those that it stands for. A fused node has the MACs of
@@ -56,10 +61,14 @@ def profile(
     """
     from onnxsurgeon_lite.model.sharing import require_replaceable
 
+    if node_data is not None and (against or a or b):
+        raise UsageError(
+            "node data are the numbers of one profile", "leave out --against, --a and --b"
+        )
     place = None if trace is None else Path(trace)
     if place is not None:
         require_replaceable(place, force)
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         usual = call.options(lean=False)
         before, after = with_settings(usual, a), with_settings(usual, b)
@@ -72,7 +81,9 @@ def profile(
             return call.done(found)
         from onnxsurgeon_lite.debug.profiling import ProfileComparison
 
-        if against is not None:
+        if against is None:
+            call.models.append(index)
+        else:
             index = call.index(against)
             given = call.feeds(index, feeds)
         earlier = _profiled(index, given, before, call.child(), runs, None)

@@ -101,6 +101,8 @@ def compare(
     every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[Comparing],
 ) -> None:
@@ -114,8 +116,8 @@ def compare(
         reference: The set of tensors to compare with.
         every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
-    options.show(result, json, metrics)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, html, force, opt=opt, **how)
+    options.show(result, json, metrics, html=html)
     options.require(result.match)
 
 
@@ -168,6 +170,8 @@ def profile(
     a: str | None = None,
     b: str | None = None,
     trace: Path | None = None,
+    html: Path | None = None,
+    node_data: Path | None = None,
     opt: OptLevel = "all",
     force: bool = False,
     json: bool = False,
@@ -187,7 +191,9 @@ def profile(
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
     """
     with progress(f"profiling {model}") as how["progress"]:
-        result = osl.profile(model, feeds, runs, against, a, b, trace, opt, force, **how)
-    options.show(result, json, by="" if against or a or b else by)
+        result = osl.profile(
+            model, feeds, runs, against, a, b, trace, html, node_data, opt, force, **how
+        )
+    options.show(result, json, by="" if against or a or b else by, html=html, node_data=node_data)
     if trace is not None and not json:
         plain.show_written(trace)

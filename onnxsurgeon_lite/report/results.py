@@ -20,6 +20,7 @@ SHOWN_BY = {
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
     "Distributions": "distributions.show_distributions",
+    "View": "plain.show_view",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
     "Split": "split.show_split",

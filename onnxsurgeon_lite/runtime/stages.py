@@ -12,13 +12,14 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import NoKernel, RuntimeFailure
-from onnxsurgeon_lite.graph.index import GraphIndex, plain_domain, reached_functions
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
 from onnxsurgeon_lite.runtime.protocol import Abilities
-from onnxsurgeon_lite.runtime.session import Ran, Runtime, named_pairs
+from onnxsurgeon_lite.runtime.session import Held, Ran, Runtime, named_pairs
 from onnxsurgeon_lite.surgery.expansion import is_expandable
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
@@ -90,6 +91,14 @@ class Stages(Runtime):
                     raise
             finally:
                 self._index, self._running = index, False
+
+    def hold(
+        self, feeds: Mapping[str, str], fetch: Sequence[str], keep: Mapping[str, str]
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue | Held]]]:
+        if self._index is None:
+            return super().hold(feeds, fetch, keep)
+        types, values = self.stream(feeds, fetch, keep)
+        return types, iter(values)
 
     def _learn(self, error: NoKernel, model: ModelProto) -> None:
         """Let the evaluator compute from now on what the runtime has no kernel for."""

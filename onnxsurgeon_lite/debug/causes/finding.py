@@ -37,6 +37,7 @@ from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
+    made_constant,
     solved_numbers,
     solved_weights,
     sparse_weights,
@@ -88,6 +89,9 @@ FAMILIES: Sequence[Family] = (
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solved_weights, solved_numbers)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
+
+OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
+"""Families for a value that is a constant itself."""
 
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
@@ -203,10 +207,9 @@ class Finder:
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
-        more, broken = brought(HYPOTHESES)
-        self.result.notes += [line for line in broken if line not in self.result.notes]
-        families = [*FAMILIES, *(self._guarded(*each) for each in more.items())]
-        found, unexplained = self._search(place, culprit, until, families, SOLVED)
+        known = place.constant(place.value) is not None
+        families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
+        found, unexplained = self._search(place, culprit, until, *families)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
@@ -218,6 +221,12 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _families(self) -> Sequence[Family]:
+        """Return the families, and those that other packages bring."""
+        more, broken = brought(HYPOTHESES)
+        self.result.notes += [line for line in broken if line not in self.result.notes]
+        return [*FAMILIES, *(self._guarded(*each) for each in more.items())]
 
     def _guarded(self, name: str, family: object) -> Family:
         """Return a family of another package; where it fails, it is left out."""

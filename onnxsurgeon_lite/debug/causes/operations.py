@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, spread_over, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
@@ -32,7 +32,15 @@ _BETWEEN = ("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp")  # tried
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
-_LOOKED_AT = 4096  # elements of a result
+_IN_FRONT = (
+    ("Add", True, "{other!r} is not added to {name!r}"),
+    ("Mul", True, "{other!r} is not multiplied with {name!r}"),
+    ("Sub", True, "{other!r} is not subtracted from {name!r}"),
+    ("Div", True, "{name!r} is not divided by {other!r}"),
+    ("Sub", False, "{name!r} is not subtracted from {other!r}"),
+    ("Div", False, "{other!r} is not divided by {name!r}"),
+)
+"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
 
@@ -46,7 +54,7 @@ def operations(place: Place) -> Iterator[Hypothesis]:
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
-    yield from _missing_additions(place)
+    yield from _missing_in_front(place)
     yield from _missing_between(place)
     yield from _missing_activations(place)
     if len(place.index.nodes) <= _MOVED_NODES:
@@ -128,8 +136,7 @@ class Lacking:
 
     @classmethod
     def of(cls, wanted: Wide, made: Wide) -> "Lacking":
-        step = max(1, wanted.size // _LOOKED_AT)
-        at = np.unravel_index(np.arange(0, wanted.size, step), wanted.shape)
+        at = spread_over(wanted)
         return cls(at, wanted.shape, wanted[at], made[at])
 
     def filled_by(self, array: Array) -> Iterator[str]:
@@ -259,16 +266,17 @@ def _missing_constant(
     yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
 
 
-def _missing_additions(place: Place) -> Iterator[Hypothesis]:
-    """Yield recorded values that are not added in front of a node: residuals, embeddings, biases."""
-    for name, given in place.inputs.items():
-        if not isinstance(given, np.ndarray) or not is_float(given.dtype):
-            continue
-        for other, _ in _candidates(place, 0, given.shape):
-            if other != name:
-                edit = Insert(name, "Add", (name, other))
-                sentence = f"{other!r} is not added to {name!r}; with it"
-                yield Hypothesis("missing operand", sentence, (edit,))
+def _missing_in_front(place: Place) -> Iterator[Hypothesis]:
+    """Yield recorded values that do not go into what a region reads: residuals, embeddings, norms, gates."""
+    for op_type, first, said in _IN_FRONT:
+        for name, given in place.inputs.items():
+            if not isinstance(given, np.ndarray) or not is_float(given.dtype):
+                continue
+            for other, _ in _candidates(place, 0, given.shape):
+                if other != name or op_type == "Mul":
+                    edit = Insert(name, op_type, (name, other) if first else (other, name))
+                    sentence = f"{said.format(name=name, other=other)}; with it"
+                    yield Hypothesis("missing operand", sentence, (edit,))
 
 
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"

@@ -25,7 +25,7 @@ _TOGETHER = 64  # copies in one session
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
 _STEPS = 17  # numbers that are tried at once
-_ROUNDS = 5
+_ROUNDS = 9
 
 
 class OutOfTime(Exception):
@@ -159,18 +159,16 @@ class Bench:
             over = np.abs(a - w) > allowed.absolute(self.place.scale) + allowed.rtol * np.abs(w)
         return float(np.mean(np.where(finite, over, ~same)))
 
-    def solve(
-        self, make: Callable[[float], Hypothesis], low: float, high: float
-    ) -> Hypothesis | None:
-        """Return the hypothesis whose number makes the error smallest, between two positive numbers."""
+    def solve(self, make: Callable[[float], Hypothesis], low: float, high: float) -> float | None:
+        """Return the number that makes the error smallest, between two positive ones; None if there is none."""
         grid, best = np.geomspace(low, high, _STEPS), None
         for _ in range(_ROUNDS):
             tried = list(self.outcomes(make(float(number)) for number in grid))
             errors = [outcome.error for outcome in tried]
             if len(errors) != len(grid) or not np.isfinite(errors).any():
-                return best
+                break
             at = int(np.nanargmin(errors))
-            best = tried[at].hypothesis
+            best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
 

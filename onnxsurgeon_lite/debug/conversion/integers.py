@@ -82,9 +82,8 @@ class Integers:
         done = Conversion(model, self.quantizing.to, len(self.nodes), kept, 0, share)
         if self.goal is None:
             return done
-        excess, measured = self._measured(model)
-        text = self.goal.text(measured)
-        return replace(done, met=excess <= 1, measured=text, curve=self._curve())
+        met, text = self.goal.judged(*self._measured(model))
+        return replace(done, met=met, measured=text, curve=self._curve())
 
     @cached_property
     def index(self) -> GraphIndex:

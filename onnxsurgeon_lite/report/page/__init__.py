@@ -11,27 +11,43 @@ from pathlib import Path
 from typing import cast
 
 from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.debug.bisection.result import versions
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model.sharing import require_replaceable
-from onnxsurgeon_lite.report.json import plain
+from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import Page
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.shown import Shown
 
 __all__ = ["Page", "Sight", "page_of", "require_page", "write_page"]
 
-SHOWN_BY = {"BisectResult": "bisection"}
-"""Class -> the module of this room whose `page` says what its page shows."""
+SHOWN_BY = {
+    "BisectResult": "bisection.page",
+    "SetComparison": "comparison.page",
+    "ModelDiff": "sides.diff_page",
+    "MatchResult": "sides.match_page",
+    "Ranking": "ranking.page",
+    "Blame": "ranking.blame_page",
+    "Float16Risks": "ranking.risks_page",
+    "LeaveOneOut": "ranking.left_out_page",
+    "BitsPerLayer": "ranking.bits_page",
+    "Conversion": "conversion.page",
+    "Profile": "profile.page",
+    "ProfileComparison": "profile.comparison_page",
+    "Shown": "model.page",
+}
+"""Class -> the function of this room that says what its page shows."""
 
 
-def require_page(path: Path, force: bool) -> None:
+def require_page(path: Path | None, force: bool) -> None:
     """Refuse to write over what is there, or without the libraries that draw.
 
     Raises:
         OutputExistsError: something stands at the path.
         UsageError: plotly or igraph is missing.
     """
-    require_replaceable(path, force)
+    if path is not None:
+        require_replaceable(path, force)
     missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -42,9 +58,19 @@ def require_page(path: Path, force: bool) -> None:
 
 def page_of(result: Shown, sight: Sight) -> Page:
     """Return what a page shows."""
-    module = import_module(f"{__name__}.{SHOWN_BY[type(result).__name__]}")
-    made = cast(Callable[[Shown, Sight], Page], module.page)(result, sight)
-    return replace(made, result=plain(result.contract()))
+    found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
+    module, _, name = found.partition(".")
+    make = cast(
+        Callable[[Shown, Sight], Page], getattr(import_module(f"{__name__}.{module}"), name)
+    )
+    page = make(result, sight)
+    return replace(
+        page,
+        verdict=replace(page.verdict, details=results.text(result).splitlines()),
+        notes=[*dict.fromkeys([*result.told, *page.notes, *sight.notes])],
+        versions=versions(),
+        result=results.data(result.contract()),
+    )
 
 
 def write_page(path: Path, page: Page) -> None:

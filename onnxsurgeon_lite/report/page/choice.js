@@ -15,7 +15,11 @@ function chooseByAddress() {
   const found = /^#(b?)@(\d+)$/.exec(decodeURIComponent(location.hash));
   const [graph, node] = found ? [found[1] ? 1 : 0, Number(found[2])] : [0, -1];
   if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node);
-  else if (page.marks.length) choose(page.marks[0].graph, page.marks[0].node, false);
+  else {
+    const first = page.marks.find(mark => mark.kind !== "fused" && marks[mark.graph].has(mark.node));
+    if (first) choose(first.graph, first.node, false);
+    else choose(0, null, false);
+  }
 }
 
 /** What is marked at a node, and which marks a module holds. */
@@ -32,6 +36,9 @@ function add(map, key, item) {
   if (!map.has(key)) map.set(key, []);
   map.get(key).push(item);
 }
+
+/** Node -> the same one of the other model, of each. */
+const partners = [new Map(page.pairs), new Map(page.pairs.map(([a, b]) => [b, a]))];
 
 /** Value -> its readers, of each graph; then what culprits reach. */
 const readers = page.graphs.map(g => {

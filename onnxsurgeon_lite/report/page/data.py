@@ -8,7 +8,20 @@ from typing import Literal
 
 Number = float | None
 State = Literal["agrees", "mismatch", "unknown", "facts"]
-MarkKind = Literal["culprit", "cleared", "region", "added", "removed", "changed", "kept", "listed"]
+MarkKind = Literal[
+    "culprit",
+    "region",
+    "cleared",
+    "mismatch",
+    "added",
+    "removed",
+    "changed",
+    "kept",
+    "excluded",
+    "peak",
+    "asked",
+    "fused",
+]
 BoxKind = Literal["node", "module", "in", "out"]
 
 

@@ -11,7 +11,7 @@ document.addEventListener("chosen", () => {
     make("h3", {}, titleOf(graph, node)),
     make("p", { class: "dim" }, placeOf(graph, node)),
     ...(marks[graph].get(node) || []).map(mark => make("p", { class: `mark ${mark.kind}` }, make("b", {}, `${KINDS[mark.kind][0]} ${KINDS[mark.kind][1]} `), mark.text)),
-    ...facts.slice(0, 12).map(([measure, i]) => make("p", { class: measure.bad[i] ? "bad" : "" }, `${measure.unit} ${short(measure.numbers[i])}${measure.limits[i] === null ? "" : ` (${measure.limit} ${short(measure.limits[i])})`}${measure.names[i] ? ` at ${measure.names[i]}` : ""}`)),
+    ...facts.slice(0, 12).map(([measure, i]) => make("p", { class: measure.bad[i] ? "bad" : "" }, `${measure.unit} ${said(measure.numbers[i], measure.bad[i])}${measure.limits[i] === null ? "" : ` (${measure.limit} ${short(measure.limits[i])})`}${measure.names[i] ? ` at ${measure.names[i]}` : ""}`)),
     ...values(g.node_reads[node], "reads"),
     ...values(g.node_makes[node], "makes"),
     g.attributes[g.node_attributes[node]] ? make("h4", {}, "attributes") : null,

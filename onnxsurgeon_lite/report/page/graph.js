@@ -1,14 +1,16 @@
 // The graph: one module at a time, what it holds as boxes; a click opens a module or chooses a node.
 
-const BOX = { width: 172, height: 44, column: 190, row: 88 };
+const BOX = { width: 172, height: 44, column: 192, row: 100 };
 const KINDS = { // how a mark is drawn: never by color alone
   culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
-  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], listed: ["!", "listed"],
+  removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], excluded: ["!", "excluded"],
+  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "most"], asked: ["\u25cf", "asked for"], fused: ["", "fused"],
 };
 const views = [];
 
 function showGraphs() {
   if (!page.graphs.length) { part("model").remove(); return; }
+  part("model").classList.toggle("sides", page.graphs.length > 1);
   page.graphs.forEach((_, graph) => views.push(new View(graph)));
   document.addEventListener("chosen", event => views.forEach(view => view.follow(event.detail.scroll)));
 }
@@ -17,48 +19,55 @@ function showGraphs() {
 class View {
   constructor(graph) {
     Object.assign(this, { graph, g: page.graphs[graph], open: 0, near: null, zoom: 1 });
-    this.measures = page.measures.filter(m => m.graph === graph && m.nodes.some(n => n >= 0));
-    this.shades = this.measures.length ? shades(this.measures[0]) : null;
+    this.shade();
     this.path = make("nav", { class: "path", "aria-label": "Where in the model" });
     this.area = make("div", { class: "area", keydown: event => this.key(event) });
     this.legend = make("div", { class: "legend" });
     const button = (text, label, act) => make("button", { type: "button", "aria-label": label, title: label, click: act }, text);
     this.tools = make("div", { class: "tools" },
-      this.picker(), button("\u2212", "Smaller", () => this.scale(0.8)), button("+", "Larger", () => this.scale(1.25)));
+      button("\u2212", "Smaller", () => this.scale(0.8)), button("+", "Larger", () => this.scale(1.25)));
     part("graphs").append(make("div", { class: "graph" },
       make("div", { class: "bar" }, make("h2", {}, page.graphs.length > 1 ? `${"AB"[graph]}: ${this.g.title}` : "The graph"), this.tools),
       this.path, this.area, this.legend));
     this.show();
+    document.addEventListener("picked", () => { this.shade(); this.show(); });
   }
 
-  picker() {
-    if (this.measures.length < 2) return null;
-    const options = this.measures.map((m, i) => make("option", { value: i }, m.title));
-    return make("label", {}, "colored by ", make("select", { change: event => {
-      this.shades = shades(this.measures[this.picked = Number(event.target.value)]);
-      this.show();
-    } }, ...options));
+  /** Take the colors from the measure that is picked. */
+  shade() {
+    this.measure = measuresOf(this.graph)[picked];
+    this.shades = this.measure ? shades(this.measure) : null;
   }
-
-  get measure() { return this.measures[this.picked || 0]; }
 
   /** Open the module that the chosen node is in, unless its neighborhood is open. */
   follow(scroll) {
-    if (choice.node === null || choice.graph !== this.graph) { this.outline(); return; }
-    const closeUp = this.g.close_ups.find(each => each.node === choice.node);
-    const holder = this.g.node_module[choice.node];
+    const node = this.chosen();
+    if (node === undefined) { this.outline(); return; }
+    const closeUp = this.g.close_ups.find(each => each.node === node);
+    const holder = this.g.node_module[node];
     if (closeUp && !scroll) this.enter(holder, closeUp);
-    else if (!this.shown || !this.shown.has(`node ${choice.node}`)) this.enter(holder, null);
+    else if (!this.shown.has(`node ${node}`)) this.enter(holder, null);
     this.outline();
-    const box = this.shown.get(`node ${choice.node}`);
+    const box = this.shown.get(`node ${node}`);
     if (box) this.reveal(box);
   }
 
+  /** The chosen node, or the same one of the other model. */
+  chosen() {
+    if (choice.node === null) return undefined;
+    return choice.graph === this.graph ? choice.node : partners[choice.graph].get(choice.node);
+  }
+
   enter(module, near = null) {
+    this.step(module, near);
+    if (!near) this.lead();
+  }
+
+  step(module, near) {
     const boxes = this.g.modules[module].drawing.boxes; // one module alone is opened at once
     if (!near && boxes.length && boxes.filter(([kind]) => kind !== "in" && kind !== "out").length === 1) {
       const [kind, number] = boxes.find(([kind]) => kind !== "in" && kind !== "out");
-      if (kind === "module" && this.open !== number) return this.enter(number);
+      if (kind === "module" && this.open !== number) return this.step(number, null);
     }
     Object.assign(this, { open: module, near });
     this.show();
@@ -69,11 +78,13 @@ class View {
     this.showPath();
     const drawing = (this.near || this.g.modules[this.open]).drawing || this.near.drawing;
     const layout = this.g.layouts[drawing.layout];
-    const least = Math.min(0, ...layout.x), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
+    const least = Math.min(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), right = Math.max(0, ...layout.x, ...layout.bends.flat().map(b => b[0])), bottom = Math.max(0, ...layout.y);
     this.size = [(right - least) * BOX.column + BOX.width + 24, bottom * BOX.row + BOX.height + 24];
     const place = (x, y) => [(x - least) * BOX.column + BOX.width / 2 + 12, y * BOX.row + BOX.height / 2 + 12];
     const svg = this.svg = draw("svg", { role: "group", "aria-label": "Boxes and lines" });
-    svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
+    svg.append(draw("defs", {}, draw("marker", { id: `tip${this.graph}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, draw("path", { d: "M0 0L8 4L0 8z", class: "tip" }))));
+    this.fans = new Map(); // box -> its lines down
+    for (const [from] of drawing.lines) this.fans.set(from, (this.fans.get(from) || 0) + 1);
     const labels = [], open = this.near || drawing.boxes.length <= 24;
     drawing.lines.forEach((line, i) => this.line(svg, labels, line, layout, i, place, open));
     svg.append(...labels);
@@ -102,7 +113,7 @@ class View {
     const said = values.map(value => `${this.g.values[value]}  ${typeOf(this.graph, value)}`);
     svg.append(draw("path", { d: path, class: carries ? "line reached" : "line", "marker-end": `url(#tip${this.graph})` }, draw("title", {}, said.join("\n"))));
     if (!open) return;
-    const [x, y] = points.length > 2 ? points[points.length >> 1] : [(points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2];
+    const [x, y] = points.length > 2 ? points[points.length >> 1] : labelAt(points[0], points[1], this.fans.get(from) > 1);
     const types = [...new Set(values.map(value => typeOf(this.graph, value)))].join(", ");
     const name = values.length > 1 ? `${values.length} values` : this.near ? cut(this.g.values[values[0]], 24) : "";
     labels.push(draw("text", { x, y: y - (name && types ? 3 : -3), class: "edge" }, name || cut(types, 26)));
@@ -137,12 +148,13 @@ class View {
     const own = (kind === "node" ? marks : inside)[graph].get(number) || [];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
+    const room = 27 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
-    const name = kind === "node" ? `@${number} ${cut(g.node_name[number], 14)}` : module.class_name || "module";
+    const name = kind === "node" ? `@${number} ${g.node_name[number]}` : module.class_name || "module";
     return {
       first: kind === "node" ? cut(g.op_types[g.node_op[number]], 22) : cut(module.label, 24),
-      second: cut([kind === "node" ? name : cut(name, 16), amount].filter(Boolean).join("  "), 30),
+      second: [cut(name, room), amount].filter(Boolean).join("  "),
       kinds, sign: kinds.length ? KINDS[kinds[0]][0] : "", colors: shade ? colors(shade.share) : null,
       label: [title, amount, ...kinds.map(each => (kind === "node" ? KINDS[each][1] : `holds ${KINDS[each][1]}`)), ...own.slice(0, 2).map(mark => mark.text)].filter(Boolean).join("; "),
       reached: kind === "node" && g.node_reads[number].some(value => reached[graph].has(value)),
@@ -150,9 +162,9 @@ class View {
   }
 
   amount(shade) {
-    if (shade.weight === Infinity) return "not finite";
-    if (this.measure.limit && this.measure.log) return shade.weight ? `${short(Number(shade.weight.toPrecision(2)))}\u00d7` : "0";
-    return `${short(shade.number)} ${this.measure.unit}`;
+    if (!Number.isFinite(shade.weight)) return said(null, shade.bad);
+    if (this.measure.limit && this.measure.log) return shade.weight ? `${times(shade.weight)}\u00d7` : "0";
+    return `${short(Number(shade.number.toPrecision(3)))} ${this.measure.unit}`;
   }
 
   /** Go to where a value comes from, or to its first reader elsewhere. */
@@ -172,7 +184,21 @@ class View {
     this.path.replaceChildren(...items, " ", ...close, undrawn ? make("span", { class: "dim" }, ` ${undrawn} more values enter or leave`) : "");
   }
 
-  enterExactly(module) { Object.assign(this, { open: module, near: null }); this.show(); }
+  enterExactly(module) {
+    Object.assign(this, { open: module, near: null });
+    this.show();
+    this.lead();
+  }
+
+  /** Open the same module of the other model: the innermost that holds nearly all partners of what is open here. */
+  lead() {
+    const other = views[1 - this.graph];
+    if (!other) return;
+    for (let module = this.open; module >= 0; module = this.g.modules[module].parent) {
+      const goal = partnerOf(this.g, module, other.g, partners[this.graph]);
+      if (goal >= 0) { Object.assign(other, { open: goal, near: null }); other.show(); return; }
+    }
+  }
 
   showLegend() {
     this.legend.replaceChildren();
@@ -189,8 +215,7 @@ class View {
   /** Show which box is chosen. */
   outline() {
     for (const box of this.shown.values()) box.classList.remove("chosen");
-    if (choice.graph !== this.graph || choice.node === null) return;
-    const box = this.shown.get(`node ${choice.node}`);
+    const box = this.shown.get(`node ${this.chosen()}`);
     if (box) box.classList.add("chosen");
   }
 
@@ -200,7 +225,7 @@ class View {
   }
 
   scale(by) {
-    const fit = Math.min(1, Math.max(0.55, (this.area.clientWidth - 8) / this.size[0]));
+    const fit = Math.min(1, Math.max(0.6, (this.area.clientWidth - 8) / this.size[0]));
     this.zoom = by === 1 ? fit : Math.min(3, Math.max(0.1, this.zoom * by));
     const [width, height] = this.size;
     for (const [name, value] of Object.entries({ viewBox: `0 0 ${width} ${height}`, width: width * this.zoom, height: height * this.zoom })) this.svg.setAttribute(name, value);
@@ -222,6 +247,33 @@ class View {
       if (best) { best.focus({ preventScroll: true }); this.reveal(best); }
     }
   }
+}
+
+/** How many times what is allowed, in few characters. */
+const times = weight => (weight >= 0.01 && weight < 1e4 ? Number(weight.toPrecision(2)) : weight.toExponential(0).replace("+", ""));
+
+/** Where a line's label stands: near the end where it is alone. */
+function labelAt([x0, y0], [x1, y1], fans) {
+  const t = Math.abs(x1 - x0) < 12 ? 0.5 : fans ? 0.68 : 0.3, ease = t * t * (3 - 2 * t);
+  return [x0 + (x1 - x0) * ease, y0 + (y1 - y0) * t];
+}
+
+/** The innermost module that holds nearly all partners of a module's nodes; -1 where there are none. */
+function partnerOf(g, module, other, same) {
+  const votes = new Map();
+  g.node_module.forEach((holder, node) => {
+    if (!same.has(node) || !isWithin(g, holder, module)) return;
+    for (let at = other.node_module[same.get(node)]; at >= 0; at = other.modules[at].parent) votes.set(at, (votes.get(at) || 0) + 1);
+  });
+  const sure = 0.9 * Math.max(0, ...votes.values());
+  const held = [...votes.keys()].filter(at => votes.get(at) >= sure);
+  return held.find(at => !held.some(inner => inner !== at && isWithin(other, inner, at))) ?? -1;
+}
+
+/** Whether a module lies in another, or is it. */
+function isWithin(g, module, outer) {
+  for (; module >= 0; module = g.modules[module].parent) if (module === outer) return true;
+  return false;
 }
 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}\u2026` : text);

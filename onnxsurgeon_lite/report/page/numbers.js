@@ -4,7 +4,7 @@ const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89
 
 /** A number with few digits. */
 function short(number) {
-  if (number === null || number === undefined) return "not finite";
+  if (number === null || number === undefined) return "-";
   if (typeof number === "string") return number;
   if (number === 0) return "0";
   const size = Math.abs(number);
@@ -41,9 +41,21 @@ function shades(measure) {
 
 /** A number of a measure as it is compared with others: an error as a multiple of what is allowed. */
 function weighed(measure, i) {
-  const number = measure.numbers[i], limit = measure.limits[i];
-  const weight = number === null ? (measure.bad[i] ? Infinity : 0) : limit ? number / limit : number;
-  return { number, weight, bad: measure.bad[i] };
+  const number = measure.numbers[i], limit = measure.limits[i], bad = measure.bad[i];
+  const [best, worst] = measure.worse === "low" ? [Infinity, -Infinity] : [0, Infinity];
+  const weight = number === null ? (bad ? worst : best) : limit && measure.log ? number / limit : number;
+  return { number, weight, bad };
+}
+
+/** The number as text; where there is none it is not finite, or there is no error. */
+const said = (number, bad) => (number !== null ? short(number) : bad ? "not finite" : "exact");
+
+/** The measure that is drawn, of those of each graph: several are chosen from. */
+let picked = 0;
+const measuresOf = graph => page.measures.filter(measure => measure.graph === graph);
+function pick(number) {
+  picked = number;
+  document.dispatchEvent(new CustomEvent("picked"));
 }
 
 function combine(found, key, said, measure) {
@@ -61,14 +73,15 @@ function combine(found, key, said, measure) {
 /** A function from weights to shares. */
 function range(weights, measure) {
   const usable = weights.filter(w => Number.isFinite(w) && (!measure.log || w > 0));
-  let low = measure.log ? Infinity : 0, high = measure.log ? 0 : -Infinity;
+  let low = measure.combine === "sum" ? 0 : Infinity, high = -Infinity;
   for (const w of usable) { low = Math.min(low, w); high = Math.max(high, w); }
-  if (!usable.length) [low, high] = [0, 1];
-  if (measure.log) low = Math.max(low, high / 1e6) || 1e-12;
+  if (!usable.length) [low, high] = [measure.log ? 1e-3 : 0, 1];
+  if (measure.log && measure.limit) [low, high] = [1e-3, 1e3]; // the same colors on every page: what is allowed is in the middle
+  else if (measure.log) low = Math.max(low, high / 1e6) || 1e-12;
   const scale = measure.log ? Math.log10 : w => w;
   const share = w => {
-    if (w === Infinity) return 1;
-    if (measure.log && w <= low) return 0;
+    if (w >= high) return 1;
+    if (w <= low) return 0;
     return high > low ? (scale(w) - scale(low)) / (scale(high) - scale(low)) : w > 0 ? 1 : 0;
   };
   const span = measure.worse === "low" ? w => 1 - share(w) : share;

@@ -17,25 +17,31 @@ class Sight:
         models: their main graphs.
         compared: values of the first model against their references, in order. tensors: some of them.
         measures: numbers along the models.
-        pairs: nodes of the first model and of the second that are the same.
-        notes: what could not be seen.
+        notes: what could not be seen. is_drawn: the graphs are laid out.
     """
 
-    models: Sequence[GraphIndex]
+    models: Sequence[GraphIndex] = ()
     compared: dict[str, Comparison] = field(default_factory=dict)
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
-    pairs: list[tuple[int, int]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_drawn: bool = True
 
-    def graphs(self, close: Sequence[int] = ()) -> list[GraphPart]:
-        """Return the graphs, laid out; the neighborhood of some nodes of the first one drawn open."""
+    def title(self, between: str = "against") -> str:
+        """Return what the models are called."""
+        return f" {between} ".join(map(_title_of, self.models)) or "tensors"
+
+    def graphs(self, most: int, close: Sequence[int] = ()) -> list[GraphPart]:
+        """Return the graphs of the first models, laid out.
+
+        Args:
+            close: nodes of the first one, whose neighborhood is drawn open.
+        """
         return [
-            graph_part(index, title_of(index), () if number else close)
-            for number, index in enumerate(self.models)
+            graph_part(index, _title_of(index), () if number else close)
+            for number, index in enumerate(self.models[:most] if self.is_drawn else ())
         ]
 
 
-def title_of(index: GraphIndex) -> str:
-    """Return what a model is called."""
+def _title_of(index: GraphIndex) -> str:
     return index.model.path.name if index.model.path else index.graph.name or "model"
