@@ -1,6 +1,7 @@
 """Runtimes other than onnxruntime, each behind the same functions; operators that a runtime lacks."""
 
 import sys
+from importlib.util import find_spec
 
 import ml_dtypes
 import numpy as np
@@ -331,3 +332,40 @@ def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
     assert osl.bisect(models[0], a=f"{eager},compile=eager").verdict == "agrees"
     with pytest.raises(UsageError, match="gives references"):
         osl.run(models[0], {"x": X}, runtime=eager.removeprefix("runtime="))
+
+
+BRANCHES = """
+    branches (float[2,3] x, bool cond) => (float[2,3] y) <float[3,3] w> {
+        a = MatMul(x, w)
+        b = If(cond) <
+            then_branch = yes () => (float[2,3] t) { t = Exp(a) },
+            else_branch = no () => (float[2,3] e) { e = Neg(a) }
+        >
+        y = Softmax(b)
+    }
+"""
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="pip install openvino")
+def test_openvino_is_searched_and_held_against_onnxruntime(model_of):
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]>\n{BRANCHES}')
+    weights = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    right = model_of(proto, "right.onnx")
+    feeds = {"x": X, "cond": np.array(True)}
+    values = osl.run(right, feeds, ["a", "b", "y"])
+    faulty = osl.set_op(right, nodes=["@2"], op_type="LogSoftmax").model
+    exact = "openvino:INFERENCE_PRECISION_HINT=f32"
+
+    assert osl.bisect(right, {**feeds, **values}, runtime=exact).verdict == "agrees"
+    found = osl.bisect(faulty, {**feeds, **values}, runtime=exact, quick=True)
+    assert [c.op_type for c in found.culprits] == ["LogSoftmax"]
+    assert found.look == "unoptimized"
+
+
+def test_what_falls_back_to_another_provider_is_said(model_of):
+    found = osl.run(model_of(CHAIN), {"x": X}, opt="none", provider="AzureExecutionProvider")
+
+    assert [note for note in found.told if "ran" in note] == [
+        "CPUExecutionProvider ran 4 of the nodes: '@0', '@1', '@2', '@3'"
+    ]

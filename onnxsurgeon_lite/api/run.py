@@ -61,6 +61,7 @@ def run(
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.wider import computed_wider
 
@@ -74,6 +75,10 @@ def run(
             values = running.run(index, given, runtime, selected.names)
         except RuntimeTimeout as error:
             raise _with_node(error, index, given, runtime, selected.names) from error
+        call.notes += (
+            f"{provider} ran {len(nodes)} of the nodes: {few(nodes)}"
+            for provider, nodes in runtime.elsewhere.items()
+        )
         call.notes += (
             f"{name!r} was not computed: its body did not run then"
             for name, value in values.items()

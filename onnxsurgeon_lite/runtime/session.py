@@ -82,6 +82,7 @@ class Runtime:
 
     Attributes:
         held: the bytes of each value that a run stored in the child.
+        elsewhere: other providers -> the nodes of the open model that they run instead of the one asked for.
         cuts: each value needs a model that ends at it: the runtime returns no inner values.
 
     Example:
@@ -95,6 +96,7 @@ class Runtime:
         self.options = options or RuntimeOptions()
         self._child = child or started(self.options)
         self.held: dict[str, int] = {}
+        self.elsewhere: dict[str, list[str]] = {}
         self._partial = False
 
     def __enter__(self) -> "Runtime":
@@ -177,6 +179,7 @@ class Runtime:
             raise
         except RuntimeFailure as error:
             raise _explained(error, proto) from error
+        self.elsewhere = cast(dict[str, list[str]], reply.get("elsewhere", {}))
         used = reply.get("providers")
         if isinstance(used, list) and provider not in used:
             raise RuntimeFailure(
