@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import onnxsurgeon_lite as osl
 from onnxsurgeon_lite.cli.app import app
-from onnxsurgeon_lite.debug.conversion.search import Asked, by_worth, pruned, shortest, spoilers
+from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.errors import EditError, FeedsError, UsageError
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -338,25 +338,6 @@ def test_what_cannot_be_converted_is_said(text, how, error):
         osl.convert(model_of(text), "float16", **how)
 
 
-@pytest.mark.parametrize("wrong", [{3}, {3, 11}, {0, 1, 30}])
-def test_the_search_finds_the_roundings_that_spoil_a_result(wrong):
-    asked = Asked(lambda rounded: float("inf") if wrong & rounded else 0.1)
-
-    left = spoilers(32, asked)
-
-    assert {number for group in left for number in group} == wrong
-    assert 60 - asked.left <= 12 * len(wrong)
-
-
-def test_the_search_takes_whole_parts_when_its_questions_are_used_up():
-    asked = Asked(lambda rounded: len(rounded) / 100, most=10)
-
-    left = spoilers(400, asked)
-
-    assert len({n for group in left for n in group}) >= 300
-    assert asked.left > -200
-
-
 def test_a_node_is_worth_the_roundings_that_it_frees():
     effects = [3.0, 4.0, 12.0, 0.5]
     needs = [frozenset("ab"), frozenset("bc"), frozenset("d"), frozenset[str]()]
@@ -432,6 +413,19 @@ def test_integers_are_left_out_where_they_cost_too_much(dense):
     assert [k.id for k in result.kept] == ["@0"]
     assert [out for out, _, _ in result.curve] == [0, 1]
     assert result.curve[0][1] < result.curve[1][1] < 1
+
+
+def test_layers_in_functions_are_quantized():
+    model = model_of("""<ir_version: 8, opset_import: ["": 17, "f": 1]>
+        g (float[1, 2] x) => (float[1, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = f.dense(x, w) }
+        <domain: "f", opset_import: ["": 17]> dense (i, w) => (o) { m = MatMul(i, w) o = Relu(m) }""")
+
+    result = osl.convert(model, "int8")
+
+    assert "MatMulInteger" in {node.op_type for node in result.model.proto.graph.node}
+    assert osl.run(result.model, {"x": np.float32([[1, 1]])})["y"] == pytest.approx(
+        np.float32([[4, 6]]), rel=0.02
+    )
 
 
 @pytest.mark.parametrize(
