@@ -11,6 +11,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import checked
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
@@ -67,8 +68,8 @@ class _Declaring:
         self._declare(graph, types)
         shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
         self.untyped += (name for name in index.producer if id(types.get(name)) not in shaped)
-        for position, row in enumerate(index.rows):
-            for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+        for position in index.bodied:
+            for name, body in walk.bodies(graph.node[position]):
                 index.types.update(types)
                 inner = InnerGraph.of(index, position, name).index
                 self.graph(inner, body, expressions.copy())
@@ -76,11 +77,11 @@ class _Declaring:
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
         declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+        new: dict[str, TypeProto] = {}
         for name, kind in types.items():
             info = declared.get(name)
             if info is None:
-                graph.value_info.add(name=name, type=kind)
-                self.added += 1
+                new[name] = kind
             elif contradicts(info.type, kind):
                 stays = ": kept, as an output" if name in outputs else ""
                 self.wrong.append(
@@ -90,6 +91,8 @@ class _Declaring:
                     info.type.CopyFrom(kind)
             else:
                 self.completed += _complete(info.type, kind)
+        declare(graph, new)
+        self.added += len(new)
 
     def notes(self) -> Iterator[str]:
         yield from self.wrong
