@@ -233,6 +233,8 @@ def compare_sets(
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
@@ -243,6 +245,7 @@ def compare_sets(
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
         every: For a model: compare every value that has a reference, computed with optimization off.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -257,7 +260,7 @@ def compare_sets(
         >>> osl.compare_sets({"y": np.ones(3)}, {"y": np.ones(3)}).match
         True
     """
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
             model, allowed = cast("ModelLike", actual), call.tolerance()
@@ -268,7 +271,7 @@ def compare_sets(
 
         tensors = open_references(cast("Tensors", actual))
         stored = aligned_sets(open_references(reference), tensors, links)
-        return sets.compare_sets(tensors, stored, call.tolerance())
+        return call.done(sets.compare_sets(tensors, stored, call.tolerance(), call.see()))
 
 
 def _compared(
@@ -293,7 +296,7 @@ def _compared(
     runtime = call.runtime(child, "none" if every else None)
     stored = aligned(stored, index, given, runtime, links)
     call.notes += stored.notes
-    result = sets.compare_model(index, stored, given, runtime, allowed, every)
+    result = sets.compare_model(index, stored, given, runtime, allowed, every, call.see(index))
     call.notes += () if result.match else stored.doubts
     return call.done(result)
 

@@ -69,7 +69,8 @@ def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
     for model in context.models:
         check_functions(model.proto)
     differences = list(_model_differences(context, graphs))
-    return ModelDiff(not differences, differences, context.renamed, _notes(context))
+    notes, pairs = _notes(context), sorted(context.pairs.items())
+    return ModelDiff(not differences, differences, context.renamed, notes, pairs=pairs)
 
 
 def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Difference]:
@@ -87,6 +88,7 @@ def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Differ
     for change in header:
         yield Difference("changed", "metadata", "model", changes=(change,))
     main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    context.pairs = main.alignment.nodes
     main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
     yield from main.differences()
     yield from _functions(context)
