@@ -9,8 +9,14 @@ from conftest import COMMAND, FIXTURES
 from onnx import parser
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes import finding
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
+
+
+@pytest.fixture(autouse=True)
+def _enough_time(monkeypatch):
+    monkeypatch.setattr(finding, "SECONDS", 120.0)
 
 
 def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
