@@ -175,6 +175,17 @@ def test_an_operator_that_onnx_does_not_know_stays_in_float32():
     assert thing.input[0] == "a_float"
 
 
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 26, reason="no BitCast")
+def test_a_node_that_reads_bits_stays_in_float32():
+    result = osl.convert(
+        model_of("""<ir_version: 13, opset_import: ["": 26]>
+        g (float[2] x) => (int32[2] y) { a = Sqrt(x) y = BitCast<to = 6>(a) }"""),
+        "float16",
+    )
+
+    assert [k.op_type for k in result.kept] == ["BitCast"]
+
+
 def test_a_model_that_is_mixed_already_loses_the_casts_that_it_needs_no_more():
     result = converted(
         "g (float16[2] x) => (float[2] y) <float[2] w = {1, 2}> {"

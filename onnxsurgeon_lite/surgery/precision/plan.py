@@ -169,6 +169,8 @@ class Plan:
             return "" if _slots_fit(step) else f"{node.op_type} at this opset"
         if node.op_type in _QUANTIZING:
             return "a quantizer"
+        if node.op_type == "BitCast":
+            return "BitCast reads bits"
         if has_sequences(schema):
             return "a sequence"
         if node.op_type in _CHOOSING:
