@@ -58,7 +58,8 @@ def quantized_resnet(html: Path) -> None:
     model = exported("ResNet-50", "resnet")
     given = np.random.default_rng(0).standard_normal((1, 3, 64, 64), np.float32)
     np.savez("given.npz", given=given)
-    osl.convert(model, "int8", calibrate="given.npz").save("resnet-right.onnx")
+    right = osl.convert(model, "int8", feeds="given.npz", calibrate="minmax")
+    right.save("resnet-right.onnx", force=True)
     wrong = onnx.load("resnet-right.onnx")
     scales = {node.input[1] for node in wrong.graph.node if node.op_type == "QuantizeLinear"}
     known = [tensor for tensor in wrong.graph.initializer if tensor.name in scales]
