@@ -9,6 +9,7 @@ from onnxsurgeon_lite.errors import RuntimeFailure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.report.page import Sight
@@ -102,6 +103,7 @@ def look_along(
     """
     if not wanted:
         return None
+    from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 
@@ -109,10 +111,12 @@ def look_along(
     observer = Observer(index, runtime, budget=BUDGET)
     observer.feed(feeds)
     try:
-        if references is not None:
+        if references is None:
+            _measure(sight, observer, find or "")
+        elif (values := FloatValues.of(index, references, feeds)) is not None:
+            _compare_quantized(sight, observer, values.behind_quantizers())
+        else:
             _compare(sight, observer, references, tolerance)
-        elif find is not None:
-            _measure(sight, observer, find)
     except RuntimeFailure as error:
         sight.notes.append(f"the model does not run to its end: {error.message}")
     finally:
@@ -144,6 +148,20 @@ def _compare(
             part = tensor_part(0, index.producer[name], name, value, reference, compared)
             sight.tensors += [part] if part is not None else []
     sight.measures.append(against_references(sight.compared, index))
+
+
+def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:
+    """Measure the noise of values behind their quantizers, as `rank` does."""
+    from onnxsurgeon_lite.debug.rank import measured, sqnr
+    from onnxsurgeon_lite.report.page.measures import Point, of_nodes
+
+    places = measured(values)
+    found = ((name, sqnr(value, values.read(name))) for name, value in observer.sweep(places))
+    points = [
+        Point(f"@{places[name]}", name, noise, noise == float("-inf")) for name, noise in found
+    ]
+    title = "Signal against quantization noise"
+    sight.measures.append(of_nodes(title, "dB", points, combine="min"))
 
 
 def _measure(sight: "Sight", observer: "Observer", find: str) -> None:

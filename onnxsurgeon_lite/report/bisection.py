@@ -209,14 +209,14 @@ def _causes(culprit: Culprit) -> Iterator[str]:
         if cause.repair:
             yield Whole(f"    repair: {command(*cause.repair)}")
         else:
-            yield f"    repair: {_edits(cause)}"
+            yield f"    repair: {edits_text(cause)}"
         if cause.apart:
             yield f"    {cause.apart}"
     if culprit.unexplained:
         yield f"  cause: {culprit.unexplained}"
 
 
-def _edits(cause: Cause) -> str:
+def edits_text(cause: Cause) -> str:
     """Say who makes the edits that are too long to be typed."""
     count = len(cause.edits)
     if not count:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
 from onnxsurgeon_lite.names import command
-from onnxsurgeon_lite.report.bisection import headlines
+from onnxsurgeon_lite.report.bisection import edits_text, headlines
 from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.page import data
 from onnxsurgeon_lite.report.page.measures import Row, position_of, table
@@ -12,7 +12,6 @@ from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.report.page.tensors import tensor_part
 from onnxsurgeon_lite.tensors.metrics import texts, titles
 
-_DRAWN = 4  # culprits with a neighborhood
 _STATES: dict[str, data.State] = {
     "agrees": "agrees",
     "mismatch": "mismatch",
@@ -22,15 +21,15 @@ _STATES: dict[str, data.State] = {
 
 def page(result: BisectResult, sight: Sight) -> data.Page:
     """Return what the page shows."""
-    nodes = [_positions(culprit)[-1] for culprit in result.culprits]
+    marks = [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")]
     state = _STATES[result.verdict]
     return data.Page(
         "bisect",
         sight.title(),
         data.Verdict(state, [*headlines(result)], steps=[*_steps(result)]),
-        sight.graphs(1, nodes[:_DRAWN]),
+        sight.graphs(1, marks),
         sight.measures,
-        [*_marks(result.culprits, "culprit"), *_marks(result.cleared, "cleared")],
+        marks,
         tensors=[*_tensors(result, sight)],
         tables=[each for culprit in result.culprits for each in _values(culprit)],
         notes=result.notes,
@@ -40,8 +39,9 @@ def page(result: BisectResult, sight: Sight) -> data.Page:
 def _steps(result: BisectResult) -> Iterator[data.Step]:
     for culprit in result.culprits:
         for cause in culprit.causes:
-            what = f"cause: {cause.sentence}"
-            yield data.Step(what, command(*cause.repair) if cause.repair else "")
+            words = command(*cause.repair) if cause.repair else ""
+            repair = "" if words else f"; repair: {edits_text(cause)}"
+            yield data.Step(f"cause: {cause.sentence}{repair}", words)
     if result.reproduce:
         yield data.Step("reproduce it", command(*result.reproduce))
 

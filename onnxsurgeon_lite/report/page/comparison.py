@@ -27,14 +27,16 @@ def page(result: SetComparison, sight: Sight) -> data.Page:
         Row([name, verdict(c), *texts(c, True), result.places.get(name, "")], ids.get(name, ""))
         for name, c in sorted(result.compared.items(), key=lambda item: item[1].match)
     ]
-    marked = [] if first is None or index is None else [(ids.get(first, ""), "the first mismatch")]
+    marks = marks_of(
+        "mismatch", [] if first is None else [(ids.get(first, ""), "the first mismatch")]
+    )
     return data.Page(
         "compare",
         sight.title(),
         data.Verdict("agrees" if result.match else "mismatch", headlines),
-        sight.graphs(1),
+        sight.graphs(1, marks),
         [against_references(result.compared, index)],
-        marks_of("mismatch", marked),
+        marks,
         tensors=sight.tensors,
         tables=table("Compared", ["tensor", "", *titles(True), "place"], rows),
     )

@@ -12,6 +12,7 @@ def page(result: Conversion, sight: Sight) -> data.Page:
     states: dict[bool | None, data.State] = {True: "agrees", False: "mismatch", None: "facts"}
     introduced = [Point(n.id, n.name, n.error, n.kept) for n in result.report]
     measure = of_nodes("Error that each node introduces alone", "error", introduced, log=True)
+    marks = marks_of("kept", ((k.id, k.why) for k in result.kept))
     where = ["node", "operator", "name", "place"]
     kept = [Row([k.id, k.op_type, k.name, k.place, k.why], k.id) for k in result.kept]
     report = [
@@ -23,9 +24,9 @@ def page(result: Conversion, sight: Sight) -> data.Page:
         "convert",
         f"{sight.title()} to {result.to}",
         data.Verdict(states[result.met], [result.sentence, *filter(None, [result.ran])]),
-        sight.graphs(1),
+        sight.graphs(1, marks),
         [measure] if result.report else [],
-        marks_of("kept", ((k.id, k.why) for k in result.kept)),
+        marks,
         tables=[
             *table("Nodes that stay in float32", [*where, "why"], kept),
             *table("Error of the outputs by each node alone", [*where, "error"], report),

@@ -20,6 +20,7 @@ MarkKind = Literal[
     "excluded",
     "peak",
     "asked",
+    "unmatched",
     "fused",
 ]
 BoxKind = Literal["node", "module", "in", "out"]

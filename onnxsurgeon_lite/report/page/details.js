@@ -24,13 +24,14 @@ document.addEventListener("chosen", () => {
 function facts(measure, node) {
   const own = measure.nodes.flatMap((other, i) => (other === node ? [i] : []));
   if (!own.length) return [];
+  const title = measuresOf(measure.graph).length > 1 ? `${measure.title}: ` : "";
   if (measure.combine === "sum") {
     const sum = own.reduce((all, i) => all + measure.numbers[i], 0);
     return [make("p", {}, `${measure.title}: ${short(sum)} ${measure.unit}`)];
   }
   return own.slice(0, MOST_FACTS).map(i => {
     const limit = measure.limits[i] === null ? "" : ` (${measure.limit} ${short(measure.limits[i])})`;
-    return make("p", { class: measure.bad[i] ? "bad" : "" }, `${measure.unit} ${said(measure.numbers[i], measure.bad[i])}${limit} at ${measure.names[i]}`);
+    return make("p", { class: measure.bad[i] ? "bad" : "" }, `${title}${said(measure.numbers[i], measure.bad[i])} ${measure.unit}${limit} at ${measure.names[i]}`);
   });
 }
 

@@ -4,7 +4,7 @@ const BOX = { width: 172, height: 44, column: 192, row: 100 };
 const KINDS = { // how a mark is drawn: never by color alone
   culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
   removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], excluded: ["!", "excluded"],
-  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "peak"], asked: ["\u25cf", "asked for"], fused: ["", "fused"],
+  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "peak"], asked: ["\u25cf", "asked for"], unmatched: ["?", "without a partner"], fused: ["", "fused"],
 };
 const views = [];
 
@@ -143,12 +143,12 @@ class View {
   saidOf(kind, number) {
     const { g, graph } = this;
     if (kind === "in" || kind === "out")
-      return { first: cut(g.values[number], 22), second: cut(typeOf(graph, number), 26), kinds: [], label: `${kind === "in" ? "comes in" : "goes out"}: ${g.values[number]} ${typeOf(graph, number)}`, reached: reached[graph].has(number) };
+      return { first: cut(g.values[number], 20), second: cut(typeOf(graph, number), 26), kinds: [], label: `${kind === "in" ? "comes in" : "goes out"}: ${g.values[number]} ${typeOf(graph, number)}`, reached: reached[graph].has(number) };
     const shade = this.shades && (kind === "node" ? this.shades.nodes : this.shades.modules).get(number);
     const own = (kind === "node" ? marks : inside)[graph].get(number) || [];
     const kinds = [...new Set(own.map(mark => mark.kind))].sort((a, b) => Object.keys(KINDS).indexOf(a) - Object.keys(KINDS).indexOf(b));
     const amount = shade ? this.amount(shade) : "";
-    const room = 27 - amount.length;
+    const room = 25 - amount.length;
     const module = g.modules[number];
     const title = kind === "node" ? titleOf(graph, number) : `module ${module.path || module.label} ${module.label} ${module.class_name}`;
     const name = kind === "node" ? `@${number} ${g.node_name[number]}` : module.class_name || "module";
@@ -266,6 +266,8 @@ function partnerOf(g, module, other, same) {
     for (let at = other.node_module[same.get(node)]; at >= 0; at = other.modules[at].parent) votes.set(at, (votes.get(at) || 0) + 1);
   });
   const sure = 0.9 * Math.max(0, ...votes.values());
+  const alike = other.modules.findIndex(each => each.path === g.modules[module].path);
+  if (votes.get(alike) * 2 > sure) return alike;
   const held = [...votes.keys()].filter(at => votes.get(at) >= sure);
   return held.find(at => !held.some(inner => inner !== at && isWithin(other, inner, at))) ?? -1;
 }

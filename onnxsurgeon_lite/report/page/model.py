@@ -15,14 +15,14 @@ def page(result: Shown, sight: Sight) -> data.Page:
     """Return what the page shows: the graph, and what was asked for."""
     index = sight.models[0] if sight.models else None
     asked = [] if index is None else _asked(result, index)
-    places = [int(node[1:].partition("/")[0]) for node, _ in asked]
+    marks = marks_of("asked", asked)
     return data.Page(
         "inspect",
         sight.title(),
         data.Verdict("facts", _headlines(result)),
-        sight.graphs(1, places[:1]),
+        sight.graphs(1, marks),
         [] if index is None else [_parameters(index)],
-        marks_of("asked", asked),
+        marks,
         tensors=sight.tensors,
         tables=_tables(result),
     )

@@ -17,16 +17,19 @@ def page(result: Profile, sight: Sight) -> data.Page:
     longest = max(result.nodes, key=lambda node: node.cost.seconds, default=None)
     if longest is not None and whole.seconds:
         share = longest.cost.seconds / whole.seconds
-        headlines.append(f"{share:.0%} of it in {longest.op_type} {longest.name!r}")
+        headlines.append(
+            f"{longest.op_type} {longest.name!r} takes {share:.0%} of the time in nodes"
+        )
         peak = result.nodes[result.peak]
         headlines.append(f"at most {size_text(peak.live_bytes)} of values live, at {peak.name!r}")
+    marks = [*_peaks(result), *_fused(result, 0)]
     return data.Page(
         "profile",
         sight.title(),
         data.Verdict("facts", headlines),
-        sight.graphs(1),
+        sight.graphs(1, marks),
         [*_measures(result, 0)],
-        [*_peaks(result), *_fused(result, 0)],
+        marks,
         tables=[
             *table("Nodes", ["operator", "name", *_COLUMNS, "place"], [*_nodes(result)]),
             *table(

@@ -139,13 +139,14 @@ def _page(
     marked: list[tuple[str, str]],
     tables: list[data.Table],
 ) -> data.Page:
+    marks = marks_of("excluded", marked)
     steps = [data.Step("exclude these", listed(exclude))] if exclude else []
     return data.Page(
         "rank",
         sight.title(),
         data.Verdict("facts", headlines, steps=steps),
-        sight.graphs(1),
+        sight.graphs(1, marks),
         measures,
-        marks_of("excluded", marked),
+        marks,
         tables=tables,
     )

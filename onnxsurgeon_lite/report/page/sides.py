@@ -67,7 +67,7 @@ def _row(difference: Difference) -> Row:
 
 def match_page(result: MatchResult, sight: Sight) -> data.Page:
     """Return what the page of a match shows; where one side is a set of tensors, of the model alone."""
-    *others, model = sight.models
+    *others, _ = sight.models
     pairs = result.matching.pairs
     rest = [
         f"only in {result.a}: {len(result.only_a)}",
@@ -76,8 +76,8 @@ def match_page(result: MatchResult, sight: Sight) -> data.Page:
     number = len(others)
     makers = [each.producer for each in sight.models]
     ids = {pair.b: f"@{makers[-1][pair.b]}" for pair in pairs if pair.b in makers[-1]}
-    marks = _unmatched(result.only_b, makers[-1], number, "added")
-    marks += _unmatched(result.only_a, makers[0], 0, "removed") if others else []
+    marks = _unmatched(result.only_b, makers[-1], number)
+    marks += _unmatched(result.only_a, makers[0], 0) if others else []
     rows = [
         Row([p.a, p.b, f"{p.confidence:.0%}", ", ".join(p.evidence)], ids.get(p.b, ""), number)
         for p in pairs
@@ -102,8 +102,6 @@ def _rows(found: list[Unmatched]) -> list[Row]:
     return [Row([each.name, each.op_type, each.place]) for each in found]
 
 
-def _unmatched(
-    found: list[Unmatched], makers: dict[str, int], graph: int, kind: data.MarkKind
-) -> list[data.Mark]:
+def _unmatched(found: list[Unmatched], makers: dict[str, int], graph: int) -> list[data.Mark]:
     named = [(each.name, makers[each.name]) for each in found if each.name in makers]
-    return [data.Mark(graph, node, kind, f"{name!r} has no partner") for name, node in named]
+    return [data.Mark(graph, node, "unmatched", f"{name!r} has no partner") for name, node in named]

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.report.page.data import GraphPart, Measure, TensorPart
+from onnxsurgeon_lite.report.page.data import GraphPart, Mark, Measure, TensorPart
 from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.tensors.comparison import Comparison
+
+_CLOSE = 4  # nodes whose neighborhood is drawn
+_FAINT = ("region", "fused", "cleared")
 
 
 @dataclass
@@ -31,14 +34,15 @@ class Sight:
         """Return what the models are called."""
         return f" {between} ".join(map(_title_of, self.models)) or "tensors"
 
-    def graphs(self, most: int, close: Sequence[int] = ()) -> list[GraphPart]:
+    def graphs(self, most: int, marks: Sequence[Mark] = ()) -> list[GraphPart]:
         """Return the graphs of the first models, laid out.
 
         Args:
-            close: nodes of the first one, whose neighborhood is drawn open.
+            marks: the first nodes of the first graph that have one are drawn with their neighborhood.
         """
+        marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         return [
-            graph_part(index, _title_of(index), () if number else close)
+            graph_part(index, _title_of(index), () if number else [*marked][:_CLOSE])
             for number, index in enumerate(self.models[:most] if self.is_drawn else ())
         ]
 
