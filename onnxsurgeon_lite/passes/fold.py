@@ -358,7 +358,8 @@ def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) 
 def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
+    from onnxsurgeon_lite.runtime.options import RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import run_model
 
     if not wanted:
         return {}
