@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.check import CheckResult
     from onnxsurgeon_lite.model import Written
     from onnxsurgeon_lite.recording.from_model import Recording
-    from onnxsurgeon_lite.report.page.view import View
 
 _SHOWN = 8  # findings of a kind
 _MANY = 20  # changes
@@ -166,14 +165,6 @@ def show_recording(result: "Recording") -> None:
     """How much was recorded, and where."""
     show_notes(result.notes)
     say(f"recorded {result.values} values in {str(result.place)!r}")
-
-
-def show_view(result: "View") -> None:
-    """Where a page is; at once, because its server goes on."""
-    out(result.address)
-    if result.is_served:
-        note("Ctrl-C ends it")
-    stdout().flush()
 
 
 def show_written(path: object, data_files: Iterable[object] = ()) -> None:

@@ -89,8 +89,8 @@ function drawAlong(measure, chart) {
   } else {
     traces.push(trace("", points, {}, { mode: "lines", line: { color: css("--line"), width: 1 }, hoverinfo: "skip", showlegend: false }));
     const good = points.filter(i => !measure.bad[i] && !kind(i)), bad = points.filter(i => measure.bad[i] && !kind(i));
-    traces.push(trace(measure.limit ? "as it should be" : "nodes", good, { color: css("--good"), size: 6 }, { showlegend: Boolean(measure.limit) }));
-    if (bad.length) traces.push(trace("not", bad, { color: css("--bad"), size: 8, symbol: "x" }));
+    traces.push(trace(measure.limit ? "within the limit" : "nodes", good, { color: css("--good"), size: 6 }, { showlegend: Boolean(measure.limit) }));
+    if (bad.length) traces.push(trace("beyond the limit", bad, { color: css("--bad"), size: 8, symbol: "x" }));
   }
   for (const [each, symbol] of Object.entries(SYMBOLS)) {
     const chosen = points.filter(i => kind(i) === each);

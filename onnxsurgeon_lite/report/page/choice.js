@@ -17,8 +17,11 @@ function chooseByAddress() {
   if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node);
   else {
     const first = page.marks.find(mark => mark.kind !== "fused" && marks[mark.graph].has(mark.node));
-    if (first) choose(first.graph, first.node, false);
-    else choose(0, null, false);
+    if (first && page.graphs.length === 1) choose(first.graph, first.node, false);
+    else {
+      choose(0, null, false);
+      if (views.length) views[0].enter(0); // two models start side by side
+    }
   }
 }
 

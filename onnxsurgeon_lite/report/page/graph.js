@@ -4,7 +4,7 @@ const BOX = { width: 172, height: 44, column: 192, row: 100 };
 const KINDS = { // how a mark is drawn: never by color alone
   culprit: ["\u2716", "culprit"], region: ["\u25c7", "one of several"], cleared: ["\u25cb", "cleared"], added: ["+", "added"],
   removed: ["\u2212", "removed"], changed: ["\u2260", "changed"], kept: ["\u25a3", "kept in float"], excluded: ["!", "excluded"],
-  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "most"], asked: ["\u25cf", "asked for"], fused: ["", "fused"],
+  mismatch: ["\u2717", "mismatch"], peak: ["\u25b2", "peak"], asked: ["\u25cf", "asked for"], fused: ["", "fused"],
 };
 const views = [];
 
@@ -208,7 +208,7 @@ class View {
       this.legend.append(`${measure.title}: ${short(ends[0])} `, make("span", { class: "scale", "aria-hidden": "true" }), ` ${short(ends[1])} ${unit}`);
     }
     const kinds = new Set(page.marks.filter(mark => mark.graph === this.graph).map(mark => mark.kind));
-    for (const kind of kinds) this.legend.append(make("span", { class: "key" }, make("b", { class: kind }, KINDS[kind][0]), ` ${KINDS[kind][1]}`));
+    for (const kind of kinds) if (KINDS[kind][0]) this.legend.append(make("span", { class: "key" }, make("b", { class: kind }, KINDS[kind][0]), ` ${KINDS[kind][1]}`));
     if (reached[this.graph].size) this.legend.append(make("span", { class: "key" }, make("i", { class: "reached" }), " what the culprit reaches"));
   }
 

@@ -40,8 +40,8 @@ def graph_part(index: GraphIndex, title: str, close: Iterable[int] = ()) -> Grap
     types, attributes = Numbers[str](), Numbers[str]()
     edges = _Edges(index, values)
     tree = _Tree.of(index)
-    for ends in edges:
-        tree.connect(*ends)
+    for value, maker, reader in edges:
+        tree.connect(value, maker, reader, value not in edges.constants)
     draftsman = Draftsman()
     return GraphPart(
         title=title,
@@ -99,6 +99,15 @@ class _Edges:
             for needs in index.needs
         ]
         self.outputs = [values[name] for name in index.outputs]
+        self.constants = self._constants()
+
+    def _constants(self) -> set[int]:
+        """Return the values that depend on no input; they are drawn only beside what makes them."""
+        found: set[int] = set()
+        for position in self.index.order:
+            if found.issuperset(self.reads[position]):
+                found.update(self.makes[position])
+        return found
 
     @cached_property
     def makers(self) -> dict[int, int]:
@@ -171,8 +180,12 @@ class _Tree:
                     holder[position] = number
         return cls(modules, holder)
 
-    def connect(self, value: int, maker: int | None, reader: int | None) -> None:
-        """Add a value's lines, in the module that holds both ends and in those around one of them."""
+    def connect(self, value: int, maker: int | None, reader: int | None, far: bool) -> None:
+        """Add a value's lines, in the module that holds both ends and in those around one of them.
+
+        Args:
+            far: draw it in modules around one end, too.
+        """
         up, down = self._boxes(maker), self._boxes(reader)
         both = 0
         while both < min(len(up), len(down)) and up[both][0] == down[both][0]:
@@ -180,6 +193,8 @@ class _Tree:
         if both and up[both - 1][1] != down[both - 1][1]:
             module, box = up[both - 1]
             self.modules[module].lines.add(box, down[both - 1][1], value)
+        if not far and both:
+            return
         for module, box in up[both:]:
             self.modules[module].leave(box, value)
         for module, box in down[both:]:
