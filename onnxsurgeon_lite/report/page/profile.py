@@ -17,7 +17,9 @@ def page(result: Profile, sight: Sight) -> data.Page:
     longest = max(result.nodes, key=lambda node: node.cost.seconds, default=None)
     if longest is not None and whole.seconds:
         share = longest.cost.seconds / whole.seconds
-        headlines.append(f"{longest.op_type} {longest.name!r} takes {share:.0%} of the time in nodes")
+        headlines.append(
+            f"{longest.op_type} {longest.name!r} takes {share:.0%} of the time in nodes"
+        )
         peak = result.nodes[result.peak]
         headlines.append(f"at most {size_text(peak.live_bytes)} of values live, at {peak.name!r}")
     marks = [*_peaks(result), *_fused(result, 0)]
