@@ -53,7 +53,8 @@ def error(path: Path, feeds: dict[str, np.ndarray], reference: dict[str, np.ndar
     with osl.Runtime(osl.RuntimeOptions(opt="none")) as runtime:
         observer = Observer(index, runtime, by_node=True)
         observer.feed(feeds)
-        found = dict(zip(reference, observer.fetch(list(index.outputs)).values(), strict=True))
+        fetched = observer.fetch(list(index.outputs))
+    found = dict(zip(reference, (fetched[name] for name in index.outputs), strict=True))
     gaps = [np.abs(found[n].astype(np.float64) - reference[n]).max() for n in reference]
     return float(max(gaps)) if np.isfinite(gaps).all() else float("nan")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+from onnxsurgeon_lite.runtime.options import require_ort
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal, Metric
@@ -70,6 +71,7 @@ def convert(
         True
     """
     with Call(html=html, force=force, **how) as call:
+        require_ort("convert", call.options())
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
@@ -82,10 +84,9 @@ def convert(
         if goal is None:
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         options = replace(call.options("none"), lean=True)
-        simulating = call.stack.enter_context(Runtime(options, child))
+        simulating = call.runtime_of(options, child)
         samples = _samples(index, feeds, call)
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
@@ -132,7 +133,7 @@ def _quantized(
     samples = _samples(index, feeds, call) if child is not None else []
     folder = Path(call.stack.enter_context(TemporaryDirectory()))
     tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
-    runtime = call.runtime(child)
+    runtime = call.started(child)
     return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
 
 
@@ -170,16 +171,15 @@ def _guarded(guard: "Guard") -> "Conversion":
 
     chosen, excess, measured = guard.kept()
     result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
-    result = replace(result, met=excess <= 1, measured=guard.goal.text(measured))
+    met, text = guard.goal.judged(excess, measured)
     try:
         with TemporaryDirectory() as folder:
             ran = guard.ran(Path(folder, "converted.onnx"), result.model)
     except RuntimeFailure as error:
-        first = error.message.splitlines()[0]
-        return replace(result, ran=f"simulated alone: the runtime does not run it ({first})")
-    return replace(
-        result, met=result.met and ran[0] <= 1, ran=f"as run here: {guard.goal.text(ran[1])}"
-    )
+        said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
+    else:
+        met, said = met and ran[0] <= 1, f"as run here: {guard.goal.text(ran[1])}"
+    return replace(result, met=met, measured=text, ran=said).with_told([*result.told])
 
 
 def _samples(

@@ -30,16 +30,24 @@ Place = str | PathLike[str] | None
 _TENSORS = 24  # mismatching values that are shown
 
 
-def require_page(html: Place, force: bool) -> None:
-    """Refuse a page that cannot be written, before the work.
+def require_page(html: Place, node_data: Place, force: bool) -> None:
+    """Refuse a page, or numbers of nodes, that cannot be written, before the work.
 
     Raises:
         OutputExistsError: something stands there.
         UsageError: plotly or igraph is missing.
     """
-    if html is None:
-        return
-    require_free(Path(html), force)
+    if html is not None:
+        require_free(Path(html), force)
+        require_libraries()
+    if node_data is not None:
+        from onnxsurgeon_lite.model.sharing import require_replaceable
+
+        require_replaceable(Path(node_data), force)
+
+
+def require_libraries() -> None:
+    """Raise `UsageError` without the libraries that draw."""
     missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
     if missing:
         raise UsageError(
@@ -49,15 +57,26 @@ def require_page(html: Place, force: bool) -> None:
 
 
 def write_page(
-    html: Place, result: "Shown", models: "list[GraphIndex]", sight: "Sight | None"
+    html: Place,
+    node_data: Place,
+    result: "Shown",
+    models: "list[GraphIndex]",
+    sight: "Sight | None",
 ) -> None:
-    """Write a result's page, where one is wanted."""
-    if html is not None:
-        from onnxsurgeon_lite.report import page
+    """Write a result's page, and its numbers of nodes, where they are wanted."""
+    if html is None and node_data is None:
+        return
+    from onnxsurgeon_lite.report import page
 
-        seen = sight or page.Sight()
-        seen.models = models
-        page.write_page(Path(html), page.page_of(result, seen))
+    seen = sight or page.Sight()
+    seen.models, seen.is_drawn = models, html is not None
+    made = page.page_of(result, seen)
+    if html is not None:
+        page.write_page(Path(html), made)
+    if node_data is not None:
+        from onnxsurgeon_lite.report.node_data import write_node_data
+
+        write_node_data(Path(node_data), models[0], made.measures)
 
 
 def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
@@ -85,7 +104,7 @@ def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
 
 
 def look_along(
-    html: Place,
+    wanted: bool,
     index: "GraphIndex",
     references: "ReferenceSet | None",
     feeds: "Feeds",
@@ -96,11 +115,11 @@ def look_along(
     """Look at every value: how far it is from its reference, with pictures of some.
 
     Args:
-        html: where the page is wanted; without one nothing is looked at.
+        wanted: a page or numbers of nodes are; else nothing is looked at.
         references: None where there are none.
         find: what is looked for without references, such as `nan`.
     """
-    if html is None:
+    if not wanted:
         return None
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.report.page import Sight

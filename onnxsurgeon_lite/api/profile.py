@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
-from onnxsurgeon_lite.api.debug import Settings, require_optimizers, with_settings
+from onnxsurgeon_lite.api.debug import require_optimizers
 from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions
     from onnxsurgeon_lite.tensors.references import Tensors
 
 
@@ -28,6 +29,7 @@ def profile(
     b: Settings | None = None,
     trace: str | PathLike[str] | None = None,
     html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     force: bool = True,
     **how: Unpack[RunOnFeeds],
@@ -40,6 +42,7 @@ def profile(
         a: Settings of what comes before: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings of what comes after; both are the same model's without `against`.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
+        node_data: Where to write the times of nodes for model-explorer; of one profile.
         html: Where to write the result as a page for a browser.
         force: Write over what stands at `trace` and `html`.
 
@@ -58,13 +61,18 @@ def profile(
     """
     from onnxsurgeon_lite.model.sharing import require_replaceable
 
+    if node_data is not None and (against or a or b):
+        raise UsageError(
+            "node data are the numbers of one profile", "leave out --against, --a and --b"
+        )
     place = None if trace is None else Path(trace)
     if place is not None:
         require_replaceable(place, force)
-    with Call(opt=opt, html=html, force=force, **how) as call:
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         usual = call.options(lean=False)
         before, after = with_settings(usual, a), with_settings(usual, b)
+        require_ort("profile", before, after)
         index = call.index(model)
         require_optimizers(index, before, after, call)
         given = call.feeds(index, feeds)
@@ -73,7 +81,9 @@ def profile(
             return call.done(found)
         from onnxsurgeon_lite.debug.profiling import ProfileComparison
 
-        if against is not None:
+        if against is None:
+            call.models.append(index)
+        else:
             index = call.index(against)
             given = call.feeds(index, feeds)
         earlier = _profiled(index, given, before, call.child(), runs, None)
@@ -83,7 +93,7 @@ def profile(
 def _profiled(
     index: "GraphIndex",
     feeds: "Feeds",
-    options: "RuntimeOptions",
+    options: RuntimeOptions,
     child: "Child",
     runs: int,
     trace: Path | None,

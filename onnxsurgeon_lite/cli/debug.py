@@ -46,6 +46,7 @@ def bisect(
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     html: Path | None = None,
+    node_data: Path | None = None,
     json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -97,12 +98,13 @@ def bisect(
             factory,
             blame,
             html,
+            node_data,
             opt=opt,
             **how,
         )
     if result.reproducer is not None:
         target.wrote()
-    options.show(result, json, metrics, verbose, html=html)
+    options.show(result, json, metrics, verbose, html=html, node_data=node_data)
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 
@@ -145,6 +147,7 @@ def rank(
     bits: float | None = None,
     feeds: str | None = None,
     html: Path | None = None,
+    node_data: Path | None = None,
     force: bool = False,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -177,10 +180,11 @@ def rank(
             of,
             bits,
             html,
+            node_data,
             force,
             **how,
         )
-    options.show(result, json, html=html)
+    options.show(result, json, html=html, node_data=node_data)
 
 
 @options.command

@@ -171,6 +171,7 @@ def profile(
     b: str | None = None,
     trace: Path | None = None,
     html: Path | None = None,
+    node_data: Path | None = None,
     opt: OptLevel = "all",
     force: bool = False,
     json: bool = False,
@@ -190,7 +191,9 @@ def profile(
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
     """
     with progress(f"profiling {model}") as how["progress"]:
-        result = osl.profile(model, feeds, runs, against, a, b, trace, html, opt, force, **how)
-    options.show(result, json, by="" if against or a or b else by, html=html)
+        result = osl.profile(
+            model, feeds, runs, against, a, b, trace, html, node_data, opt, force, **how
+        )
+    options.show(result, json, by="" if against or a or b else by, html=html, node_data=node_data)
     if trace is not None and not json:
         plain.show_written(trace)

@@ -63,7 +63,7 @@ def _marks(culprits: Iterable[Culprit], kind: data.MarkKind) -> Iterator[data.Ma
 
 def _tensors(result: BisectResult, sight: Sight) -> Iterator[data.TensorPart]:
     """Yield those of the culprits, what they make first, then others."""
-    producer = sight.models[0].producer
+    producer = sight.models[0].producer if sight.models else {}
     made = [name for culprit in result.culprits for name in [culprit.value, *culprit.inputs]]
     for name in dict.fromkeys([*(n for n in made if n in result.tensors), *result.tensors]):
         reference, actual = result.tensors[name]

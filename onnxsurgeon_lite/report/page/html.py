@@ -12,21 +12,22 @@ from onnxsurgeon_lite.report.page.data import Page
 
 _SCRIPTS = (
     *("page", "numbers", "choice", "verdict", "along", "graph", "details"),
-    *("tensors", "tables", "search", "start"),
+    *("tensors", "tables", "search"),
 )
 """In their order; what stands at the top level of one is known in those behind it."""
 
 
-def html(page: Page) -> str:
-    """Return the file's text."""
+def html(page: Page, live: bool = False) -> str:
+    """Return the file's text; a live page asks its server for tensors."""
     from plotly.offline import get_plotlyjs
 
-    scripts = [get_plotlyjs(), *(_own(f"{name}.js") for name in _SCRIPTS)]
+    names = (*_SCRIPTS, *(["live"] if live else []), "start")
+    scripts = [get_plotlyjs(), *(_own(f"{name}.js") for name in names)]
     parts = _own("page.html").split("<!-- here -->")
     head, body = parts
     return "".join(
         [
-            head.replace("{policy}", _policy(scripts)).replace("{title}", escape(page.title)),
+            head.replace("{policy}", _policy(scripts, live)).replace("{title}", escape(page.title)),
             f"<style>{_own('page.css')}</style>",
             body,
             f'<script type="application/json" id="data">{_inert(page)}</script>',
@@ -45,14 +46,15 @@ def _inert(page: Page) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _policy(scripts: list[str]) -> str:
-    """Return what the browser lets the page do: run these scripts, load nothing."""
+def _policy(scripts: list[str], live: bool) -> str:
+    """Return what the browser lets the page do: run these scripts, load nothing but what its own server has."""
     return "; ".join(
         [
             "default-src 'none'",
             f"script-src {' '.join(_hashes(scripts))}",
             "style-src 'unsafe-inline'",
             "img-src data: blob:",
+            *(["connect-src 'self'"] if live else []),
             "base-uri 'none'",
             "form-action 'none'",
         ]

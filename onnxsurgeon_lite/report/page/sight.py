@@ -20,7 +20,7 @@ class Sight:
         models: their main graphs.
         compared: values of the first model against their references, in order. tensors: some of them.
         measures: numbers along the models.
-        notes: what could not be seen.
+        notes: what could not be seen. is_drawn: the graphs are laid out.
     """
 
     models: Sequence[GraphIndex] = ()
@@ -28,6 +28,7 @@ class Sight:
     tensors: list[TensorPart] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    is_drawn: bool = True
 
     def title(self, between: str = "against") -> str:
         """Return what the models are called."""
@@ -42,7 +43,7 @@ class Sight:
         marked = dict.fromkeys(m.node for m in marks if not m.graph and m.kind not in _FAINT)
         return [
             graph_part(index, _title_of(index), () if number else [*marked][:_CLOSE])
-            for number, index in enumerate(self.models[:most])
+            for number, index in enumerate(self.models[:most] if self.is_drawn else ())
         ]
 
 

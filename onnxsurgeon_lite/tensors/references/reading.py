@@ -4,7 +4,9 @@ import contextlib
 import io
 import json
 import math
+import os
 import re
+import sys
 import weakref
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +22,13 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
+from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.sets import (
     UNREADABLE,
     Entry,
+    InFile,
     ReferenceSet,
     Stored,
     require_regular,
@@ -34,6 +38,12 @@ INDEX, VALUES = "index.json", "values.bin"
 _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
+_HEAD = 1024  # bytes of a member of an archive that hold its headers, mostly
+_PLAIN_HEADER = re.compile(  # of a `.npy` file, as numpy writes it, of a dtype that needs no other handling
+    rb"\x93NUMPY\x01\0..\{'descr': '(?P<dtype>[<|](?:f[248]|[iu][1248]|b1|c8|c16))', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>[\d, ]{0,999})\), \} *\n",
+    re.DOTALL,
+)
 _OF_SEQUENCES = {"name", "elem_type", "tensor_values"}  # fields of a sequence of tensors
 
 # dtype in a safetensors header -> ONNX dtype
@@ -137,10 +147,31 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, _safetensors_entries(path))
         case ".pb":
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
-    raise ReferenceSetError(
+    reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
+    if callable(reader):
+        return _read_by(reader, path)
+    unknown = ReferenceSetError(
         f"{place!r} is not a known kind of reference set",
         "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, or a folder from `onnxdbg record`",
     )
+    for line in brought(READERS)[1]:
+        unknown.add_note(line)
+    raise unknown
+
+
+def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> ReferenceSet:
+    """Return what another package reads: name -> array.
+
+    Raises:
+        ReferenceSetError: it fails.
+    """
+    try:
+        tensors = {str(name): _array_of(value) for name, value in reader(path).items()}
+    except Exception as error:
+        raise ReferenceSetError(
+            f"the reader of {path.suffix!r} cannot read {str(path)!r}: {reason(error)}"
+        ) from error
+    return ReferenceSet.of(tensors, str(path))
 
 
 def _open_folder(
@@ -187,8 +218,10 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
                 f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
                 "was the recording interrupted? record again",
             )
-        read = partial(_read_own, path / file, value)
+        read: Callable[[], Stored] = partial(_read_own, path / file, value)
         shape = _shape(value["shape"]) if value.get("shape") is not None else None
+        if shape is not None and value.get("kind") != "sequence":
+            read = _in_file(read, path / file, offset, length, value["dtype"], shape)
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
         entries[name] = Entry(
@@ -247,12 +280,26 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
     if archive.fp is not None:
         weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
-    return {
-        name.removesuffix(".npy"): Entry(
-            partial(_read_npz, archive, name), size=archive.getinfo(name).file_size
-        )
-        for name in members
-    }
+    return {name.removesuffix(".npy"): _npz_entry(archive, path, name) for name in members}
+
+
+def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
+    """Return the entry of a member; of one that is stored plainly, the place of its elements is known."""
+    info = archive.getinfo(member)
+    whole, size = partial(_read_npz, archive, member), info.file_size
+    file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
+    raw = os.pread(file.fileno(), _HEAD, info.header_offset) if file is not None else b""
+    start = 30 + int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
+    header = _PLAIN_HEADER.match(raw, start)
+    if header is None or sys.byteorder != "little":
+        return Entry(whole, size=size)
+    dtype = np.dtype[np.generic](header["dtype"].decode())
+    shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
+    offset = header.end()
+    if size != offset - start + math.prod(shape) * dtype.itemsize:
+        return Entry(whole, size=size)
+    place = InFile(whole, path, info.header_offset + offset, shape, dtype)
+    return Entry(place, shape, dtypes.dtype_name(dtypes.data_type_of_numpy(dtype)), size=size)
 
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
@@ -337,13 +384,30 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
         dtype, shape = SAFETENSORS[entry["dtype"]], _shape(entry["shape"])
-        entries[name] = Entry(
-            partial(_read_safetensors, path, start, stop, dtype, shape),
-            shape,
-            dtype,
-            size=stop - start,
-        )
+        whole = partial(_read_safetensors, path, start, stop, dtype, shape)
+        read = _in_file(whole, path, start, stop - start, dtype, shape)
+        entries[name] = Entry(read, shape, dtype, size=stop - start)
     return entries
+
+
+def _in_file(
+    whole: Callable[[], Stored],
+    path: Path,
+    offset: int,
+    length: int,
+    dtype: str,
+    shape: tuple[int, ...],
+) -> Callable[[], Stored]:
+    """Return what reads a tensor, with the place of its elements if they lie there as in memory."""
+    try:
+        data_type = dtypes.data_type_of(dtype)
+        element = dtypes.numpy_dtype(data_type)
+    except (ValueError, SurgeonError):
+        return whole  # which says so
+    plain = length == math.prod(shape) * element.itemsize == dtypes.byte_count(data_type, shape)
+    if not plain or element.hasobject or sys.byteorder != "little":
+        return whole
+    return InFile(whole, path, offset, shape, element)
 
 
 def _read_safetensors(

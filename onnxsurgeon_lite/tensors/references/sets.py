@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError
@@ -38,6 +39,32 @@ UNREADABLE = (
     DecodeError,
 )
 """Exceptions that a damaged file can cause."""
+
+
+@dataclass(frozen=True)
+class InFile:
+    """Reads a tensor whose elements lie in a file as they do in memory; see `comparison.Readable`.
+
+    Attributes:
+        whole: reads and checks the tensor.
+        offset: of its first byte.
+    """
+
+    whole: Callable[[], Stored]
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    def __call__(self) -> Stored:
+        return self.whole()
+
+    def fill(self, start: int, target: memoryview) -> None:
+        """Read the bytes from `start` on, unchecked; raise `OSError` where there are too few."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.offset + start)
+            if file.readinto(target) != target.nbytes:
+                raise OSError(f"{str(self.path)!r} ends too early")
 
 
 @dataclass(frozen=True)
