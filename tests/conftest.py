@@ -28,6 +28,8 @@ LEFT_OUT = [
 ]
 if all(map(find_spec, ("torch", "transformers", "onnxscript"))):
     LEFT_OUT = [] if find_spec("captum") else ["test_attribution.py"]
+if not all(map(find_spec, ("plotly", "igraph"))):
+    LEFT_OUT += ["test_page.py", "test_browser_page.py"]
 if not find_spec("playwright"):
     LEFT_OUT += [path.name for path in sorted(Path(__file__).parent.glob("test_browser*.py"))]
 collect_ignore = LEFT_OUT
@@ -37,7 +39,7 @@ def pytest_report_header():
     """Say what is left out; `scripts/test` allows nothing to be."""
     if LEFT_OUT and os.environ.get("NO_TEST_LEFT_OUT"):
         raise pytest.UsageError(
-            "torch, transformers, onnxscript, captum or playwright is missing:"
+            "torch, transformers, onnxscript, captum, playwright, plotly or igraph is missing:"
             ' pip install -e ".[test]"'
         )
     left = ", ".join(LEFT_OUT)

@@ -1,14 +1,17 @@
 """The page of a result: what is looked at for it, and where it is written."""
 
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.atomic import require_free
+from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
+    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences
     from onnxsurgeon_lite.debug.bisection.quantized.isolated import FloatValues
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.sets import See
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.shown import Shown
     from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+    from onnxsurgeon_lite.tensors.dtypes import RunValue
     from onnxsurgeon_lite.tensors.references import ReferenceSet
     from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -27,15 +31,29 @@ _TENSORS = 24  # mismatching values that are shown
 
 
 def require_page(html: Place, node_data: Place, force: bool) -> None:
-    """Refuse a page, or numbers of nodes, that cannot be written, before the work."""
-    if html is not None:
-        from onnxsurgeon_lite.report import page
+    """Refuse a page, or numbers of nodes, that cannot be written, before the work.
 
-        page.require_page(Path(html), force)
+    Raises:
+        OutputExistsError: something stands there.
+        UsageError: plotly or igraph is missing.
+    """
+    if html is not None:
+        require_free(Path(html), force)
+        require_libraries()
     if node_data is not None:
         from onnxsurgeon_lite.model.sharing import require_replaceable
 
         require_replaceable(Path(node_data), force)
+
+
+def require_libraries() -> None:
+    """Raise `UsageError` without the libraries that draw."""
+    missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a page needs {' and '.join(missing)}",
+            "install it: pip install 'onnxsurgeon-lite[html]'",
+        )
 
 
 def write_page(
@@ -137,7 +155,7 @@ def _compare(
 
     index = observer.index
     judge = AgainstReferences(references, tolerance, coarse_values(index))
-    for name, value in observer.sweep(filter(judge.can_judge, index.producer)):
+    for name, value in _sweep(observer, judge):
         reference = references.read(name)
         compared = judge.compared(name, value, reference)
         if compared is None:
@@ -148,6 +166,13 @@ def _compare(
             part = tensor_part(0, index.producer[name], name, value, reference, compared)
             sight.tensors += [part] if part is not None else []
     sight.measures.append(against_references(sight.compared, index))
+
+
+def _sweep(observer: "Observer", judge: "AgainstReferences") -> "Iterator[tuple[str, RunValue]]":
+    """Yield the values that have references; these are prepared together, part by part."""
+    for part, needed in observer.parts(filter(judge.can_judge, observer.index.producer)):
+        judge.prepare(part)
+        yield from observer.stream(part, needed)
 
 
 def _compare_quantized(sight: "Sight", observer: "Observer", values: "FloatValues") -> None:

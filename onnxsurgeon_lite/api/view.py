@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds
+from onnxsurgeon_lite.api.page import require_libraries, require_page
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def view(
         >>> osl.view("whole_model.onnx", open=False).address.startswith("file://")
         True
     """
-    from onnxsurgeon_lite.report import page as pages
     from onnxsurgeon_lite.report.page.html import html
     from onnxsurgeon_lite.report.page.view import page_of_model, served, view_of_file
 
     place = None if output is None else Path(output)
-    pages.require_page(place, force)
+    require_page(place, None, force)
+    require_libraries()
     with Call(opt="none", **how) as call:
         index = call.index(model)
         page = page_of_model(index, None if result is None else Path(result))

@@ -6,20 +6,18 @@ The page shows a documented JSON (`data`), which is inside it. Plotly draws the 
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
 from onnxsurgeon_lite.atomic import write_text
 from onnxsurgeon_lite.debug.bisection.result import versions
-from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.model.sharing import require_replaceable
 from onnxsurgeon_lite.report import results
 from onnxsurgeon_lite.report.page.data import Page
 from onnxsurgeon_lite.report.page.sight import Sight
 from onnxsurgeon_lite.shown import Shown
 
-__all__ = ["Page", "Sight", "page_of", "require_page", "write_page"]
+__all__ = ["Page", "Sight", "page_of", "write_page"]
 
 SHOWN_BY = {
     "BisectResult": "bisection.page",
@@ -37,23 +35,6 @@ SHOWN_BY = {
     "Shown": "model.page",
 }
 """Class -> the function of this room that says what its page shows."""
-
-
-def require_page(path: Path | None, force: bool) -> None:
-    """Refuse to write over what is there, or without the libraries that draw.
-
-    Raises:
-        OutputExistsError: something stands at the path.
-        UsageError: plotly or igraph is missing.
-    """
-    if path is not None:
-        require_replaceable(path, force)
-    missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"a page needs {' and '.join(missing)}",
-            "install it: pip install 'onnxsurgeon-lite[html]'",
-        )
 
 
 def page_of(result: Shown, sight: Sight) -> Page:
@@ -77,4 +58,5 @@ def write_page(path: Path, page: Page) -> None:
     """Write a page, whole or not at all."""
     from onnxsurgeon_lite.report.page.html import html
 
+    require_replaceable(path, force=True)  # a model's data is never replaced
     write_text(path, html(page))
