@@ -302,3 +302,21 @@ def test_a_limit_of_a_clip_is_solved_for_in_few_digits():
     )
 
     assert "is 0.6; with 0.37 the node" in result.culprits[0].causes[0].sentence
+
+
+TABLES = {
+    "is scaled; with": lambda table: table * np.float32(1.1),
+    "is scaled by column; with": lambda table: table * np.linspace(0.5, 1.5, 8, dtype=np.float32),
+}
+
+
+@pytest.mark.parametrize("said", TABLES)
+def test_a_wrong_table_is_described_and_solved_for(said):
+    text = "g (int64[64] x) => (float[64,8] y) { y = Gather(table, x) }"
+    table = numbers(16, 8)
+
+    result = found(
+        model(text, table=TABLES[said](table)), model(text, table=table), x=np.arange(64) % 16
+    )
+
+    assert said in result.culprits[0].causes[0].sentence

@@ -476,3 +476,9 @@ def test_onnxruntime_quantizes(dense, to, how, operator):
 def test_options_that_do_not_go_together_are_refused(dense, to, how):
     with pytest.raises(UsageError):
         osl.convert(dense, to, **how)
+
+
+def test_a_node_with_more_outputs_than_its_operator_has_is_refused():
+    """Which of them would become narrow has no answer."""
+    with pytest.raises(EditError, match="Neg takes 1 outputs, the node has 3"):
+        converted("g (float[2] x) => (float[2] y) { h, h, h = Neg(x) y = Abs(h) }")

@@ -164,7 +164,7 @@ class GraphIndex:
 
     def called(self, name: str) -> list[int]:
         """Return the nodes with one of a few names."""
-        if "named" in vars(self) or self._has_many_questions():
+        if not name or "named" in vars(self) or self._has_many_questions():
             return self.named.get(name, [])
         nodes, may = self.nodes, self.table.encoded.mentioning([name])
         return [position for position in may if nodes[position].name == name]

@@ -126,12 +126,11 @@ def words_of(options: RuntimeOptions) -> list[str]:
 
 
 def require_ort(verb: str, *sides: RuntimeOptions) -> None:
-    """Refuse other runtimes for a verb that needs what onnxruntime alone does."""
+    """Refuse other runtimes, and operators in Python, for a verb that needs what onnxruntime alone does."""
     for options in sides:
-        if options.runtime != ORT:
+        if words_of(options) or options.otherwise:
             raise UsageError(
-                f"{verb} works with onnxruntime alone, not with {options.runtime}",
-                "leave out --runtime",
+                f"{verb} works with onnxruntime alone", "leave out --runtime and --ops"
             )
 
 

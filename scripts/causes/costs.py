@@ -1,12 +1,12 @@
 """What causes cost: the time of their search as a share of the bisection, and memory, on GPT-2 and ResNet-50.
 
-    python scripts/causes/costs.py FOLDER
+    python scripts/causes/costs.py FOLDER [gpt2] [resnet]
 
 FOLDER keeps the models (1 GB). Needs the test extra (torch, transformers).
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +72,9 @@ FAULTS = {
 }
 
 
-def main(folder: Path) -> None:
-    for network, faults in FAULTS.items():
+def main(folder: Path, networks: Sequence[str]) -> None:
+    for network in networks:
+        faults = FAULTS[network]
         good = folder / f"{network}.onnx"
         if not good.exists():
             launch(Command("export", [sys.executable, "-c", EXPORT, network, good]))
@@ -95,4 +96,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or [*FAULTS])

@@ -33,6 +33,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
+from onnxsurgeon_lite.runtime.options import words_of
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
@@ -641,7 +642,11 @@ class _Bisection:
     def _journal(self) -> Journal:
         if self.search.journal is None:
             return Journal()
-        asked = self.judge.references.place, self.search.tolerance
+        asked = (
+            self.judge.references.place,
+            self.search.tolerance,
+            *words_of(self.runtime.options),
+        )
         question = digest(self.index.model.fingerprint(), asked, self.feeds)
         return Journal.at(self.search.journal, question, self.search.resume)
 

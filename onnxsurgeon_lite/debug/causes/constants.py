@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
-from onnxsurgeon_lite.debug.causes.linear import Linear, linears
+from onnxsurgeon_lite.debug.causes.linear import Linear, linears, wanted_at
 from onnxsurgeon_lite.debug.causes.place import Place, Wide, wide
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_constant import SetConstant
@@ -72,9 +72,40 @@ def constants(place: Place) -> Iterator[Hypothesis]:
 
 
 def scaled_weights(place: Place) -> Iterator[Hypothesis]:
-    """Yield weights that are scaled."""
+    """Yield weights and tables that are scaled."""
     for view in linears(place):
         yield from _scaled(place, view)
+    for number, node in enumerate(place.index.nodes):
+        if node.op_type == "Gather":
+            yield from _scaled_table(place, number)
+
+
+def _scaled_table(place: Place, number: int) -> Iterator[Hypothesis]:
+    """Yield a table that is scaled or shifted: as a whole, or by column."""
+    name, title = place.index.nodes[number].input[0], place.title(number)
+    table, wanted = place.constant(name), wanted_at(place, number)
+    made = place.values.get(place.index.nodes[number].output[0])
+    if (
+        table is None
+        or made is None
+        or wanted is None
+        or table.ndim != 2
+        or not is_float(table.dtype)
+    ):
+        return
+    if made.shape[-1:] != table.shape[-1:]:
+        return
+    x, y = (wide(a).reshape(-1, table.shape[1]) for a in (made, wanted))
+    for axis, shifts in ((None, False), (0, False), (0, True)):
+        factor, shift = _fit(x, y, axis, shifts)
+        if np.abs(x * factor + shift - y).max() <= 1e-3 * np.abs(y).max():
+            right = (wide(table) * factor + shift).astype(table.dtype)
+            how = f"scaled{' and shifted' * shifts}{' by column' * (axis == 0)}"
+            sentence = f"constant {name!r} of {title} is {how}; with what was solved for"
+            edits = (SetConstant(name, right, (place.node(number),)),)
+            unknowns = factor.size * (1 + shifts)
+            yield Hypothesis("scaled constant", sentence, edits, (), unknowns, y.size)
+            return
 
 
 def _of_constant(
@@ -241,7 +272,9 @@ def _masking(array: Array) -> Iterator[Variant]:
 
 
 def _moved(array: Array) -> Iterator[Variant]:
-    """Yield the same numbers in another arrangement."""
+    """Yield the same numbers in another arrangement, or with the other sign."""
+    if is_float(array.dtype):
+        yield "negated constant", "has the wrong sign; with the other one", np.negative(array)
     if array.ndim == 2:
         if array.shape[0] == array.shape[1]:
             yield "transposed constant", "is transposed; transposed back", array.T.copy()

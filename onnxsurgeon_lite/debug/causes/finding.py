@@ -118,6 +118,7 @@ _NOISE = 1e-7  # a smaller relative error says nothing
 _CAUSED = ("wrong node", "wrong constant", "shape or layout", "non-finite", "overflow", "tie")
 _AROUND = 256  # values of which those that could be read are chosen
 _NEARBY = 48  # recorded values that a node could read instead
+_TIMES = 1.5  # times the bisection: what runs when the time is over ends a little later
 _KNOWN = 0.7  # the share of the time for mistakes that need not be solved for
 SECONDS = 20.0  # the least time for causes
 
@@ -128,7 +129,7 @@ def explain_causes(result: BisectResult, case: Case) -> None:
     Culprits that the runtime's own error, an optimizer or random numbers make have none. Ctrl-C ends only this
     search: what was found is reported.
     """
-    until = time.monotonic() + max(SECONDS, 2 * case.seconds)
+    until = time.monotonic() + max(SECONDS, _TIMES * case.seconds)
     finder = Finder(case, result)
     left = [c for c in result.culprits if not c.inside and _explainable(c)]
     try:

@@ -21,6 +21,7 @@ _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
 _STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
 _LEAST_ROWS = 4  # rows of it for each that is not known
+_SMALL = 1 << 16  # elements of a constant that is scaled
 _DIGITS = (1, 2, 3, 5)  # of a number that is solved for
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
@@ -33,6 +34,8 @@ def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
     for number, _, name, array in place.constants():
         if array.size == 1 and is_float(array.dtype) and float(array.reshape(-1)[0]):
             yield from _solved_number(place, bench, partial(_constant, place, number, name, array))
+        elif 1 < array.size <= _SMALL and is_float(array.dtype):
+            yield from _solved_number(place, bench, partial(_scaled, place, number, name, array))
 
 
 def _solved_number(
@@ -71,6 +74,16 @@ def _constant(place: Place, number: int, name: str, array: Array, value: float) 
     right = np.full(array.shape, value).astype(array.dtype)
     sentence = f"constant {name!r} of {place.title(number)} is {text(array.reshape(-1)[0].item())}; with {text(value)}"
     return Hypothesis("number", sentence, (SetConstant(name, right, (place.node(number),)),))
+
+
+def _scaled(place: Place, number: int, name: str, array: Array, factor: float) -> Hypothesis:
+    right = (wide(array) * factor).astype(array.dtype)
+    sentence = (
+        f"constant {name!r} of {place.title(number)} is scaled by {text(1 / factor)}; scaled back"
+    )
+    return Hypothesis(
+        "scaled constant", sentence, (SetConstant(name, right, (place.node(number),)),)
+    )
 
 
 def solved_weights(place: Place, _: Bench) -> Iterator[Hypothesis]:

@@ -13,6 +13,7 @@ from onnxsurgeon_lite.matching.values.facts import INPUT, Side, side_of_model, s
 from onnxsurgeon_lite.matching.values.mapping import feeds_of_other, save_map
 from onnxsurgeon_lite.matching.values.pairing import Matching, match
 from onnxsurgeon_lite.matching.values.references import with_modules
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
@@ -65,7 +66,7 @@ def match_models(
         feeds: feeds for a; b gets the same, by name or in order.
     """
     given = feeds_of_other(b, feeds)
-    with ThreadPoolExecutor(1) as pool, Runtime(runtime.options) as second:
+    with ThreadPoolExecutor(1) as pool, runtime_of(runtime.options) as second:
         other = pool.submit(side_of_model, b, given, second)
         return _result(side_of_model(a, feeds, runtime, progress), other.result())
 
