@@ -66,7 +66,8 @@ def quantized_resnet(html: Path) -> None:
     chosen = known[len(known) // 2]
     array = numpy_helper.to_array(chosen) / 4
     chosen.CopyFrom(numpy_helper.from_array(array.astype(np.float32), chosen.name))
-    osl.bisect(saved(wrong, "resnet-int8.onnx"), against=model, html=html, force=True)
+    faulty = saved(wrong, "resnet-int8.onnx")
+    osl.bisect(faulty, against=model, feeds="given.npz", html=html, force=True)
 
 
 def overflow(html: Path) -> None:
