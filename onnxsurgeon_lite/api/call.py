@@ -14,12 +14,14 @@ from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.metric import Metric, MetricFunction
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
-    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
+    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, SampleFeeds
+    from onnxsurgeon_lite.runtime.pool import Pool
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
     from onnxsurgeon_lite.tensors.comparison import Tolerance
-    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 Progress = Callable[[str], None]
@@ -59,12 +61,29 @@ class Running(Limiting, total=False):
     progress: Progress
 
 
+class OverSamples(TypedDict, total=False):
+    """Work on many samples."""
+
+    jobs: int
+
+
+class Judging(TypedDict, total=False):
+    """What decides whether a sample agrees, instead of tolerances."""
+
+    metric: "str | MetricFunction | None"
+    tolerance: float | None
+
+
 class RunOnFeeds(Feeding, Running, total=False):
     """Runs on feeds, given or made."""
 
 
 class Comparing(Tolerating, Running, total=False):
     """Runs that are compared with stored tensors."""
+
+
+class ComparingSamples(Comparing, Judging, OverSamples, total=False):
+    """Runs on samples that are compared with others."""
 
 
 class ComparingOnFeeds(Feeding, Comparing, total=False):
@@ -96,6 +115,9 @@ class Call:
     memory_limit: int | str = 0
     ops_library: Sequence[str | PathLike[str]] = ()
     progress: Progress = quiet
+    jobs: int = 0
+    metric: "str | MetricFunction | None" = None
+    tolerance: float | None = None
     notes: list[str] = field(default_factory=list, init=False)
     made: list[str] = field(default_factory=list, init=False)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
@@ -124,10 +146,11 @@ class Call:
                     f"there is no operator library at {str(library)!r}",
                     "give the path of a .so file",
                 )
+        threads = self.threads or int(
+            self.jobs > 0
+        )  # one each: what is computed is the same for any number
         resolved = tuple(str(library.resolve()) for library in libraries)
-        return RuntimeOptions(
-            opt or self.opt, self.provider, self.threads, lean, self.timeout, resolved
-        )
+        return RuntimeOptions(opt or self.opt, self.provider, threads, lean, self.timeout, resolved)
 
     def runtime(
         self, child: Child | None = None, opt: OptLevel | None = None, lean: bool = True
@@ -167,6 +190,29 @@ class Call:
 
         return self.sized(index, read_feeds(index, given, sample, self.notes))
 
+    def sample_feeds(
+        self, index: "GraphIndex", given: "Tensors | Sequence[Tensors]"
+    ) -> "SampleFeeds":
+        """Return the feeds of several samples."""
+        from onnxsurgeon_lite.runtime.feeds import SampleFeeds
+
+        return SampleFeeds.of(index, given, self.dim or {})
+
+    def sources(
+        self,
+        index: "GraphIndex",
+        reference: "Tensors | Sequence[Tensors] | None",
+        feeds: "Tensors | Sequence[Tensors] | None",
+    ) -> "tuple[Samples | None, Samples | None]":
+        """Return where the references and the feeds of samples are; None for what is not given."""
+        given = None if feeds is None else self.sample_feeds(index, feeds).samples
+        if reference is None:
+            return None, given
+        stored = self.sample_feeds(index, reference).samples
+        if given is not None and given.count != 1 and stored.count == 1:
+            stored = stored.in_rows(given.count)
+        return stored, given
+
     def feeds_beside(
         self, index: "GraphIndex", stored: "ReferenceSet", given: "Tensors | None"
     ) -> "Feeds":
@@ -204,7 +250,7 @@ class Call:
         self.notes += (f"made {line}" for line in made)
         return found
 
-    def tolerance(self) -> "Tolerance | None":
+    def allowed(self) -> "Tolerance | None":
         """Return the tolerance given (the part left out is 0), or None for each dtype's own."""
         from onnxsurgeon_lite.tensors.comparison import Tolerance
 
@@ -213,6 +259,20 @@ class Call:
         if not all(given >= 0 for given in (self.rtol or 0.0, self.atol or 0.0)):
             raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
         return Tolerance(self.atol or 0.0, self.rtol or 0.0)
+
+    def measure(self) -> "Metric | None":
+        """Return the metric given."""
+        from onnxsurgeon_lite.matching.metric import Metric
+
+        if self.metric is None and self.tolerance is not None:
+            raise UsageError("--tolerance is a metric's limit", "give --metric, or --rtol, --atol")
+        return None if self.metric is None else Metric.of(self.metric, self.tolerance)
+
+    def pool(self) -> "Pool":
+        """Return the runtimes that work on samples."""
+        from onnxsurgeon_lite.runtime.pool import threads
+
+        return self.stack.enter_context(threads(max(1, self.jobs)))
 
     def done(self, result: S) -> S:
         """Return a result that carries the notes."""

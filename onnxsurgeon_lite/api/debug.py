@@ -128,7 +128,7 @@ def bisect(
         if second is not None and searched.opt != "none":
             optimized = call.stack.enter_context(Runtime(searched, second))
         search = bisection.Search(
-            call.tolerance(),
+            call.allowed(),
             None if look == "auto" else look,
             quick,
             byte_size(memory),
@@ -361,25 +361,18 @@ def _samples(
     """Return each sample's references and feeds."""
     from onnxsurgeon_lite.matching.values import feeds_in_order
     from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
-    from onnxsurgeon_lite.tensors.references import count_samples, open_references
+    from onnxsurgeon_lite.tensors.references import Samples
 
-    count = len(reference) if isinstance(reference, list | tuple) else 1
-    if isinstance(reference, str | PathLike):
-        count = count_samples(reference)
-    samples = []
-    for number in range(count):
-        own = _of_sample(reference, number)
-        stored = open_references(own, required_inputs(index), list(index.outputs), number)
-        if count > 1:
-            stored = replace(stored, notes=())  # all are taken
+    opened = []
+    for number, stored in enumerate(Samples(reference, required_inputs(index), [*index.outputs])):
         if feeds is not None:
             given = call.read_feeds(index, _of_sample(feeds, number), number)
         elif any(entry.is_input for entry in stored.entries.values()):
             given = _own_feeds(index, stored, feeds_in_order, call)
         else:
             given = _own_feeds(index, stored, feeds_from, call)
-        samples.append((stored, given))
-    return samples
+        opened.append((stored, given))
+    return opened
 
 
 def _own_feeds(
@@ -596,7 +589,7 @@ def weights(
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")
-    result = compare_weights(index, _checkpoint(exported), call.tolerance(), progress)
+    result = compare_weights(index, _checkpoint(exported), call.allowed(), progress)
     if update is not None:
         progress("writing weights")
         result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
@@ -646,7 +639,7 @@ def verify(
         sides = call.index(original), call.index(edited)
         runtime = call.runtime(child, "none")
         trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
-        compared = verifying.verify(*sides, trials, runtime, call.tolerance())
+        compared = verifying.verify(*sides, trials, runtime, call.allowed())
         call.notes += unmoved_notes(compared.unmoved)
         return call.done(compared)
 

@@ -1,12 +1,13 @@
 """Run models and compare what they give: run, record, compare_sets. The runtime's process starts first."""
 
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
     Call,
-    Comparing,
+    ComparingSamples,
     OptLevel,
     Running,
     RunOnFeeds,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
     from onnxsurgeon_lite.matching.sets import Allowed, SetComparison
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
@@ -229,23 +231,25 @@ def _refuse(what: str, given: "Mapping[str, object]", hint: str) -> None:
 @spelled
 def compare_sets(
     actual: "ModelLike | Tensors",
-    reference: "Tensors",
-    feeds: "Tensors | None" = None,
+    reference: "ModelLike | Tensors | Sequence[Tensors]",
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
     opt: OptLevel = "all",
-    **how: Unpack[Comparing],
-) -> "SetComparison":
+    **how: Unpack[ComparingSamples],
+) -> "SetComparison | SampleComparison":
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     Args:
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
-        reference: The tensors to compare with.
-        feeds: For a model: input name -> array, or a path; those of the references by default.
+        reference: The tensors to compare with; of a model also another model, or several samples: a list, a folder.
+        feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
+            list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
 
     Returns:
-        A `Comparison` for each tensor that both have, and the names that only one has.
+        A `Comparison` for each tensor that both have, and the names that only one has; of several samples the worst
+        ones, and quantiles of each value.
 
     Raises:
         ReferenceSetError: A set cannot be read, or they have nothing in common.
@@ -260,42 +264,74 @@ def compare_sets(
     with Call(opt=opt, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
-            model, allowed = cast("ModelLike", actual), call.tolerance()
+            model, allowed = cast("ModelLike", actual), call.allowed()
             return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import sets
         from onnxsurgeon_lite.matching.values import aligned_sets
         from onnxsurgeon_lite.tensors.references import open_references
 
+        if call.measure() is not None:
+            raise UsageError("a metric needs a model", "give the model first: compare MODEL REFS")
         tensors = open_references(cast("Tensors", actual))
-        stored = aligned_sets(open_references(reference), tensors, links)
-        return sets.compare_sets(tensors, stored, call.tolerance())
+        stored = aligned_sets(open_references(cast("Tensors", reference)), tensors, links)
+        return sets.compare_sets(tensors, stored, call.allowed())
 
 
 def _compared(
     call: Call,
     model: "ModelLike",
-    reference: "Tensors",
-    feeds: "Tensors | None",
+    reference: "ModelLike | Tensors | Sequence[Tensors]",
+    feeds: "Tensors | Sequence[Tensors] | None",
     links: str | None,
     allowed: "Allowed",
     every: bool = False,
-) -> "SetComparison":
-    """Run a model and compare its outputs with references."""
+) -> "SetComparison | SampleComparison":
+    """Run a model and compare its outputs with references, or with those of another model."""
     child = call.child()
     from onnxsurgeon_lite.matching import sets
-    from onnxsurgeon_lite.matching.values import aligned
-    from onnxsurgeon_lite.runtime.feeds import required_inputs
-    from onnxsurgeon_lite.tensors.references import open_references
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples
+    from onnxsurgeon_lite.matching.values import alignment
 
-    index = call.index(model)
-    stored = open_references(reference, required_inputs(index), list(index.outputs))
-    given = call.feeds_beside(index, stored, feeds)
-    runtime = call.runtime(child, "none" if every else None)
-    stored = aligned(stored, index, given, runtime, links)
-    call.notes += stored.notes
-    result = sets.compare_model(index, stored, given, runtime, allowed, every)
-    call.notes += () if result.match else stored.doubts
-    return call.done(result)
+    index, runtime = call.index(model), call.runtime(child, "none" if every else None)
+    other = None
+    if not isinstance(reference, list | tuple) and is_model(reference):
+        other = call.index(reference).model
+        feeds = call.feeds(index, None) if feeds is None else feeds
+    tensors = None if other is not None else cast("Tensors", reference)
+    stored, given = call.sources(index, tensors, feeds)
+    job = CompareSamples(
+        model=index.model,
+        options=runtime.options,
+        references=stored,
+        feeds=given,
+        dims=call.dim or {},
+        other=other,
+        allowed=allowed,
+        every=every,
+        metric=call.measure(),
+    )
+    if stored is not None and not stored.flows:
+        first = stored.at(0)
+        fed = call.feeds_beside(index, first, None if given is None else given.first())
+        job = replace(job, alignment=alignment(first, index, fed, runtime, links))
+        first = job.alignment.of(first, index)
+        call.notes += first.notes
+        if not job.several and job.metric is None:
+            result = sets.compare_model(index, first, fed, runtime, allowed, every)
+            call.notes += () if result.match else first.doubts
+            return call.done(result)
+    found = _tallied(call, job)
+    single = not job.several and job.metric is None
+    return call.done(found.worst_set() if single else found)
+
+
+def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
+    """Compare all samples."""
+    from onnxsurgeon_lite.matching.over_samples import Tally
+
+    pool, tally = call.pool(), Tally(job.metric)
+    tally.take(pool.run(job, job.items(pool.local), progress=call.progress))
+    return tally.result(pool.repeated)
 
 
 @spelled
@@ -341,7 +377,8 @@ def test(
             with Call(opt=check.opt, **how) as call:
                 call.progress(check.name)
                 files = check.model, str(check.reference), check.feeds and str(check.feeds)
-                outcome.comparison = _compared(call, *files, check.map, check.tolerance)
+                found = _compared(call, *files, check.map, check.tolerance)
+                outcome.comparison = found.worst_set()
         except SurgeonError as error:
             outcome.error = str(error)
         outcome.seconds = time.perf_counter() - start

@@ -95,6 +95,9 @@ def usual(
     reference: str | None = None,
     against: Path | None = None,
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
+    jobs: Annotated[int, Typed(least=0)] = 0,
+    metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
+    tolerance: float | None = None,
 ) -> None:
     """Hold what means the same in most commands.
 
@@ -120,6 +123,10 @@ def usual(
         against: Model whose values are the references.
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
             auto by default where they are called otherwise.
+        jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
+        metric: A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all;
+            it decides instead of tolerances.
+        tolerance: Largest error that the metric may give; 0 by default.
         rtol: Relative tolerance; each dtype's own by default.
         atol: Absolute tolerance; each dtype's own by default.
     """

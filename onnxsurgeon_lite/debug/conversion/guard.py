@@ -4,16 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper
 
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values, require_finite
+from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
 from onnxsurgeon_lite.debug.conversion.simulation import FLAGS, Simulating, Switched
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model, load, save
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
 from onnxsurgeon_lite.runtime.run import opened
@@ -94,11 +94,9 @@ class Guard:
         return self._worst(self._opened(model))
 
     def _worst(self, run: Callable[[Feeds], Values]) -> tuple[float, float]:
-        worst = (-inf, float("nan"))
-        for feeds, expected in zip(self.samples, self.reference, strict=True):
-            self.probes += 1
-            worst = max(worst, self.goal.excess(expected, run(feeds)), key=lambda found: found[0])
-        return worst
+        self.probes += len(self.samples)
+        pairs = zip(self.samples, self.reference, strict=True)
+        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     # the search
 

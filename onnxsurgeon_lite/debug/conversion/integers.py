@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values, require_finite
+from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
 from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
+from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.runtime.feeds import Feeds
@@ -155,9 +156,9 @@ class Integers:
 
     def _measured(self, model: Model) -> tuple[float, float]:
         assert self.goal is not None
-        pairs = list(zip(self.samples, self.reference, strict=True))
+        pairs = zip(self.samples, self.reference, strict=True)
         run = opened(GraphIndex.of(model), self.runtime)
-        return max(self.goal.excess(expected, run(feeds)) for feeds, expected in pairs)
+        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     @cached_property
     def reference(self) -> list[Values]:

@@ -5,13 +5,16 @@ import io
 import json
 import math
 import re
+import shutil
+import tempfile
 import weakref
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +37,7 @@ INDEX, VALUES = "index.json", "values.bin"
 _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
+_ZIP_HEADER = 30  # bytes before the names of a member
 _OF_SEQUENCES = {"name", "elem_type", "tensor_values"}  # fields of a sequence of tensors
 
 # dtype in a safetensors header -> ONNX dtype
@@ -88,8 +92,15 @@ def open_references(
         given = {name: _array_of(value) for name, value in path.items() if value is not None}
         return ReferenceSet.of(given, inputs=inputs)
     path = Path(path)
-    try:
+    with readable(path):
         return _open(path, inputs, outputs, sample)
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise `ReferenceSetError` for all that a damaged file can cause."""
+    try:
+        yield
     except ReferenceSetError:
         raise
     except (*UNREADABLE, SurgeonError) as error:
@@ -103,19 +114,6 @@ def open_references(
 def _array_of(value: Stored) -> Stored:
     """An array, also from what numpy can take for one, such as a PyTorch tensor."""
     return value if isinstance(value, list) else np.asarray(value)
-
-
-def count_samples(path: str | PathLike[str]) -> int:
-    """Return the number of samples at a path: `test_data_set_N` folders, or the samples of our own index."""
-    path = Path(path)
-    try:
-        if (path / INDEX).is_file():
-            values = _index_of(path)["values"]
-            last = max((int(value.get("sample", 0)) for value in values), default=0)
-            return 1 + min(last, len(values))
-        return len(list(path.glob("test_data_set_*"))) or 1
-    except UNREADABLE:
-        return 1  # opening it reports the error
 
 
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
@@ -150,7 +148,7 @@ def _open_folder(
         return ReferenceSet(str(path), _own_entries(path, sample))
     if any(path.glob("*.pb")):
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
-    samples = sorted(path.glob("test_data_set_*"), key=_number)
+    samples = sample_folders(path)
     if samples:
         chosen = samples[min(sample, len(samples) - 1)]
         note = f"{str(path)!r} has {len(samples)} samples: using {chosen.name!r}"
@@ -167,7 +165,17 @@ def _open_folder(
     return ReferenceSet(str(path), {n: _npy_entry(arrays[n], path) for n in sorted(arrays)})
 
 
+def sample_folders(path: Path) -> list[Path]:
+    """Return the folders of samples in a folder, in their order."""
+    return sorted(path.glob("test_data_set_*"), key=_number)
+
+
 def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
+    return own_samples(path).get(sample, {})
+
+
+def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
+    """Return the entries of each sample of our own folder; its index is read once."""
     index = _index_of(path)
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
@@ -177,11 +185,9 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
     if not is_values_name(file):
         raise ReferenceSetError(f"{str(path / INDEX)!r} names another file as its own: {file!r}")
     size = require_regular(path / file, path).stat().st_size
-    entries = {}
+    samples = defaultdict[int, dict[str, Entry]](dict)
     for value in index["values"]:
         name, offset, length = value["name"], value["offset"], value["length"]
-        if value.get("sample", 0) != sample:
-            continue
         if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
                 f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
@@ -191,10 +197,10 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
         shape = _shape(value["shape"]) if value.get("shape") is not None else None
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
-        entries[name] = Entry(
+        samples[int(value.get("sample", 0))][name] = Entry(
             read, shape, value["dtype"], scope, class_name, source, is_input, length
         )
-    return entries
+    return dict(samples)
 
 
 def is_values_name(name: object) -> bool:
@@ -249,10 +255,45 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
     members = [name for name in archive.namelist() if name.endswith(".npy")]
     return {
         name.removesuffix(".npy"): Entry(
-            partial(_read_npz, archive, name), size=archive.getinfo(name).file_size
+            partial(_read_npz, archive, name),
+            size=archive.getinfo(name).file_size,
+            mapped=partial(_mapped_npz, path, archive, name),
         )
         for name in members
     }
+
+
+def _mapped_npz(path: Path, archive: zipfile.ZipFile, member: str) -> Array:
+    """Map an array of an archive; a compressed one is unpacked into a temporary file."""
+    info = archive.getinfo(member)
+    if info.compress_type != zipfile.ZIP_STORED:
+        with archive.open(member) as packed, tempfile.TemporaryFile() as file:
+            shutil.copyfileobj(packed, file)
+            file.seek(0)
+            return _mapped(file, info.file_size)
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(_ZIP_HEADER)
+        file.seek(sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28)), 1)
+        return _mapped(file, info.file_size)
+
+
+def _mapped(file: IO[bytes], size: int) -> Array:
+    """Map a `.npy` file that begins where a file is read."""
+    start = file.tell()
+    version = np.lib.format.read_magic(file)
+    shape, fortran, dtype = _read_header(file, version)
+    if dtype.hasobject or size != file.tell() - start + math.prod(shape) * dtype.itemsize:
+        raise ValueError("its size is not what its header says")
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.memmap(file, dtype, "r", file.tell(), shape, order)
+
+
+def _read_header(
+    file: IO[bytes], version: tuple[int, int]
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    headers = {(1, 0): np.lib.format.read_array_header_1_0}
+    return headers.get(version, np.lib.format.read_array_header_2_0)(file)
 
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
@@ -261,7 +302,7 @@ def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
             _require_size(file, archive.getinfo(member).file_size)
         return _npy_array(archive.read(member))
 
-    return _numpy_array(read, f"{archive.filename}:{member}")
+    return numpy_array(read, f"{archive.filename}:{member}")
 
 
 def _npy_array(raw: bytes) -> Array:
@@ -278,10 +319,7 @@ def _npy_array(raw: bytes) -> Array:
 
 def _require_size(file: IO[bytes], size: int) -> None:
     """Raise `ValueError` unless a `.npy` file, of which a header is read, has the bytes that the header says."""
-    version = np.lib.format.read_magic(file)
-    headers = {(1, 0): np.lib.format.read_array_header_1_0}
-    read_header = headers.get(version, np.lib.format.read_array_header_2_0)
-    shape, _, dtype = read_header(file)
+    shape, _, dtype = _read_header(file, np.lib.format.read_magic(file))
     if dtype.hasobject:
         raise ValueError("object arrays are pickles")
     wanted = file.tell() + math.prod(shape) * dtype.itemsize
@@ -298,10 +336,14 @@ def _npy_entry(path: Path, folder: Path) -> Entry:
             _require_size(file, size)
         return np.asarray(np.load(path, allow_pickle=False))
 
-    return Entry(lambda: _numpy_array(read, str(path)), size=size)
+    def mapped() -> Array:
+        with path.open("rb") as file:
+            return _mapped(file, size)
+
+    return Entry(lambda: numpy_array(read, str(path)), size=size, mapped=mapped)
 
 
-def _numpy_array(read: Callable[[], Array], place: str) -> Array:
+def numpy_array(read: Callable[[], Array], place: str) -> Array:
     """Read an array into this machine's byte order; numpy files store bfloat16 as two-byte voids."""
     try:
         array = read()

@@ -53,6 +53,7 @@ class Entry:
         is_input: the value was fed to the model, not computed by it.
         size: approximate memory that reading it takes, in bytes.
         stored_as: its name in the set, where it has another one here.
+        mapped: maps an array from its file, as it is stored there.
     """
 
     read: Callable[[], Stored]
@@ -64,6 +65,7 @@ class Entry:
     is_input: bool = False
     size: int = 0
     stored_as: str = ""
+    mapped: Callable[[], Array] | None = None
 
 
 @dataclass(frozen=True)
