@@ -208,3 +208,78 @@ def test_a_suite_judges_every_sample(tmp_path):
         file.write(text)
 
     assert not osl.test("onnxdbg.toml").match
+
+
+def test_samples_are_grouped_by_their_culprits(tmp_path):
+    text = "net (float[1, 4] x) => (float[1, 4] y) { a = Min(x, one) b = Max(a, less) y = Neg(b) }"
+    for name, high, low in (("good", 9.0, -9.0), ("bad", 1.0, -1.0)):
+        header = '<ir_version: 10, opset_import: ["" : 21]>\n'
+        proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(header + text))
+        for constant, value in (("one", high), ("less", low)):
+            proto.graph.initializer.append(numpy_helper.from_array(np.float32(value), constant))
+        onnx.save(proto, tmp_path / f"{name}.onnx")
+    rows = np.zeros((6, 4), np.float32)
+    rows[1, 0], rows[3, 0], rows[4, 0] = 5, -5, 2
+
+    def found(reference=None, **how):
+        return osl.bisect(tmp_path / "bad.onnx", reference, cause=False, **how)
+
+    osl.record(tmp_path / "good.onnx", tmp_path / "refs", {"x": rows})
+    for result in (
+        found(against=tmp_path / "good.onnx", feeds={"x": rows}, jobs=2),
+        found(tmp_path / "refs"),
+    ):
+        assert result.samples.failing == [1, 3, 4]
+        assert result.samples.worst in (1, 3)
+        groups = {tuple(group.culprits): group.samples for group in result.samples.groups}
+        assert groups == {("@0",): [1, 4], ("@1",): [3]}
+        assert "@0: samples 1, 4" in str(result)
+
+
+def test_a_metric_decides_which_samples_are_searched():
+    how = {"against": "good.onnx", "feeds": {"x": ROWS}, "metric": "functions.py:top1"}
+    result = osl.bisect("bad.onnx", **how, cause=False)
+    assert result.samples.failing == [5]
+    assert result.samples.worst == 5
+    assert result.culprits[0].value == "c"
+
+    agreed = osl.bisect("bad.onnx", **how, tolerance=1.0)
+    assert agreed.verdict == "agrees"
+    assert agreed.samples.failing == []
+
+
+def test_many_samples_are_recorded_in_their_order(tmp_path):
+    for jobs in (1, 2):
+        done = osl.record("good.onnx", tmp_path / f"refs{jobs}", "functions.py:rows", jobs=jobs)
+        assert done.values == 12 * 4
+
+    names = ("index.json", "values.bin")
+    one, two = (
+        [(tmp_path / f"refs{jobs}" / name).read_bytes() for name in names] for jobs in (1, 2)
+    )
+    assert one == two
+    samples = Samples(str(tmp_path / "refs1"))
+    assert [s.read("x")[0].tolist() for s in samples] == ROWS.tolist()
+    assert samples.at(11).read("y") == pytest.approx(GOOD[11:])
+
+
+def test_a_format_of_one_sample_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="holds one sample"):
+        osl.record("good.onnx", tmp_path / "refs.npz", {"x": ROWS})
+
+
+def test_nodes_are_ranked_by_the_sample_where_they_lose_most():
+    ranking = osl.rank("bad.onnx", against="good.onnx", feeds={"x": ROWS}, jobs=2)
+
+    clip = ranking.nodes[0]
+    assert (clip.value, clip.samples) == ("c", 12)
+    assert clip.own_db < clip.median_db == float("inf")
+    assert ranking.exclude == ["@1"]
+
+
+def test_a_conversion_is_held_on_samples_of_a_generator():
+    converted = osl.convert("good.onnx", "float16", tolerance=0.01, feeds="functions.py:rows")
+
+    assert converted.met
+    whole = {"metric": "functions.py:share_wrong", "tolerance": 0.0}
+    assert osl.convert("good.onnx", "float16", feeds={"x": ROWS}, **whole).met

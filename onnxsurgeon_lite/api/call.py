@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
@@ -78,6 +79,10 @@ class RunOnFeeds(Feeding, Running, total=False):
     """Runs on feeds, given or made."""
 
 
+class RecordingSamples(RunOnFeeds, OverSamples, total=False):
+    """Runs on samples, given or made."""
+
+
 class Comparing(Tolerating, Running, total=False):
     """Runs that are compared with stored tensors."""
 
@@ -88,6 +93,10 @@ class ComparingSamples(Comparing, Judging, OverSamples, total=False):
 
 class ComparingOnFeeds(Feeding, Comparing, total=False):
     """Runs on feeds that are compared with others."""
+
+
+class BisectingSamples(Feeding, ComparingSamples, total=False):
+    """Runs on samples, given or made, that are compared with others."""
 
 
 def quiet(_: str) -> None:
@@ -191,24 +200,34 @@ class Call:
         return self.sized(index, read_feeds(index, given, sample, self.notes))
 
     def sample_feeds(
-        self, index: "GraphIndex", given: "Tensors | Sequence[Tensors]"
+        self, index: "GraphIndex", given: "Tensors | Sequence[Tensors]", again: bool = True
     ) -> "SampleFeeds":
-        """Return the feeds of several samples."""
+        """Return the feeds of several samples; each can be read again where that is wanted."""
         from onnxsurgeon_lite.runtime.feeds import SampleFeeds
+        from onnxsurgeon_lite.tensors.references.samples import spooled
 
-        return SampleFeeds.of(index, given, self.dim or {})
+        found = SampleFeeds.of(index, given, self.dim or {})
+        if not (found.samples.flows and again):
+            return found
+        folder = Path(self.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")))
+        return replace(found, samples=spooled(found.samples, folder / "samples"))
 
     def sources(
         self,
         index: "GraphIndex",
         reference: "Tensors | Sequence[Tensors] | None",
         feeds: "Tensors | Sequence[Tensors] | None",
+        again: bool = False,
     ) -> "tuple[Samples | None, Samples | None]":
-        """Return where the references and the feeds of samples are; None for what is not given."""
-        given = None if feeds is None else self.sample_feeds(index, feeds).samples
+        """Return where the references and the feeds of samples are; None for what is not given.
+
+        Args:
+            again: each can be read again.
+        """
+        given = None if feeds is None else self.sample_feeds(index, feeds, again).samples
         if reference is None:
             return None, given
-        stored = self.sample_feeds(index, reference).samples
+        stored = self.sample_feeds(index, reference, again).samples
         if given is not None and given.count != 1 and stored.count == 1:
             stored = stored.in_rows(given.count)
         return stored, given

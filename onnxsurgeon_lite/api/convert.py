@@ -184,14 +184,9 @@ def _samples(
     index: "GraphIndex", feeds: "Tensors | Sequence[Tensors] | None", call: Call
 ) -> "Sequence[Feeds]":
     """Return the feeds of each sample."""
-    from onnxsurgeon_lite.tensors.references.samples import spooled
-
     if feeds is None:
         return [call.feeds(index, None)]
     found = call.sample_feeds(index, feeds)
-    if found.samples.flows:
-        folder = call.stack.enter_context(TemporaryDirectory())
-        found = replace(found, samples=spooled(found.samples, Path(folder, "samples")))
     if not found:
         raise FeedsError(f"{found.samples.place!r} has no samples")
     found.read(found.samples.at(0), call.notes)

@@ -1,18 +1,20 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
 
+from onnxsurgeon_lite.api.bisecting import Bisecting, first_sample, judging, other_side
 from onnxsurgeon_lite.api.call import (
+    BisectingSamples,
     Call,
     ComparingOnFeeds,
     OptLevel,
     Progress,
+    RecordingSamples,
     RunOnFeeds,
     Tolerating,
     byte_size,
@@ -21,11 +23,11 @@ from onnxsurgeon_lite.api.call import (
 from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.names import is_count, key_value
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
     from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
@@ -67,7 +69,7 @@ def bisect(
     factory: str | None = None,
     blame: bool = False,
     opt: OptLevel = "all",
-    **how: Unpack[ComparingOnFeeds],
+    **how: Unpack[BisectingSamples],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
 
@@ -79,7 +81,8 @@ def bisect(
         a: Settings that give the references: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings that are searched.
         find: Look for `nan`, `inf` or `overflow:float16` instead.
-        feeds: Input name -> array, or a path; those of the references by default, else made. A list for a list.
+        feeds: Input name -> array, or a path; those of the references by default, else made. Several samples: a list,
+            a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
         quick: Find one culprit and say no more about it.
         output: The folder for the reproducer; without it none is written.
@@ -115,11 +118,10 @@ def bisect(
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
-        from onnxsurgeon_lite.matching.values import aligned, aligned_models
+        from onnxsurgeon_lite.matching.values import aligned
         from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
-        opened = _samples(index, reference, feeds, call) if reference is not None else []
         _require_places(index.model, output, None if resume else journal, repair, force)
         usual = call.options(lean=False)
         searched = with_settings(usual, b)
@@ -139,39 +141,28 @@ def bisect(
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
-        if reference is not None:
-            samples = [
-                (aligned(stored, index, given, runtime, mapping, tell), given)
-                for stored, given in opened
-            ]
-            result = bisection.bisect_samples(
-                index.model, samples, runtime, optimized, search, tell
-            )
-            if factory is not None:
+        if find is not None:
+            given = call.feeds(index, cast("Tensors | None", feeds))
+            result = bisection.find(index.model, find, given, runtime, search, tell)
+        else:
+            job = judging(call, index, reference, feeds)
+            case = Bisecting(call, index, job, runtime, optimized, search, mapping)
+            if reference is None:
+                theirs = with_settings(usual, a) if a or b else runtime.options
+                _require_optimizers(index, theirs, searched, call)
+                case.other = index if against is None else call.index(against), theirs
+            result = case.result()
+            stored, given = case.explained
+            if factory is not None and reference is not None and not job.several:
                 result = narrowed(
                     result,
                     factory,
                     index,
-                    samples,
+                    case.explained,
                     lambda more, given: aligned(more, index, given, runtime, mapping, tell),
                     lambda more, given: bisection.bisect(
                         index.model, more, given, runtime, optimized, search, tell
                     ),
-                )
-            stored, given = samples[result.samples.worst if result.samples else 0]
-        else:
-            given = call.feeds(index, cast("Tensors | None", feeds))
-            if find is not None:
-                result = bisection.find(index.model, find, given, runtime, search, tell)
-            else:
-                theirs = with_settings(usual, a) if a or b else runtime.options
-                _require_optimizers(index, theirs, searched, call)
-                other = index if against is None else call.index(against)
-                stored = call.stack.enter_context(_other_side(other, given, theirs, call))
-                stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
-                changed = bisection.ChangedInitializers(index, other)
-                result = bisection.bisect(
-                    index.model, stored, given, runtime, optimized, search, tell, changed
                 )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
@@ -352,83 +343,20 @@ def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
     return replace(how, opt="none", lean=True)
 
 
-def _samples(
-    index: "GraphIndex",
-    reference: "Tensors | Sequence[Tensors]",
-    feeds: "Tensors | Sequence[Tensors] | None",
-    call: Call,
-) -> "list[tuple[ReferenceSet, Feeds]]":
-    """Return each sample's references and feeds."""
-    from onnxsurgeon_lite.matching.values import feeds_in_order
-    from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
-    from onnxsurgeon_lite.tensors.references import Samples
-
-    opened = []
-    for number, stored in enumerate(Samples(reference, required_inputs(index), [*index.outputs])):
-        if feeds is not None:
-            given = call.read_feeds(index, _of_sample(feeds, number), number)
-        elif any(entry.is_input for entry in stored.entries.values()):
-            given = _own_feeds(index, stored, feeds_in_order, call)
-        else:
-            given = _own_feeds(index, stored, feeds_from, call)
-        opened.append((stored, given))
-    return opened
-
-
-def _own_feeds(
-    index: "GraphIndex",
-    stored: "ReferenceSet",
-    read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
-    call: Call,
-) -> "Feeds":
-    """Return the feeds that the references hold; those of another model are told as such."""
-    try:
-        given = read(index, stored, call.notes)
-    except FeedsError as error:
-        if not any(name in stored for name in index.inputs):
-            raise
-        raise ReferenceSetError(
-            f"{stored.place!r} belongs to another model: {error.message}",
-            "give the references of this model, or its inputs with --feeds",
-        ) from error
-    return call.sized(index, given)
-
-
-def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
-    """Return one of a list, or what holds all samples."""
-    return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
-
-
-@contextmanager
-def _other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", call: Call
-) -> "Iterator[ReferenceSet]":
-    """Return the references that a model gives under some settings."""
-    from onnxsurgeon_lite.debug.bisection import computed_references
-    from onnxsurgeon_lite.runtime.session import Runtime
-
-    runtime = call.stack.enter_context(Runtime(_unoptimized(how), call.child()))
-    optimized = None
-    if how.opt != "none":
-        optimized = call.stack.enter_context(Runtime(how, call.child()))
-    with computed_references(index, feeds, runtime, optimized) as references:
-        yield references
-
-
 @spelled
 def rank(
     model: "ModelLike",
-    reference: "Tensors | None" = None,
+    reference: "Tensors | Sequence[Tensors] | None" = None,
     against: "ModelLike | None" = None,
     fp16_risk: bool = False,
     below: float = 20.0,
-    feeds: "Tensors | None" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     leave_one_out: bool = False,
     reach: float | None = None,
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
@@ -436,10 +364,12 @@ def rank(
 
     Args:
         model: A path, bytes, a `ModelProto` or a `Model`; quantized or of half precision.
-        reference: Tensors of the float model, by name.
+        reference: Tensors of the float model, by name; several samples as a list or a folder.
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
-        below: Decibels under which a node is excluded.
+        below: Decibels under which a node is excluded, on any sample.
+        feeds: Input name -> array, or a path; those of the references by default, else made. Several samples: a list,
+            a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
             `against`.
         reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
@@ -484,32 +414,63 @@ def rank(
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug import leave_one_out as leaving
 
-            other, given = call.index(against), call.feeds(index, feeds)
+            other, given = call.index(against), _one(call, index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if bits is not None:
             from onnxsurgeon_lite.debug.bits import bits_per_layer
 
-            given = call.feeds(index, feeds)
+            given = _one(call, index, feeds)
             return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.float16 import float16_risk
 
-            given = call.feeds(index, feeds)
+            given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
+        job = judging(call, index, reference, feeds)
+        if job.several and by == "node":
+            float_model = None if against is None else call.index(against).model
+            return call.done(_ranked_samples(call, job, float_model, below))
         if reference is not None:
-            stored, given = _samples(index, reference, feeds, call)[0]
+            stored, given = first_sample(call, index, job)
         else:
-            given = call.feeds(index, feeds)
+            _, given = first_sample(call, index, job)
             other = call.index(against)
-            stored = call.stack.enter_context(_other_side(other, given, runtime.options, call))
+            stored = call.stack.enter_context(other_side(other, given, runtime.options, call))
         if by == "output":
             from onnxsurgeon_lite.debug.blame import blame
 
             return call.done(blame(index, stored, given, runtime, of, call.progress))
         ranked = ranking.rank(index, stored, given, runtime, call.progress)
-        lossy = [node.name or node.id for node in ranked if node.own_db < below]
-        return call.done(ranking.Ranking(ranked, list(dict.fromkeys(lossy)), below))
+        return call.done(ranking.ranking(ranked, below))
+
+
+def _ranked_samples(
+    call: Call, job: "JudgeSamples", other: "Model | None", below: float
+) -> "Ranking":
+    """Rank over several samples."""
+    from onnxsurgeon_lite.debug.rank import ranking
+    from onnxsurgeon_lite.debug.rank_samples import RankSamples, over_samples
+
+    ranks = RankSamples(
+        model=job.model,
+        options=job.options,
+        references=job.references,
+        feeds=job.feeds,
+        dims=job.dims,
+        other=other,
+    )
+    pool = call.pool()
+    nodes = over_samples(pool.run(ranks, ranks.items(pool.local), progress=call.progress))
+    call.notes += pool.repeated
+    return ranking(nodes, below)
+
+
+def _one(call: Call, index: "GraphIndex", feeds: "Tensors | Sequence[Tensors] | None") -> "Feeds":
+    """Return the feeds of one sample, the first, or made ones."""
+    if feeds is None:
+        return call.feeds(index, None)
+    return call.read_feeds(index, call.sample_feeds(index, feeds).samples.first())
 
 
 @spelled

@@ -9,6 +9,7 @@ from onnxsurgeon_lite.api.call import (
     Call,
     ComparingSamples,
     OptLevel,
+    RecordingSamples,
     Running,
     RunOnFeeds,
     byte_size,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.from_model import Recording
-    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.runtime.feeds import Feeds, SampleFeeds
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
@@ -126,7 +127,7 @@ def _with_node(
 def record(
     model: "ModelLike | Module",
     output: str | PathLike[str],
-    feeds: "Tensors | None" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     value: "str | Sequence[str]" = (),
     inner: bool = False,
     float64: bool = False,
@@ -135,14 +136,15 @@ def record(
     names_of: "ModelLike | None" = None,
     force: bool = True,
     memory: int | str = "64MB",
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
     Args:
         model: An ONNX model; or a PyTorch module: `(module, args)`, a function that returns one, `FILE.py:function`.
         output: Where to store: a folder, `.npz` or `.safetensors`; of a PyTorch module a folder.
-        feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given.
+        feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given. Several samples of an
+            ONNX model: a list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         value: Values to record; all by default.
         inner: Record values inside branches, loops and functions as well.
         float64: Compute an ONNX model in float64, node by node.
@@ -178,7 +180,8 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
-            return _record_module()(made, target, feeds, names_of, scope, operators)
+            given_to = cast("Tensors | None", feeds)
+            return _record_module()(made, target, given_to, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -195,12 +198,46 @@ def record(
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         call.notes += selected.notes
-        given = call.feeds(index, feeds)
         runtime = call.runtime(child, "none")
         require_replaceable(target, force)
+        several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
+        if several is not None and several.samples.count != 1:
+            return call.done(
+                _recorded(call, several, runtime, target, selected.names, float64, memory)
+            )
+        given = call.feeds(index, cast("Tensors | None", feeds))
         how_to = selected.names, call.progress, float64, byte_size(memory)
         count = from_model.record(index, given, runtime, target, *how_to)
         return call.done(Recording(count, target))
+
+
+def _recorded(
+    call: Call,
+    feeds: "SampleFeeds",
+    runtime: "Runtime",
+    target: Path,
+    names: "Sequence[str]",
+    float64: bool,
+    memory: int | str,
+) -> "Recording":
+    """Record several samples."""
+    from onnxsurgeon_lite.matching.record_samples import RecordSamples, fitted, record_samples
+    from onnxsurgeon_lite.recording.from_model import Recording
+
+    index, samples = feeds.graph, feeds.samples
+    job = RecordSamples(
+        model=index.model,
+        options=runtime.options,
+        references=None,
+        feeds=samples,
+        dims=call.dim or {},
+        values=names,
+        wide=float64,
+        budget=byte_size(memory),
+    )
+    if not samples.flows:
+        job = fitted(job, index, feeds[0], runtime)
+    return Recording(record_samples(job, call.pool(), target, call.progress), target)
 
 
 def _record_module() -> "Callable[..., Recording]":

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RecordingSamples
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Value
 from onnxsurgeon_lite.cli.outputs import Target
@@ -46,7 +46,7 @@ def bisect(
     metrics: options.Metrics = "usual",
     verbose: bool = False,
     json: bool = False,
-    **how: Unpack[ComparingOnFeeds],
+    **how: Unpack[BisectingSamples],
 ) -> None:
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
 
@@ -143,7 +143,7 @@ def rank(
     bits: float | None = None,
     feeds: str | None = None,
     json: bool = False,
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 

@@ -7,7 +7,13 @@ from typing import Annotated, Literal, Unpack
 import typer
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingSamples, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.api.call import (
+    ComparingSamples,
+    OptLevel,
+    RecordingSamples,
+    Running,
+    RunOnFeeds,
+)
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
@@ -55,7 +61,7 @@ def record(
     names_of: Annotated[Path | None, Typed(("--model",))] = None,
     force: bool = False,
     memory: str = "64MB",
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
@@ -107,7 +113,7 @@ def compare(
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     $ onnxdbg compare faulty.onnx refs
-    $ onnxdbg compare faulty.onnx model.onnx --feeds samples.npz --jobs 2
+    $ onnxdbg compare faulty.onnx model.onnx --jobs 2
 
     Several samples (a folder, rows of arrays, FILE.py:FN, hf:NAME:SPLIT) are shown worst first, with quantiles.
 

@@ -3,7 +3,7 @@
 import heapq
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wan
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -125,27 +125,30 @@ class CompareSamples(SampleJob):
     """Compare each sample.
 
     Attributes:
-        other: the model whose values are the references.
+        other: the model whose values are the references. other_options: its runtime's, the same by default.
+        second: another way to run the model; a sample is as bad as the worse of both.
         every: compare all values.
     """
 
     other: Model | None = None
+    other_options: RuntimeOptions | None = None
+    second: RuntimeOptions | None = None
     allowed: Allowed = None
     every: bool = False
     metric: Metric | None = None
 
-    def opened(self) -> "_Comparing":
+    def opened(self) -> "Comparing":
         """Open what compares."""
-        return _Comparing(self)
+        return Comparing(self)
 
 
-class _Comparing:
+class Comparing:
     """Compares samples in open sessions."""
 
     def __init__(self, job: CompareSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
-        self._sessions: dict[tuple[int, tuple[str, ...]], Session] = {}
+        self._sessions: dict[tuple[int, RuntimeOptions, tuple[str, ...]], Session] = {}
 
     def __call__(self, sample: Sample) -> SampleOutcome:
         try:
@@ -154,6 +157,7 @@ class _Comparing:
             return SampleOutcome(sample.number, False, inf, failure=error.message, raised=error)
 
     def close(self) -> None:
+        """End the runtimes' processes."""
         for session in self._sessions.values():
             session.close()
 
@@ -161,11 +165,23 @@ class _Comparing:
         references, feeds = self.job.read(self.index, sample)
         if self._other is not None:
             references = self._computed(self._other, feeds)
-        fetch = wanted(self.index, references, self.job.every)
-        values = self._run(self.index, feeds, fetch)
-        found = compared(self.index, references, values.items(), fetch, self.job.allowed)
-        error = max(map(excess, found.compared.values()), default=0.0)
-        outcome = SampleOutcome(sample.number, found.match, error, found.compared)
+        fetch = self.wanted(references)
+        ways = [way for way in (self.job.options, self.job.second) if way is not None]
+        found = [self._judged(sample, references, feeds, fetch, way) for way in ways]
+        return max(found, key=lambda outcome: (not outcome.match, outcome.error))
+
+    def _judged(
+        self,
+        sample: Sample,
+        references: ReferenceSet,
+        feeds: Feeds,
+        fetch: list[str],
+        way: RuntimeOptions,
+    ) -> SampleOutcome:
+        values = self._run(self.index, feeds, fetch, way)
+        found = self.compared(references, values, fetch)
+        match = all(comparison.match for comparison in found.values())
+        outcome = SampleOutcome(sample.number, match, self.error(found), found)
         if self.job.metric is None:
             return outcome
         pair = {name: references.read(name) for name in fetch if name in references}, values
@@ -174,17 +190,34 @@ class _Comparing:
         error = self.job.metric.of_sample(*pair)
         return replace(outcome, match=error <= self.job.metric.limit, error=error)
 
+    def wanted(self, references: ReferenceSet) -> list[str]:
+        """Return the values that are compared."""
+        return wanted(self.index, references, self.job.every)
+
+    def compared(
+        self, references: ReferenceSet, values: Values, fetch: list[str]
+    ) -> dict[str, Comparison]:
+        """Compare them."""
+        return compared(self.index, references, values.items(), fetch, self.job.allowed).compared
+
+    def error(self, found: Mapping[str, Comparison]) -> float:
+        """Return how far a sample is off."""
+        return max(map(excess, found.values()), default=0.0)
+
     def _computed(self, other: GraphIndex, feeds: Feeds) -> ReferenceSet:
         """Return what the other model gives: its outputs, or all values that this one has, too."""
         fetch = [n for n in other.producer if n in self.index.producer] if self.job.every else []
-        values = self._run(other, feeds_of_other(other, feeds), fetch or list(other.outputs))
+        given, way = feeds_of_other(other, feeds), self.job.other_options or self.job.options
+        values = self._run(other, given, fetch or list(other.outputs), way)
         there = {name: value for name, value in values.items() if value is not None}
         return ReferenceSet.of(there, str(other.model.path or "the other model"))
 
-    def _run(self, index: GraphIndex, feeds: Feeds, fetch: Sequence[str]) -> Values:
-        place = id(index), tuple(fetch)
+    def _run(
+        self, index: GraphIndex, feeds: Feeds, fetch: Sequence[str], way: RuntimeOptions
+    ) -> Values:
+        place = id(index), way, tuple(fetch)
         if place not in self._sessions:
-            self._sessions[place] = Session(index, Runtime(self.job.options), list(fetch))
+            self._sessions[place] = Session(index, Runtime(way), list(fetch))
         return self._sessions[place].run(feeds)
 
 
@@ -251,13 +284,19 @@ class Tally:
             raise self.raised[0]
         worst = [outcome for *_, outcome in sorted(self._worst, reverse=True)]
         values = {name: self._quantiles(name) for name in self._errors}
-        found = [*repeated]
-        metric, match = self.metric, not self.failing
-        if metric is None:
-            return SampleComparison(self.total, match, self.failing, values, worst, None, found)
-        measured = MeasuredMetric(metric.name, self._measured, metric.limit, metric.whole)
-        match = match and self._measured <= metric.limit
-        return SampleComparison(self.total, match, self.failing, values, worst, measured, found)
+        measured = self.measured()
+        match = not self.failing and (measured is None or measured.value <= measured.limit)
+        return SampleComparison(
+            self.total, match, self.failing, values, worst, measured, [*repeated]
+        )
+
+    def measured(self) -> MeasuredMetric | None:
+        """Return what the metric says; None without one."""
+        if self.metric is None:
+            return None
+        return MeasuredMetric(
+            self.metric.name, self._measured, self.metric.limit, self.metric.whole
+        )
 
     def _quantiles(self, name: str) -> ValueQuantiles:
         errors = np.frombuffer(self._errors[name])
