@@ -23,6 +23,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.sets import (
@@ -91,7 +92,7 @@ def open_references(
     if isinstance(path, Mapping):
         given = {name: _array_of(value) for name, value in path.items() if value is not None}
         return ReferenceSet.of(given, inputs=inputs)
-    path = Path(path)
+    path = placed(path)
     with readable(path):
         return _open(path, inputs, outputs, sample)
 
@@ -240,16 +241,16 @@ def _read_own(path: Path, value: dict[str, object]) -> Stored:
 
 
 def _read_at(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb") as file:
+    with path.open("rb", 0 if isinstance(path, Remote) else -1) as file:
         file.seek(offset)
-        data = file.read(length)
+        data = bytes(file.read(length))
     if len(data) != length:
         raise ReferenceSetError(f"{str(path)!r} ends before byte {offset + length}")
     return data
 
 
 def _npz_entries(path: Path) -> dict[str, Entry]:
-    archive = zipfile.ZipFile(path)  # stays open, so that its directory is read once
+    archive = zipfile.ZipFile(path.open("rb"))  # stays open, so that its directory is read once
     if archive.fp is not None:
         weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
@@ -257,7 +258,7 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
         name.removesuffix(".npy"): Entry(
             partial(_read_npz, archive, name),
             size=archive.getinfo(name).file_size,
-            mapped=partial(_mapped_npz, path, archive, name),
+            mapped=None if isinstance(path, Remote) else partial(_mapped_npz, path, archive, name),
         )
         for name in members
     }
@@ -334,13 +335,18 @@ def _npy_entry(path: Path, folder: Path) -> Entry:
     def read() -> Array:
         with path.open("rb") as file:
             _require_size(file, size)
-        return np.asarray(np.load(path, allow_pickle=False))
+            file.seek(0)
+            return np.asarray(np.load(file, allow_pickle=False))
 
     def mapped() -> Array:
         with path.open("rb") as file:
             return _mapped(file, size)
 
-    return Entry(lambda: numpy_array(read, str(path)), size=size, mapped=mapped)
+    return Entry(
+        lambda: numpy_array(read, str(path)),
+        size=size,
+        mapped=None if isinstance(path, Remote) else mapped,
+    )
 
 
 def numpy_array(read: Callable[[], Array], place: str) -> Array:

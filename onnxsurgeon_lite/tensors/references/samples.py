@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import calling, function_at
+from onnxsurgeon_lite.remote import placed
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.reading import (
     INDEX,
@@ -108,8 +109,9 @@ class Samples:
             several = [Samples(each, self.inputs, self.outputs) for each in self.given]
             return len(several), lambda number: several[number].at(0)
         if isinstance(self.given, str | PathLike):
-            with readable(Path(self.given)):
-                found = self._of_folder(Path(self.given))
+            path = placed(self.given)
+            with readable(path):
+                found = self._of_folder(path)
             if found is not None:
                 return found
         whole = open_references(cast(Tensors, self.given), self.inputs, self.outputs)
