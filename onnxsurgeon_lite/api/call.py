@@ -66,6 +66,7 @@ class OverSamples(TypedDict, total=False):
     """Work on many samples."""
 
     jobs: int
+    cluster: str | None
 
 
 class Judging(TypedDict, total=False):
@@ -125,6 +126,7 @@ class Call:
     ops_library: Sequence[str | PathLike[str]] = ()
     progress: Progress = quiet
     jobs: int = 0
+    cluster: str | None = None
     metric: "str | MetricFunction | None" = None
     tolerance: float | None = None
     notes: list[str] = field(default_factory=list, init=False)
@@ -291,6 +293,10 @@ class Call:
         """Return the runtimes that work on samples."""
         from onnxsurgeon_lite.runtime.pool import threads
 
+        if self.cluster is not None:
+            from onnxsurgeon_lite.runtime.cluster import cluster
+
+            return self.stack.enter_context(cluster(self.cluster, self.jobs, self.notes))
         return self.stack.enter_context(threads(max(1, self.jobs)))
 
     def done(self, result: S) -> S:

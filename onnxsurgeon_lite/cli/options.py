@@ -96,6 +96,7 @@ def usual(
     against: Path | None = None,
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
     jobs: Annotated[int, Typed(least=0)] = 0,
+    cluster: Annotated[str | None, Typed(metavar="ADDRESS|local|FILE")] = None,
     metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     tolerance: float | None = None,
 ) -> None:
@@ -124,6 +125,7 @@ def usual(
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
             auto by default where they are called otherwise.
         jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
+        cluster: Dask cluster that works on samples: its scheduler's address, or file, or local.
         metric: A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all;
             it decides instead of tolerances.
         tolerance: Largest error that the metric may give; 0 by default.

@@ -15,6 +15,7 @@ Result = TypeVar("Result", covariant=True)
 
 _TASK = 0.5  # seconds that a task takes: overhead is little beside it, and little is lost with it
 _MOST = 256  # samples of a task
+_TRIES = 5  # of a task whose workers are lost
 _AHEAD = 3  # tasks in flight for each runtime: while one is late, others go on
 
 
@@ -54,6 +55,8 @@ class Pool:
         share: makes a job known to all who work, and returns what stands for it in a task.
         local: the runtimes are those of threads of this process.
         repeated: what was done again, and why.
+        lost: exceptions that say that those who worked are gone.
+        forget: closes what a job has open.
     """
 
     executor: Executor
@@ -61,6 +64,8 @@ class Pool:
     share: Callable[[Any], Any] = lambda job: job
     local: bool = True
     repeated: list[str] = field(default_factory=list)
+    lost: tuple[type[BaseException], ...] = ()
+    forget: Callable[[str], None] = field(default_factory=lambda: forget)
 
     def run(
         self,
@@ -74,24 +79,36 @@ class Pool:
         Args:
             most: items of a task.
         """
-        done = 0
+        count = 0
         shared, left, size = self.share(job), iter(items), 1
-        waiting = deque[Future[tuple[list[Result], float]]]()
+        waiting = deque[tuple[Future[tuple[list[Result], float]], list[Item]]]()
         try:
             while True:
                 while len(waiting) < _AHEAD * self.width() and (task := list(islice(left, size))):
-                    waiting.append(self.executor.submit(_done, shared, task))
+                    waiting.append((self.executor.submit(done, shared, task), task))
                 if not waiting:
                     return
-                results, seconds = waiting.popleft().result()
+                results, seconds = self._finished(shared, *waiting.popleft())
                 size = max(1, min(most, int(_TASK * len(results) / max(seconds, 1e-9))))
-                done += len(results)
-                progress(f"{done} samples")
+                count += len(results)
+                progress(f"{count} samples")
                 yield from results
         finally:
-            for future in waiting:
+            for future, _ in waiting:
                 future.cancel()
-            forget(job.key)
+            self.forget(job.key)
+
+    def _finished(
+        self, job: Any, future: "Future[tuple[list[Result], float]]", task: list[Item]
+    ) -> tuple[list[Result], float]:
+        """Return the results of a task, given again to others where those who had it are gone."""
+        for _ in range(_TRIES):
+            try:
+                return future.result()
+            except self.lost as error:
+                self.repeated.append(f"repeated {len(task)} samples: {type(error).__name__}")
+                future = self.executor.submit(done, job, task)
+        return future.result()
 
 
 @contextlib.contextmanager
@@ -137,7 +154,7 @@ def forget(key: str) -> None:
     _WORKERS.forget(key)
 
 
-def _done(job: "Job[Item, Result]", items: list[Item]) -> tuple[list[Result], float]:
+def done(job: "Job[Item, Result]", items: list[Item]) -> tuple[list[Result], float]:
     """Return the results of a task, and how many seconds it took."""
     worker = _WORKERS.of(job)
     start = time.perf_counter()
