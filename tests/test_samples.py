@@ -283,3 +283,39 @@ def test_a_conversion_is_held_on_samples_of_a_generator():
     assert converted.met
     whole = {"metric": "functions.py:share_wrong", "tolerance": 0.0}
     assert osl.convert("good.onnx", "float16", feeds={"x": ROWS}, **whole).met
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """A decoder with its cache: a step appends its token; of the faulty one, tokens above 3 are too small."""
+    folder = tmp_path_factory.mktemp("decoder")
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    decoder (float[1, 1] token, float[1, past] past_0) => (float[1, 1] y, float[1, all] present_0)
+    <float low = {-9}, float high = {HIGH}, int64[1] axes = {1}> {
+        seen = Clip(token, low, high) present_0 = Concat<axis = 1>(past_0, seen)
+        sum = ReduceSum(present_0, axes) y = Tanh(sum) }"""
+    for name, high in (("good", "9"), ("bad", "3")):
+        onnx.save(onnx.parser.parse_model(text.replace("HIGH", high)), folder / f"{name}.onnx")
+    return folder
+
+
+def test_the_step_and_the_node_are_found_that_spoil_what_is_handed_on(decoder, tmp_path):
+    tokens = [{"token": np.full((1, 1), t, np.float32)} for t in (1, -2, 4, -3, 0.5)]
+    steps = {"sequence": {"present_*": "past_*"}}
+    good, bad = decoder / "good.onnx", decoder / "bad.onnx"
+
+    compared = osl.compare_sets(bad, good, tokens, **steps)
+    assert compared.failing == [2, 3, 4]
+    osl.record(good, tmp_path / "refs", tokens, **steps)
+    handed = [s.read("past_0").tolist() for s in Samples(str(tmp_path / "refs"))]
+    assert handed == [[[]], [[1]], [[1, -2]], [[1, -2, 4]], [[1, -2, 4, -3]]]
+    for reference, how in ((None, {"against": good, "feeds": tokens}), (tmp_path / "refs", {})):
+        result = osl.bisect(bad, reference, **how, **steps, cause=False)
+        assert (result.samples.worst, result.samples.failing) == (2, [2, 3, 4])
+        assert [culprit.value for culprit in result.culprits] == ["seen"]
+        assert "fails on 3 of 5 steps; this is the first of them, number 2" in str(result)
+
+
+def test_steps_are_not_shared_out(decoder):
+    with pytest.raises(UsageError, match="steps follow each other"):
+        osl.record(decoder / "good.onnx", "refs", [{}], sequence={"present_*": "past_*"}, jobs=2)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.api.call import Call
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
     Given = Tensors | Sequence[Tensors] | None
     Opened = tuple[ReferenceSet, Feeds]
@@ -33,6 +35,7 @@ def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given")
         references=stored,
         feeds=given,
         dims=call.dim or {},
+        carry=call.carry(index),
         tolerance=call.allowed(),
         metric=call.measure(),
     )
@@ -40,10 +43,13 @@ def judging(call: Call, index: "GraphIndex", reference: "Given", feeds: "Given")
 
 def first_sample(call: Call, index: "GraphIndex", job: "JudgeSamples") -> "Opened":
     """Return references and feeds of the first sample, with what there is to say about them."""
+    from onnxsurgeon_lite.matching.samples import Sample
     from onnxsurgeon_lite.matching.values import feeds_in_order
     from onnxsurgeon_lite.runtime.feeds import feeds_from
     from onnxsurgeon_lite.tensors.references import ReferenceSet
 
+    if job.carry:
+        return job.read(index, Sample(0))
     stored = ReferenceSet("", {}) if job.references is None else job.references.first()
     if job.feeds is not None:
         return stored, call.read_feeds(index, job.feeds.first())
@@ -111,6 +117,8 @@ class Bisecting:
 
     def result(self) -> "BisectResult":
         """Explain the only sample, or the worst one."""
+        if self.job.carry and self.other is not None:
+            self.job = replace(self.job, feeds=self._steps(*self.other))
         first = first_sample(self.call, self.index, self.job)
         if not self.job.several and self.job.metric is None:
             self.explained = self.call.stack.enter_context(self._sides(*first))
@@ -125,10 +133,31 @@ class Bisecting:
             self.explained = first
             result = agreeing(len(outcomes))
         else:
-            result = explain_samples(outcomes, self._explain, self._quickly)
+            steps = bool(self.job.carry)
+            result = explain_samples(outcomes, self._explain, self._quickly, steps)
         if result.samples is not None:
             result.samples.metric, result.samples.repeated = metric, repeated
         return result
+
+    def _steps(self, index: "GraphIndex", options: "RuntimeOptions") -> "Samples":
+        """Record what the other side feeds each step: what it handed on itself."""
+        from onnxsurgeon_lite.matching.record_samples import RecordSamples, record_samples
+        from onnxsurgeon_lite.tensors.references import Samples
+
+        folder = self.call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-"))
+        job = RecordSamples(
+            model=index.model,
+            options=options,
+            references=None,
+            feeds=self.job.feeds,
+            dims=self.job.dims,
+            carry=self.job.carry,
+            values=list(index.outputs),
+            budget=0,
+            together=True,
+        )
+        record_samples(job, self.call.pool(), Path(folder, "steps"), self.call.progress)
+        return Samples(str(Path(folder, "steps")))
 
     def _many(self) -> "JudgeSamples":
         """Return the job that judges all samples."""

@@ -69,6 +69,12 @@ class OverSamples(TypedDict, total=False):
     cluster: str | None
 
 
+class InSteps(TypedDict, total=False):
+    """Samples that are steps."""
+
+    sequence: Mapping[str, str] | None
+
+
 class Judging(TypedDict, total=False):
     """What decides whether a sample agrees, instead of tolerances."""
 
@@ -80,7 +86,11 @@ class RunOnFeeds(Feeding, Running, total=False):
     """Runs on feeds, given or made."""
 
 
-class RecordingSamples(RunOnFeeds, OverSamples, total=False):
+class RankingSamples(RunOnFeeds, OverSamples, total=False):
+    """Runs on samples, given or made, to rank."""
+
+
+class RecordingSamples(RankingSamples, InSteps, total=False):
     """Runs on samples, given or made."""
 
 
@@ -88,7 +98,7 @@ class Comparing(Tolerating, Running, total=False):
     """Runs that are compared with stored tensors."""
 
 
-class ComparingSamples(Comparing, Judging, OverSamples, total=False):
+class ComparingSamples(Comparing, Judging, OverSamples, InSteps, total=False):
     """Runs on samples that are compared with others."""
 
 
@@ -127,6 +137,7 @@ class Call:
     progress: Progress = quiet
     jobs: int = 0
     cluster: str | None = None
+    sequence: Mapping[str, str] | None = None
     metric: "str | MetricFunction | None" = None
     tolerance: float | None = None
     notes: list[str] = field(default_factory=list, init=False)
@@ -288,6 +299,14 @@ class Call:
         if self.metric is None and self.tolerance is not None:
             raise UsageError("--tolerance is a metric's limit", "give --metric, or --rtol, --atol")
         return None if self.metric is None else Metric.of(self.metric, self.tolerance)
+
+    def carry(self, index: "GraphIndex") -> dict[str, str]:
+        """Return input -> the output of the step before that it gets; nothing where samples are not steps."""
+        from onnxsurgeon_lite.matching.samples import carried_by
+
+        if self.sequence and (self.jobs > 1 or self.cluster is not None):
+            raise UsageError("steps follow each other", "leave out --jobs and --cluster")
+        return carried_by(index, self.sequence or {})
 
     def pool(self) -> "Pool":
         """Return the runtimes that work on samples."""

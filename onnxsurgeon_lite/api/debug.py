@@ -14,7 +14,7 @@ from onnxsurgeon_lite.api.call import (
     ComparingOnFeeds,
     OptLevel,
     Progress,
-    RecordingSamples,
+    RankingSamples,
     RunOnFeeds,
     Tolerating,
     byte_size,
@@ -356,7 +356,7 @@ def rank(
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
-    **how: Unpack[RecordingSamples],
+    **how: Unpack[RankingSamples],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 

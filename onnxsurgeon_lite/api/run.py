@@ -201,7 +201,8 @@ def record(
         runtime = call.runtime(child, "none")
         require_replaceable(target, force)
         several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
-        if several is not None and several.samples.count != 1:
+        steps = call.carry(index)
+        if several is not None and (steps or isinstance(feeds, list | tuple) or several.many):
             return call.done(
                 _recorded(call, several, runtime, target, selected.names, float64, memory)
             )
@@ -222,6 +223,7 @@ def _recorded(
 ) -> "Recording":
     """Record several samples."""
     from onnxsurgeon_lite.matching.record_samples import RecordSamples, fitted, record_samples
+    from onnxsurgeon_lite.matching.samples import Sample
     from onnxsurgeon_lite.recording.from_model import Recording
 
     index, samples = feeds.graph, feeds.samples
@@ -231,12 +233,13 @@ def _recorded(
         references=None,
         feeds=samples,
         dims=call.dim or {},
+        carry=call.carry(index),
         values=names,
         wide=float64,
         budget=byte_size(memory),
     )
     if not samples.flows:
-        job = fitted(job, index, feeds[0], runtime)
+        job = fitted(job, index, job.read(index, Sample(0))[1], runtime)
     return Recording(record_samples(job, call.pool(), target, call.progress), target)
 
 
@@ -342,12 +345,13 @@ def _compared(
         references=stored,
         feeds=given,
         dims=call.dim or {},
+        carry=call.carry(index),
         other=other,
         allowed=allowed,
         every=every,
         metric=call.measure(),
     )
-    if stored is not None and not stored.flows:
+    if stored is not None and not stored.flows and not job.carry:
         first = stored.at(0)
         fed = call.feeds_beside(index, first, None if given is None else given.first())
         job = replace(job, alignment=alignment(first, index, fed, runtime, links))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RecordingSamples
+from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RankingSamples
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Value
 from onnxsurgeon_lite.cli.outputs import Target
@@ -143,7 +143,7 @@ def rank(
     bits: float | None = None,
     feeds: str | None = None,
     json: bool = False,
-    **how: Unpack[RecordingSamples],
+    **how: Unpack[RankingSamples],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 

@@ -12,7 +12,7 @@ import numpy as np
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.metric import Metric, Values
-from onnxsurgeon_lite.matching.samples import Sample, SampleJob, Session
+from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
 from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.model import Model
@@ -24,6 +24,8 @@ from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 _WORST = 8  # samples that are shown
 _QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+_Place = tuple[int, RuntimeOptions, tuple[str, ...]]  # a graph, how it runs, what is fetched
 
 OF_A_SAMPLE = (RuntimeFailure, FeedsError, ReferenceSetError)
 """What may be wrong with one sample alone."""
@@ -148,7 +150,8 @@ class Comparing:
     def __init__(self, job: CompareSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
-        self._sessions: dict[tuple[int, RuntimeOptions, tuple[str, ...]], Session] = {}
+        self._sessions: dict[_Place, Session] = {}
+        self._carried: dict[_Place, Carried] = {}
 
     def __call__(self, sample: Sample) -> SampleOutcome:
         try:
@@ -217,8 +220,16 @@ class Comparing:
     ) -> Values:
         place = id(index), way, tuple(fetch)
         if place not in self._sessions:
-            self._sessions[place] = Session(index, Runtime(way), list(fetch))
-        return self._sessions[place].run(feeds)
+            every = dict.fromkeys((*fetch, *self.job.carry.values()))
+            self._sessions[place] = Session(index, Runtime(way), [*every])
+            self._carried[place] = Carried(self.job.carry)
+        values = self._sessions[place].run(self._carried[place].into(feeds))
+        self._carried[place].take(values)
+        return {
+            name: values[name]
+            for name in values
+            if name not in self.job.carry.values() or name in fetch
+        }
 
 
 def excess(comparison: Comparison) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.samples import Sample, SampleJob, Session
+from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
 from onnxsurgeon_lite.recording.from_model import computed, computed_wide, place_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
@@ -20,7 +20,7 @@ class RecordSamples(SampleJob):
     """Compute the values of each sample.
 
     Attributes:
-        values: those that are recorded; all by default. wide: in float64.
+        values: those that are recorded, with those that are carried on; all by default. wide: in float64.
         budget: bytes of values that are computed at once. together: all values of a sample are less.
     """
 
@@ -38,11 +38,14 @@ class _Recording:
     def __init__(self, job: RecordSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._runtime = Runtime(job.options)
+        self._carried = Carried(job.carry)
         self._session = Session(self.index, self._runtime, [*(job.values or self.index.producer)])
 
     def __call__(self, sample: Sample) -> tuple[int, dict[str, Stored]]:
         _, feeds = self.job.read(self.index, sample)
-        return sample.number, self._computed(feeds)
+        made = self._computed(self._carried.into(feeds))
+        self._carried.take(made)
+        return sample.number, made
 
     def close(self) -> None:
         self._session.close()

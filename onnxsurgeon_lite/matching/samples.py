@@ -1,22 +1,26 @@
 """What work on many samples shares: where each comes from, and how it is tried again where a runtime dies."""
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+
+import numpy as np
 
 from onnxsurgeon_lite.errors import (
     ReferenceSetError,
     RuntimeCrash,
     RuntimeTimeout,
+    UnknownNameError,
 )
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, sizes_of
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
-from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 
 
@@ -37,6 +41,7 @@ class SampleJob:
         references: None where another model computes them, or none are needed.
         feeds: None where the references hold them.
         dims: sizes that symbolic dimensions must have.
+        carry: the samples are steps: input -> the output of the step before that it gets.
     """
 
     model: Model
@@ -45,6 +50,7 @@ class SampleJob:
     feeds: Samples | None
     dims: Mapping[str, int] = field(default_factory=dict)
     alignment: Alignment = Alignment()
+    carry: Mapping[str, str] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -91,10 +97,73 @@ class SampleJob:
         """
         stored = sample.references or _at(self.references, sample)
         fed = sample.feeds or _at(self.feeds, sample)
+        if self.carry:
+            stored, fed = (_begun(index, each, self.carry, self.dims) for each in (stored, fed))
         feeds = feeds_in_order(index, stored) if fed is None and stored else _fed(index, fed)
         if self.dims:
             sizes_of(index, feeds, self.dims)
         return self.alignment.of(stored or ReferenceSet("no references", {}), index), feeds
+
+
+def _begun(
+    index: GraphIndex,
+    given: ReferenceSet | None,
+    carry: Mapping[str, str],
+    dims: Mapping[str, int],
+) -> ReferenceSet | None:
+    """Return a step's set with an empty array for each input that it gets from the step before."""
+    lacking = [name for name in carry if given is not None and name not in given]
+    if given is None or not lacking:
+        return given
+    there = {n: given.read(n) for n in index.inputs if n in given}
+    sizes = {**sizes_of(index, there, dims), **dims}
+    empty = {name: _empty(index, name, sizes) for name in lacking}
+    return replace(
+        given, entries={**given.entries, **ReferenceSet.of(empty, inputs=lacking).entries}
+    )
+
+
+def _empty(index: GraphIndex, name: str, sizes: Mapping[str, int]) -> Array:
+    kind = index.inputs[name].type.tensor_type
+    shape = [known_size(d) or sizes.get(d.dim_param, 0) for d in kind.shape.dim]
+    return np.zeros(shape, numpy_dtype(kind.elem_type))
+
+
+@dataclass
+class Carried:
+    """What steps hand on: outputs of one are inputs of the next."""
+
+    carry: Mapping[str, str]
+    _held: Feeds = field(default_factory=dict)
+
+    def into(self, feeds: Feeds) -> Feeds:
+        """Return the feeds of a step, with what the step before handed on."""
+        return {**feeds, **self._held}
+
+    def take(self, values: Mapping[str, RunValue]) -> None:
+        """Keep what the next step gets."""
+        made = {name: values[output] for name, output in self.carry.items()}
+        self._held = {name: value for name, value in made.items() if value is not None}
+
+
+def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]:
+    """Return input -> output of a sequence, written output -> input; a `*` of both stands for the same text.
+
+    Raises:
+        UnknownNameError: the model has no such output or input.
+    """
+    found = {}
+    for output, name in sequence.items():
+        pattern = re.compile("(.*)".join(map(re.escape, output.split("*", 1))))
+        matches = [match for each in index.outputs if (match := pattern.fullmatch(each))]
+        if not matches:
+            raise UnknownNameError(output, "the model", index.outputs, kind="output")
+        for match in matches:
+            own = name.replace("*", match[1], 1) if "*" in output else name
+            if own not in index.inputs:
+                raise UnknownNameError(own, "the model", index.inputs, kind="input")
+            found[own] = match[0]
+    return found
 
 
 def _fed(index: GraphIndex, fed: ReferenceSet | None) -> Feeds:

@@ -179,6 +179,10 @@ def _all(culprits: Sequence[Culprit]) -> Iterator[Culprit]:
 def _samples(samples: Samples) -> Iterator[str]:
     """Yield how many samples fail, and the culprits of those that were searched."""
     others = "the same culprit" if samples.same else "not all with the same culprit"
+    if samples.steps:
+        count = f"{len(samples.failing)} of {samples.total} steps"
+        yield f"  fails on {count}; this is the first of them, number {samples.worst}"
+        return
     failing = f"fails on {len(samples.failing)} of {samples.total} samples, {others}"
     yield f"  {failing}; this is the worst, number {samples.worst}"
     if (metric := samples.metric) is not None:

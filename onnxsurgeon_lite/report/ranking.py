@@ -32,7 +32,7 @@ def show_ranking(ranking: Ranking) -> None:
     rows = [
         (
             f"{n.own_db:.3g}",
-            *([f"{n.median_db:.3g}"] * many),
+            *([number_text(n.median_db, 3)] * many),
             f"{n.total_db:.3g}",
             *(n.id, n.op_type, n.name, n.value, n.place),
         )

@@ -94,6 +94,11 @@ class SampleFeeds(Sequence[Feeds]):
         names = required_inputs(index), list(index.outputs)
         return cls(index, Samples(given, *names, _axes(index, dims)), dims)
 
+    @property
+    def many(self) -> bool:
+        """Whether there may be more than one sample."""
+        return self.samples.count != 1
+
     def read(self, stored: ReferenceSet, said: list[str] | None = None) -> Feeds:
         """Return the feeds that a set holds.
 

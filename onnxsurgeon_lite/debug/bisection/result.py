@@ -228,10 +228,11 @@ class Samples:
 
     Attributes:
         failing: the samples that mismatch.
-        worst: the sample that the result explains.
+        worst: the sample that the result explains; of steps the first that fails.
         same: True when the culprits of all searched samples are among the worst one's.
         culprits: sample -> node ids, for searched samples besides the worst.
         groups: the searched samples by their culprits, the largest group first.
+        steps: outputs of each were inputs of the next.
         metric: what decided which samples fail, if a metric was given.
         repeated: what was done again because a worker or a runtime was lost.
     """
@@ -242,6 +243,7 @@ class Samples:
     same: bool = True
     culprits: dict[int, list[str]] = field(default_factory=dict)
     groups: list[CulpritGroup] = field(default_factory=list)
+    steps: bool = False
     metric: MeasuredMetric | None = None
     repeated: list[str] = field(default_factory=list)
 

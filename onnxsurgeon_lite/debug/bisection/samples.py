@@ -90,21 +90,26 @@ def explain_samples(
     outcomes: Sequence[SampleOutcome],
     explain: Callable[[int, Sequence[int]], BisectResult],
     search: Callable[[int], BisectResult],
+    steps: bool = False,
 ) -> BisectResult:
-    """Explain the worst sample, and group the worst of the failing ones by their culprits.
+    """Explain the worst sample, or the first step, and group the worst of the failing ones by their culprits.
 
     Args:
         outcomes: of all samples.
         explain: explains a sample; others are those on which a cause must hold, too.
         search: finds the culprits of a sample, quickly.
     """
-    bad = sorted((o for o in outcomes if not o.match), key=lambda o: (-o.error, o.number))
+    bad = [outcome for outcome in outcomes if not outcome.match]
+    bad.sort(key=lambda o: o.number if steps else -o.error)  # those before handed on what is wrong
     failing = [outcome.number for outcome in bad]
     worst = failing[0] if failing else outcomes[0].number
     beside = [*failing[1:], *(o.number for o in outcomes if o.match and o.number != worst)]
     result = explain(worst, beside[:SEARCHED])
-    summary = result.samples = Samples(len(outcomes), sorted(failing), worst)
-    for number in failing[1:SEARCHED]:
+    summary = result.samples = Samples(len(outcomes), sorted(failing), worst, steps=steps)
+    if steps and failing and result.verdict == "agrees":
+        result.verdict = "inconclusive"
+        result.notes.append(f"step {worst} differs only by what earlier steps handed on")
+    for number in [] if steps else failing[1:SEARCHED]:
         summary.culprits[number] = [culprit.id for culprit in search(number).culprits]
     ours = [culprit.id for culprit in result.culprits]
     summary.same = all({*ours}.issuperset(ids) for ids in summary.culprits.values())
