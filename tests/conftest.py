@@ -1,4 +1,4 @@
-"""What several tests need: a model from text, a runtime, the command; what is left out where torch is not installed."""
+"""What several tests need: a model from text, a runtime, the command, a browser; what is left out without torch."""
 
 import os
 import re
@@ -21,11 +21,15 @@ LEFT_OUT = [
     for path in sorted(Path(__file__).parent.glob("test_*.py"))
     if path.name in INSIDE
     or re.search(
-        r"^(import|from) (torch|transformers|onnxscript|faults)\b", path.read_text(), re.MULTILINE
+        r"^(import|from) (torch|transformers|onnxscript|onnx_ir|faults)\b",
+        path.read_text(),
+        re.MULTILINE,
     )
 ]
 if all(map(find_spec, ("torch", "transformers", "onnxscript"))):
     LEFT_OUT = [] if find_spec("captum") else ["test_attribution.py"]
+if not find_spec("playwright"):
+    LEFT_OUT += [path.name for path in sorted(Path(__file__).parent.glob("test_browser*.py"))]
 collect_ignore = LEFT_OUT
 
 
@@ -33,10 +37,11 @@ def pytest_report_header():
     """Say what is left out; `scripts/test` allows nothing to be."""
     if LEFT_OUT and os.environ.get("NO_TEST_LEFT_OUT"):
         raise pytest.UsageError(
-            'torch, transformers, onnxscript or captum is missing: pip install -e ".[test]"'
+            "torch, transformers, onnxscript, captum or playwright is missing:"
+            ' pip install -e ".[test]"'
         )
     left = ", ".join(LEFT_OUT)
-    return f'left out, they need torch (pip install -e ".[test]"): {left}' if left else None
+    return f'left out, they need more (pip install -e ".[test]"): {left}' if left else None
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +74,22 @@ def own_state(tmp_path_factory):
             patch.delenv(name, raising=False)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One Chromium for a file; not for the session, because its event loop would be in the way of IPython's."""
+    from browsing import started
+
+    with started() as browser:
+        yield browser
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens files with the network off; a page that complains, or asks for anything else, fails its test."""
+    from browsing import Visit
+
+    with Visit(browser) as visit:
+        yield visit
+    assert visit.complaints == []

@@ -257,6 +257,13 @@ def test_removed_nodes_in_a_row_are_bypassed_and_outputs_keep_their_names(whole,
     assert np.array_equal(run(runtime, short, image)["31"], reference)
 
 
+def test_a_removed_node_that_reads_what_it_makes_is_refused(model_of):
+    model = model_of("g (float[2] x) => (float[2] y) { y = Add(x, y) }")
+
+    with pytest.raises(EditError, match="'y' would dangle: the removed nodes read what they make"):
+        Remove(("@0",), bridge="y").apply(model)
+
+
 def test_removing_what_several_read_says_what_would_dangle(model_of):
     model = model_of("""
         g (float[4] x) => (float[2] y) { a, b = Split<num_outputs = 2>(x) y = Add(a, b) }

@@ -4,12 +4,14 @@ import json
 import os
 import shutil
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 from conftest import FIXTURES
 from onnx import TensorProto, helper, numpy_helper, parser
 
+import onnxsurgeon_lite as osl
 from onnxsurgeon_lite import load
 from onnxsurgeon_lite.errors import RuntimeTimeout, UnknownNameError
 from onnxsurgeon_lite.graph.check import check
@@ -236,3 +238,62 @@ def test_the_checker_is_given_its_time(model_of):
 
     with limited(0.001, 0), pytest.raises(RuntimeTimeout, match=r"the checker .* 0.001 seconds"):
         check(model)
+
+
+def test_a_histogram_counts_what_is_odd_in_a_tensor():
+    array = np.zeros((10, 100), np.float32)
+    array[0, :5] = [np.nan, np.inf, -np.inf, 50, -1]
+
+    [found] = osl.inspect({"x": array}, histogram=True)
+
+    assert (found.nan, found.inf, found.zeros, found.outliers) == (1, 2, 995, 1)
+    assert found.std == pytest.approx(array[np.isfinite(array)].std(), rel=1e-5)
+    assert [(e.index, e.value) for e in found.largest][:2] == [((0, 3), 50), ((0, 4), -1)]
+    assert (found.quantiles["0.99"], found.counts[0], found.counts[-1]) == (0, 996, 1)
+    assert sum(found.counts) == 997
+
+
+@pytest.mark.parametrize(
+    ("array", "counts"),
+    [
+        (np.array([1e308, -1e308]), [1, 1]),  # their difference is not finite
+        (np.array([1, np.nextafter(1, 2)]), [1, 1]),  # no bin fits between
+        (np.full(3, 5e-324), [3]),
+        (np.array([7, 7], ml_dtypes.int4), [2]),
+        (np.array([2, 1], ml_dtypes.bfloat16), [1, 1]),
+        (np.array(True), [1]),
+        (np.array([np.nan]), []),
+        (np.array(["text"]), []),
+        (np.zeros((0, 3)), []),
+    ],
+)
+def test_a_histogram_of_every_kind_of_tensor(array, counts):
+    found = osl.inspect({"x": array}, histogram=True)
+
+    assert [count for count in found[0].counts if count] == counts
+    assert "x" in str(found)
+
+
+@pytest.mark.parametrize("form", ["refs", "refs.npz", "refs.safetensors"])
+def test_histograms_read_tensor_files_of_every_form(tmp_path, form):
+    osl.save_tensors(
+        tmp_path / form,
+        {"a.b": np.arange(4.0), "c": [np.ones(1), np.zeros(2)]}
+        if form == "refs"
+        else {"a.b": np.arange(4.0)},
+    )
+
+    found = osl.inspect(tmp_path / form, histogram=True)
+
+    assert found[0].name == "a.b"
+    assert found[0].max == 3
+    assert [t.name for t in found[1:]] == (["c[0]", "c[1]"] if form == "refs" else [])
+
+
+def test_histograms_of_a_models_weights_are_chosen_by_name():
+    found = osl.inspect(FIXTURES / "external.onnx", value="*weight", histogram=True)
+
+    assert found
+    assert all(t.name.endswith("weight") and sum(t.counts) == np.prod(t.shape) for t in found)
+    with pytest.raises(UnknownNameError, match="no tensor 'wieght'"):
+        osl.inspect(FIXTURES / "external.onnx", value="wieght", histogram=True)

@@ -101,6 +101,47 @@ def test_on_the_way_down_an_operator_becomes_the_function_of_its_schema(
         assert np.allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("version", [13, 11])
+@pytest.mark.parametrize("source", [18, 20])
+def test_what_both_versions_take_stays_where_the_converter_knows_no_way(
+    source, version, model_of, runtime
+):
+    """Identity, Shape, ConstantOfShape and ReduceMean are what torch.onnx writes into every transformer."""
+    model = model_of(
+        f"""<ir_version: 8, opset_import: ["" : {source}]>
+        g (float[n,4] x) => (float[n,1,1] y)
+            <int64[3] dims = {{-1, 2, 2}}, int64[1] axes = {{-1}}, int64[1] one = {{1}}, int64[1] two = {{2}}> {{
+            a = Identity (x)
+            s = Shape <start = 0> (a)
+            o = ConstantOfShape (s)
+            r = Add (a, o)
+            t = Reshape <allowzero = 1> (r, dims)
+            m = ReduceMean (t, axes)
+            c = Cast <saturate = 1, to = 1> (m)
+            last = Slice (c, one, two, one)
+            y = Mul (last, last)
+        }}"""
+    )
+    if source == 18:
+        del model.proto.graph.node[6].attribute[0]
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+    result = Opset(version).apply(model)
+
+    assert result.unproved
+    assert [n.op_type for n in result.model.proto.graph.node if n.op_type != "Constant"] == [
+        node.op_type for node in model.proto.graph.node
+    ]
+    assert np.array_equal(*(_run(runtime, m, {"x": x}) for m in (model, result.model)))
+
+
+def test_an_attribute_that_the_version_has_not_is_dropped_only_where_it_does_nothing(model_of):
+    model = model_of("g (float[2] x) => (int64[1] y) { y = Shape <start = 1> (x) }")
+
+    with pytest.raises(EditError, match="No Adapter From Version"):
+        Opset(13).apply(model)
+
+
 def _run(runtime, model, feeds):
     runtime.open(model)
     for name, value in feeds.items():

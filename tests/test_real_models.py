@@ -123,6 +123,19 @@ def test_an_operator_of_a_later_opset_is_told_with_that_opset():
     )
 
 
+def test_a_model_with_an_operator_of_a_later_opset_is_told_what_to_import():
+    text = "g (float[2] x) => (float[2] y) { h = Neg(x) y = Gelu(h) }"
+    model = parsed(text, HEADER.replace("21", "17"))
+
+    problem = osl.check(model).problem
+
+    assert problem == (
+        "Gelu @1 is an operator of opset 20; the model imports 17: "
+        "onnxdbg edit set MODEL opset_import.ai.onnx=20"
+    )
+    assert osl.check(osl.set(model, {"opset_import.ai.onnx": "20"}).model).valid
+
+
 @pytest.mark.parametrize("size", [-1, 7])
 def test_bisect_takes_references_that_a_wrong_declaration_of_an_output_contradicts(size, tmp_path):
     model = parsed("g (float[2] x) => (float[2] y) { h = Neg(x) y = Abs(h) }")

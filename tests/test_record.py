@@ -22,7 +22,8 @@ from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.recording.from_model import record
 from onnxsurgeon_lite.runtime.observe import Observer
-from onnxsurgeon_lite.runtime.run import Statistics, run, statistics
+from onnxsurgeon_lite.runtime.run import run
+from onnxsurgeon_lite.tensors.statistics import Statistics, statistics
 
 INSIDE = {
     "f16": (TensorProto.FLOAT16, np.float16),

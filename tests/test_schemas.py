@@ -19,6 +19,7 @@ COMMANDS = {
         "inspect whole_model.onnx --value op:Conv",
     ],
     "inspect-tree": ["inspect whole_model_dynamo.onnx --tree"],
+    "inspect-histogram": [f"inspect {REFS} --histogram", "inspect external.onnx --histogram"],
     "check": ["check custom_op.onnx"],
     "diff": [
         "diff whole_model.onnx faulty_attribute.onnx --run",

@@ -8,16 +8,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
+from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
-from onnxsurgeon_lite.runtime.child import Child
 from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.metric import Metric, MetricFunction
+    from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, SampleFeeds
     from onnxsurgeon_lite.runtime.pool import Pool
     from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
@@ -119,6 +122,9 @@ class Call:
     """A call under way; a context manager that ends the processes it started.
 
     Attributes:
+        html: where a page of the result is wanted. node_data: where its numbers of nodes.
+        force: write over what is there.
+        models: the indexed models, in the order in which they were given. sight: what was seen of them.
         notes: what a user should know; an error that ends the call carries them, the result does otherwise.
         made: how feeds were made.
     """
@@ -140,11 +146,17 @@ class Call:
     sequence: Mapping[str, str] | None = None
     metric: "str | MetricFunction | None" = None
     tolerance: float | None = None
+    html: "str | PathLike[str] | None" = None
+    node_data: "str | PathLike[str] | None" = None
+    force: bool = True
     notes: list[str] = field(default_factory=list, init=False)
     made: list[str] = field(default_factory=list, init=False)
+    models: "list[GraphIndex]" = field(default_factory=list, init=False)
+    sight: "Sight | None" = field(default=None, init=False)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
+        page.require_page(self.html, self.node_data, self.force)
         self.stack.enter_context(limited(self.timeout, byte_size(self.memory_limit)))
         return self
 
@@ -153,8 +165,10 @@ class Call:
         if isinstance(error, SurgeonError):
             error.told = (*self.notes, *error.told)
 
-    def child(self) -> Child:
+    def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""
+        from onnxsurgeon_lite.runtime.child import Child
+
         return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
 
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
@@ -175,7 +189,7 @@ class Call:
         return RuntimeOptions(opt or self.opt, self.provider, threads, lean, self.timeout, resolved)
 
     def runtime(
-        self, child: Child | None = None, opt: OptLevel | None = None, lean: bool = True
+        self, child: "Child | None" = None, opt: OptLevel | None = None, lean: bool = True
     ) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
         from onnxsurgeon_lite.runtime.session import Runtime
@@ -187,7 +201,22 @@ class Call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.model import loaded
 
-        return GraphIndex.of(loaded(cast("ModelLike", model)))
+        index = GraphIndex.of(loaded(cast("ModelLike", model)))
+        self.models.append(index)
+        return index
+
+    def draw(self, *models: object) -> None:
+        """Index models that are drawn, where a page is wanted."""
+        if self.html is not None:
+            for model in models:
+                self.index(model)
+
+    def see(self, index: "GraphIndex | None" = None) -> "See":
+        """Return what takes pictures of compared tensors, where a page is wanted."""
+        if self.html is None:
+            return lambda *_: None
+        self.sight, see = page.watched(index)
+        return see
 
     def recipe(self) -> "Recipe":
         """Return how feeds are made."""
@@ -319,8 +348,10 @@ class Call:
         return self.stack.enter_context(threads(max(1, self.jobs)))
 
     def done(self, result: S) -> S:
-        """Return a result that carries the notes."""
-        return result.with_told(self.notes)
+        """Return a result that carries the notes; write its page where one is wanted."""
+        result = result.with_told(self.notes)
+        page.write_page(self.html, self.node_data, result, self.models, self.sight)
+        return result
 
 
 def byte_size(text: int | str) -> int:

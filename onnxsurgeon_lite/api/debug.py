@@ -21,6 +21,7 @@ from onnxsurgeon_lite.api.call import (
     quiet,
 )
 from onnxsurgeon_lite.api.narrow import narrowed
+from onnxsurgeon_lite.api.page import look_along
 from onnxsurgeon_lite.api.run import is_model
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
@@ -68,6 +69,8 @@ def bisect(
     repair: str | PathLike[str] | None = None,
     factory: str | None = None,
     blame: bool = False,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     **how: Unpack[BisectingSamples],
 ) -> "BisectResult":
@@ -95,6 +98,8 @@ def bisect(
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
+        node_data: Where to write its numbers of nodes for model-explorer.
+        html: Where to write the result as a page for a browser.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -111,9 +116,12 @@ def bisect(
         ('mismatch', 'Conv_6', 'wrong node')
     """
     _require_one(reference, against, a or b, find)
-    no_causes = bool(repair and (find or quick or not cause))
-    _require_possible(resume and journal is None, no_causes, bool(blame and find))
-    with Call(opt=opt, **how) as call:
+    _require_possible(
+        resume and journal is None,
+        bool(repair and (find or quick or not cause)),
+        bool(blame and find),
+    )
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
@@ -149,7 +157,7 @@ def bisect(
             case = Bisecting(call, index, job, runtime, optimized, search, mapping)
             if reference is None:
                 theirs = with_settings(usual, a) if a or b else runtime.options
-                _require_optimizers(index, theirs, searched, call)
+                require_optimizers(index, theirs, searched, call)
                 case.other = index if against is None else call.index(against), theirs
             result = case.result()
             stored, given = case.explained
@@ -166,6 +174,10 @@ def bisect(
                 )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
+        call.sight = look_along(
+            *(bool(html or node_data), index, None if find else stored, given, runtime),
+            *(call.allowed(), find),
+        )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights)
     if repair is not None:
@@ -318,7 +330,7 @@ def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeO
     return how
 
 
-def _require_optimizers(
+def require_optimizers(
     index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
@@ -356,6 +368,9 @@ def rank(
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RankingSamples],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
@@ -376,6 +391,8 @@ def rank(
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
         bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
+        node_data: Where to write its numbers of nodes for model-explorer.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -405,7 +422,7 @@ def rank(
             "an output's error is shared among the nodes of one run against references",
             "give --by output with --reference or --against alone",
         )
-    with Call(**how) as call:
+    with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
@@ -478,6 +495,8 @@ def match(
     a: "ModelLike | Tensors",
     b: "ModelLike",
     feeds: "Tensors | None" = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "MatchResult":
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
@@ -486,6 +505,7 @@ def match(
         a: A model, or tensors: a path, name -> array, a `ReferenceSet`.
         b: A model.
         feeds: Input name -> array, or a path; those of the references by default, else made.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The pairs with their evidence, and what is unmatched on either side; `save` writes a file for `map=`.
@@ -499,16 +519,16 @@ def match(
         >>> len(result.only_a), len(result.only_b)
         (0, 0)
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
         from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
+        other = call.index(a) if is_model(a) else None
         index = call.index(b)
         runtime = call.runtime(child, "none")
-        if is_model(a):
-            other = call.index(a)
+        if other is not None:
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)

@@ -1,12 +1,13 @@
 """Look at models: inspect, text, check, diff."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import Call, ComparingOnFeeds, Limiting, OptLevel, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from os import PathLike
 
     from onnxsurgeon_lite.graph.check import CheckResult
@@ -15,25 +16,34 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.matching.diff import ModelDiff
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.tensors.dtypes import RunValue
     from onnxsurgeon_lite.tensors.references import Tensors
+    from onnxsurgeon_lite.tensors.statistics import Distributions
 
 
 @spelled
 def inspect(
-    model: "ModelLike",
+    model: "ModelLike | Tensors",
     node: str | None = None,
     value: str | None = None,
     ops: bool = False,
     tree: bool = False,
+    histogram: bool = False,
+    html: "str | PathLike[str] | None" = None,
+    force: bool = False,
     **how: Unpack[Limiting],
-) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree":
+) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
     Args:
+        model: A model; with `histogram` also tensors: a path, name -> array, a `ReferenceSet`.
         node: Show this node instead: a name, an id (`@3`, `@3/then_branch/@0`) or `op:Conv[2]`.
         value: Show these values instead: a name, an id, a glob, `op:Conv`.
         ops: Count every operator.
         tree: Show the modules of the PyTorch program that the model was exported from.
+        histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
+            `value` names some of them.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         A summary: `print` shows it, its fields hold the facts.
@@ -41,6 +51,7 @@ def inspect(
     Raises:
         ModelFileError: The file cannot be read as a model.
         UnknownNameError: The model has no such node or value.
+        ReferenceSetError: The tensors cannot be read.
 
     Example:
         >>> osl.inspect("whole_model.onnx").ops
@@ -51,30 +62,66 @@ def inspect(
         kind       produced
         producer   Add 'Add_7' (@7)
         consumers  Conv 'Conv_8' (@8)
+        >>> osl.inspect({"x": np.array([0, 1, np.nan])}, histogram=True)[0].zeros
+        1
     """
-    with Call(**how):
+    with Call(html=html, force=force, **how) as call:
+        if histogram:
+            return call.done(_distributions(model, value))
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.graph.select import select_node, select_values
         from onnxsurgeon_lite.model import loaded
 
-        known = loaded(model)
+        known = loaded(cast("ModelLike", model))
+        call.draw(known)
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
-            return inspecting.summarize_node(index, select_node(index, name))
+            return call.done(inspecting.summarize_node(index, select_node(index, name)))
         if value is not None:
             index = GraphIndex.of(known)
             selected = select_values(index, [value], inner=True)
             index.learn_types(name for name in selected.names if name in index)  # all at once
             found = (inspecting.summarize_value(index, name) for name in selected.names)
-            return inspecting.ValueSummaries(found).with_told(selected.notes)
+            call.notes += selected.notes
+            return call.done(inspecting.ValueSummaries(found))
         if tree:
             from onnxsurgeon_lite.graph.modules import module_tree
 
-            return module_tree(GraphIndex.of(known))
+            return call.done(module_tree(GraphIndex.of(known)))
         summary = inspecting.summarize(known)
-        return inspecting.OperatorCounts(**vars(summary)) if ops else summary
+        return call.done(inspecting.OperatorCounts(**vars(summary)) if ops else summary)
+
+
+def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":
+    """Read one tensor after another."""
+    from fnmatch import fnmatchcase
+    from functools import partial
+
+    from onnxsurgeon_lite.api.run import is_model
+    from onnxsurgeon_lite.errors import UnknownNameError
+    from onnxsurgeon_lite.tensors.statistics import Distributions, distributions
+
+    tensors: list[tuple[str, Callable[[], RunValue]]]
+    if is_model(source):
+        from onnxsurgeon_lite.model import loaded, walk
+
+        model = loaded(cast("ModelLike", source))
+        place = str(model.path or "the model")
+        tensors = [(t.name, partial(model.array, t)) for t in walk.initializers(model.proto)]
+    else:
+        from onnxsurgeon_lite.tensors.references import open_references
+
+        stored = open_references(cast("Tensors", source))
+        place = stored.place
+        tensors = [(name, partial(stored.read, name)) for name in stored]
+    if wanted is not None:
+        known = [name for name, _ in tensors]
+        tensors = [t for t in tensors if t[0] == wanted or fnmatchcase(t[0], wanted)]
+        if not tensors:
+            raise UnknownNameError(wanted, repr(place), known, "tensor")
+    return Distributions(part for name, read in tensors for part in distributions(name, read()))
 
 
 @spelled
@@ -159,6 +206,8 @@ def diff(
     run: bool = False,
     map: "str | PathLike[str] | None" = None,
     feeds: "Tensors | None" = None,
+    html: "str | PathLike[str] | None" = None,
+    force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "ModelDiff":
@@ -169,6 +218,7 @@ def diff(
         second: The same, for the model to compare it with.
         run: Run both on the same feeds, too.
         map: `auto` or a file of `match`: nodes are the same where their values are.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The differences; `same` when there is none.
@@ -182,7 +232,7 @@ def diff(
         >>> found.same, found.differences[0].subject
         (False, "Conv 'Conv_6' (@6)")
     """
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
         from onnxsurgeon_lite.matching.verify import known_feeds
@@ -201,7 +251,10 @@ def diff(
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
-            found = differing.with_outputs(indexes, found, trials, runtime, allowed)
+            from onnxsurgeon_lite.matching.diff.outputs import with_outputs
+
+            found = with_outputs(indexes, found, trials, runtime, allowed)
+        call.draw(*models)
         return call.done(found)
 
 

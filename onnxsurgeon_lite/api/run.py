@@ -275,6 +275,8 @@ def compare_sets(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[ComparingSamples],
 ) -> "SetComparison | SampleComparison":
@@ -286,6 +288,7 @@ def compare_sets(
         feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
             list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has; of several samples the worst
@@ -301,7 +304,7 @@ def compare_sets(
         >>> osl.compare_sets({"y": np.ones(3)}, {"y": np.ones(3)}).match
         True
     """
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
             model, allowed = cast("ModelLike", actual), call.allowed()
@@ -314,7 +317,7 @@ def compare_sets(
             raise UsageError("a metric needs a model", "give the model first: compare MODEL REFS")
         tensors = open_references(cast("Tensors", actual))
         stored = aligned_sets(open_references(cast("Tensors", reference)), tensors, links)
-        return sets.compare_sets(tensors, stored, call.allowed())
+        return call.done(sets.compare_sets(tensors, stored, call.allowed(), call.see()))
 
 
 def _compared(
@@ -358,7 +361,8 @@ def _compared(
         first = job.alignment.of(first, index)
         call.notes += first.notes
         if not job.several and job.metric is None:
-            result = sets.compare_model(index, first, fed, runtime, allowed, every)
+            see = call.see(index)
+            result = sets.compare_model(index, first, fed, runtime, allowed, every, see)
             call.notes += () if result.match else first.doubts
             return call.done(result)
     found = _tallied(call, job)

@@ -19,21 +19,28 @@ def inspect(
     value: Value | None = None,
     ops: bool = False,
     tree: bool = False,
+    histogram: bool = False,
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[Limiting],
 ) -> None:
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
 
-    $ onnxdbg inspect model.onnx
     $ onnxdbg inspect model.onnx --node Add_7
+    $ onnxdbg inspect weights.safetensors --histogram
 
     Args:
+        model: Model to read; with --histogram also tensors: .npz, .npy, .safetensors, .pb or a folder.
         node: Show this node: name, id or op:Conv[2].
         value: Show this value.
         ops: Count every operator.
         tree: Show the modules of the source program.
+        histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
+            --value names some.
     """
-    options.show(osl.inspect(model, node, value, ops, tree, **how), json)
+    found = osl.inspect(model, node, value, ops, tree, histogram, html, force, **how)
+    options.show(found, json, html=html)
 
 
 @options.command
@@ -87,6 +94,8 @@ def diff(
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|FILE")] = None,
     feeds: str | None = None,
     opt: OptLevel = "all",
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -102,6 +111,6 @@ def diff(
         mapping: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
     """
     with progress(f"comparing {first} with {second}") as how["progress"]:
-        found = osl.diff(first, second, run, mapping, feeds, opt=opt, **how)
-    options.show(found, json)
+        found = osl.diff(first, second, run, mapping, feeds, html, force, opt=opt, **how)
+    options.show(found, json, html=html)
     options.require(found.same)

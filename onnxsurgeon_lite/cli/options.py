@@ -79,6 +79,8 @@ def usual(
     dry_run: bool = False,
     verbose: bool = False,
     metrics: Metrics = "usual",
+    html: Path | None = None,
+    node_data: Path | None = None,
     json: bool = False,
     feeds: str | None = None,
     seed: Annotated[int, Typed(least=0)] = 0,
@@ -110,6 +112,8 @@ def usual(
         dry_run: Say what would be made or changed, no more.
         verbose: Show the details of every culprit, and the search.
         metrics: Columns of tables: the usual metrics, or all.
+        html: Write the result as a page for a browser, too: one file, which asks for no other.
+        node_data: Write the numbers of nodes as model-explorer's custom node data, too.
         json: Print the result as JSON.
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
@@ -286,12 +290,17 @@ def show(
     metrics: str = "usual",
     verbose: bool = False,
     by: str = "",
+    html: Path | None = None,
+    node_data: Path | None = None,
 ) -> None:
-    """Print a result, or its JSON."""
+    """Print a result, or its JSON; say what else was written."""
     from onnxsurgeon_lite.report import results
 
     how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
+    for place in (html, node_data):
+        if place is not None and not json:
+            plain.show_written(place)
 
 
 def require(agreement: bool) -> None:
@@ -301,7 +310,11 @@ def require(agreement: bool) -> None:
 
 
 def store(
-    result: "RunResult | MatchResult", place: Path | None, force: bool, json: bool = False
+    result: "RunResult | MatchResult",
+    place: Path | None,
+    force: bool,
+    json: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
     from onnxsurgeon_lite.model.sharing import require_replaceable
@@ -309,7 +322,7 @@ def store(
     if place is not None:
         require_replaceable(place, force)
         result.save(place)
-    show(result, json)
+    show(result, json, html=html)
     if place is not None and not json:
         plain.show_written(place)
 

@@ -26,12 +26,12 @@ from onnxsurgeon_lite.graph.index import (
     Body,
     GraphIndex,
     call_key,
-    captured_by,
     check_functions,
     function_key,
     function_path,
     reached_functions,
 )
+from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Enclosing

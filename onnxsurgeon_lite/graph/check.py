@@ -7,9 +7,19 @@ from onnx import ValueInfoProto
 from onnxsurgeon_lite.errors import GraphError
 from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.graph.dangling import dangling
-from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.index import (
+    MAIN,
+    Body,
+    GraphIndex,
+    described,
+    function_path,
+    opset_versions,
+    tensor_type,
+)
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
+from onnxsurgeon_lite.graph.schemas import first_version
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -66,7 +76,23 @@ def problem_of(model: Model, full: bool = False) -> str:
     try:
         native.check(proto, str(folder), full)
     except RejectedError as error:
-        return str(error)
+        return _of_a_later_opset(GraphIndex.of(model)) or str(error)
+    return ""
+
+
+def _of_a_later_opset(index: GraphIndex) -> str:
+    """Return what to do about the first node whose operator came after the imported opset; '' without one."""
+    version = opset_versions(index.model.proto.opset_import).get("", 0)
+    functions = {function_path(function) for function in index.model.proto.functions}
+    for body in (Body(MAIN, index.nodes), *index.inner_bodies):
+        for position, node in enumerate(body.nodes):
+            first = 0 if plain_domain(node.domain) else first_version(node.op_type)
+            if first > version and body.path.partition("/@")[0] not in functions:
+                step = f"onnxdbg edit set MODEL opset_import.ai.onnx={first}"
+                what = described(node, body.node_id(position))
+                return (
+                    f"{what} is an operator of opset {first}; the model imports {version}: {step}"
+                )
     return ""
 
 

@@ -14,14 +14,8 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    Row,
-    captured,
-    function_key,
-    reached_functions,
-    rows_of,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key, reached_functions
+from onnxsurgeon_lite.graph.table import Row, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -34,12 +34,14 @@ class Derivative:
         index: the model that is differentiated: its opset is new enough, no function is called on the way.
         tape: takes the nodes.
         notes: what the user should know.
+        stops, gaps: the nodes at which paths ended: not smooth, or without a rule.
     """
 
     index: GraphIndex
     tape: Tape
     notes: list[str] = field(default_factory=list)
     stops: list[NodeProto] = field(default_factory=list)
+    gaps: list[NodeProto] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: Model, values: Iterable[str]) -> "Derivative":
@@ -93,6 +95,7 @@ class Derivative:
         except MissingRule as error:
             raise self._missing(error, of, to) from error
         self.stops = [node for node in reverse.stops if node.op_type not in BY_SIZE]
+        self.gaps = [node for node, _ in reverse.gaps]
         if self.stops:
             more = len(self.stops) - _SHOWN
             shown = ", ".join(map(self.describe, self.stops[:_SHOWN]))

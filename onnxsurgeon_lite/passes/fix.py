@@ -14,10 +14,10 @@ from onnxsurgeon_lite.graph.index import (
     check_functions,
     function_key,
     opset_versions,
-    plain_domain,
     tensor_type,
 )
 from onnxsurgeon_lite.graph.schemas import fitting_version
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult

@@ -11,8 +11,9 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, Rows, captured, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant, require_schemas
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -59,39 +60,37 @@ class Fold:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
         result = index.model.copy()
-        changes, notes = fold(result, None, self.limit, index.shared_rows)
+        changes, notes = fold(result, None, self.limit, index)
         return PassResult.of(index.model, result, changes, notes)
 
 
 def fold(
-    result: Model, values: Iterable[str] | None, limit: int, rows: Rows | None = None
+    result: Model, values: Iterable[str] | None, limit: int, before: GraphIndex | None = None
 ) -> tuple[list[str], list[str]]:
     """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
 
     Args:
-        rows: see `GraphIndex.of`; empty by default.
+        before: the index of an earlier version.
 
     Returns:
         (changes, notes).
     """
     whole = _Count()
-    rounds, rows = True, {} if rows is None else rows
+    rounds, index = True, before
     while rounds:
-        before = whole.folded, whole.decided
-        index = GraphIndex.of(result, rows)
+        counts = whole.folded, whole.decided
+        index = GraphIndex.of(result, index)
         whole.large.clear()
         whole.failed.clear()
         _fold_graph(
             index, result.proto.graph, None if values is None else set(values), limit, whole
         )
-        rounds = bool(whole.large) and before != (whole.folded, whole.decided)
+        rounds = bool(whole.large) and counts != (whole.folded, whole.decided)
     changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
     if whole.folded:
         changes.append(f"folded {whole.folded} nodes into {whole.constants} constants")
@@ -141,7 +140,7 @@ def _fold_graph(
         count.constants += len(made)
     if values is not None or not has_bodies(graph.node):
         return
-    index = GraphIndex.of(index.model, index.shared_rows) if found.gone else index
+    index = GraphIndex.of(index.model, index) if found.gone else index
     for position, row in enumerate(index.rows):
         for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
             inner = InnerGraph.of(index, position, name).index
@@ -183,7 +182,7 @@ class _Constants:
             for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
                 decided = decide(self.index, same, self.types, set(taken))
         if decided:
-            self.index = GraphIndex.of(self.index.model, self.index.shared_rows)
+            self.index = GraphIndex.of(self.index.model, self.index)
         return decided
 
     def _is_open(self, node: NodeProto) -> bool:

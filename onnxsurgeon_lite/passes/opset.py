@@ -1,6 +1,5 @@
 """Convert a model to another ONNX opset version."""
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,10 +12,16 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import first_version, require_schemas
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.passes.protocol import PassResult
-from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined
+from onnxsurgeon_lite.surgery.conversion import (
+    NoAdapterError,
+    convert_graph,
+    means_the_same,
+    redefined,
+    without_allowzero,
+)
 from onnxsurgeon_lite.surgery.expansion import expand
 
-_NO_ADAPTER = re.compile(r"No Adapter From Version \S+ for (\w+)")
+_ALLOWZERO = 14  # the first opset whose Reshape has it
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Opset:
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
     Functions import their own opsets and do not change. On the way down, an operator that the version does not have is
-    replaced by the function that its schema defines, and the result is proved by running both models.
+    replaced by the function that its schema defines. Where the converter knows no way and both versions take a node as
+    it is, it stays. Either is proved by running both models.
 
     Attributes:
         version: the opset version to convert to.
@@ -55,20 +61,15 @@ class Opset:
                 f"versions are 1 to {defs.onnx_opset_version()}",
             )
         source, expanded = self._expanded(model, old, self._is_newer)
-        while True:
-            result = source.copy()
-            try:
-                touched = self._touches(source.proto, old)
-                changed = convert_graph(source, result, old, self.version) if touched else 0
-                break
-            except EditError as error:
-                failing = _NO_ADAPTER.search(error.message)
-                if failing is None:
-                    raise
-                source, more = self._expanded(source, old, failing[1].__eq__)
-                if not more:
-                    raise
-                expanded += more
+        if self.version < _ALLOWZERO <= old:
+            source = without_allowzero(source)
+        kept: set[str] = set()
+        try:
+            result, changed = self._converted(source, old, kept, expanded)
+        except NoAdapterError as error:
+            if not self.version < error.version < old:
+                raise
+            return self._after(Opset(error.version).apply(model))
         for imported in result.proto.opset_import:
             if imported.domain in ("", "ai.onnx"):
                 imported.version = self.version
@@ -84,7 +85,39 @@ class Opset:
             for operator, count in expanded.items()
         ]
         changes.append(f"opset {old} -> {self.version}: {changed} nodes changed")
-        return replace(PassResult.of(model, result, changes, notes), unproved=bool(expanded))
+        return replace(
+            PassResult.of(model, result, changes, notes), unproved=bool(expanded or kept)
+        )
+
+    def _converted(
+        self, source: Model, old: int, kept: set[str], expanded: Counter[str]
+    ) -> tuple[Model, int]:
+        """Convert, and note which operators had to stay as they are or be replaced by functions."""
+        result = source.copy()
+        if not self._touches(source.proto, old):
+            return result, 0
+        try:
+            return result, convert_graph(source, result, old, self.version, kept)
+        except NoAdapterError as error:
+            operator = error.operator
+            if operator not in kept and means_the_same(source, operator, old, self.version):
+                kept.add(operator)
+            else:
+                source, more = self._expanded(source, old, operator.__eq__)
+                if not more:
+                    raise
+                expanded += more
+        return self._converted(source, old, kept, expanded)
+
+    def _after(self, first: PassResult) -> PassResult:
+        """Convert what was converted to a version on the way."""
+        last = self.apply(first.model)
+        return replace(
+            last,
+            changes=(*first.changes, *last.changes),
+            notes=(*first.notes, *last.notes),
+            unproved=first.unproved or last.unproved,
+        )
 
     def _is_newer(self, operator: str) -> bool:
         return first_version(operator) > self.version

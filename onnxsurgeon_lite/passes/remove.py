@@ -56,8 +56,7 @@ class Remove:
         for position in positions:
             bypass.update(_bypass(index, position, bridge, readers))
         for value in bypass:
-            while bypass[value] in bypass:  # removed nodes in sequence
-                bypass[value] = bypass[bypass[value]]
+            bypass[value] = _end(bypass, value)
         result = model.copy()
         graph = result.proto.graph
         rename_uses((graph.node[p] for users in readers.values() for p in users), bypass)
@@ -70,6 +69,21 @@ class Remove:
         changes = [f"removed node {index.describe(position)}" for position in positions]
         changes += (f"{new!r} replaces {old!r}" for old, new in bypass.items())
         return PassResult.of(model, result, changes, [*notes, *_unused(index, positions, after)])
+
+
+def _end(bypass: dict[str, str], value: str) -> str:
+    """Return what replaces a value behind all removed nodes in sequence."""
+    passed = {value}
+    end = bypass[value]
+    while end in bypass:
+        if end in passed:
+            raise EditError(
+                f"{end!r} would dangle: the removed nodes read what they make",
+                "rewire one of them first: onnxdbg edit rewire MODEL OLD NEW --to NODE",
+            )
+        passed.add(end)
+        end = bypass[end]
+    return end
 
 
 def _bypass(

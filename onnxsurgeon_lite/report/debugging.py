@@ -19,9 +19,9 @@ from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import changes_shown
-from onnxsurgeon_lite.runtime.run import Statistics
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.metrics import number_text
+from onnxsurgeon_lite.tensors.statistics import Statistics
 
 _FEW = 32  # numbers that are all shown
 

@@ -6,9 +6,10 @@ from onnxsurgeon_lite.matching.sets import SetComparison
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import say, say_all, show_notes
 from onnxsurgeon_lite.report.tables import show_table
-from onnxsurgeon_lite.runtime.run import RunResult, Statistics
+from onnxsurgeon_lite.runtime.run import RunResult
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import number_text, texts, titles
+from onnxsurgeon_lite.tensors.statistics import Statistics
 
 _EXPLAINED = 8  # tensors; the table has them all
 

@@ -157,10 +157,14 @@ class Child:
 
     def read(self, address: int, size: int) -> memoryview | None:
         """Read bytes of the process's memory; return None if the system does not allow it."""
+        payload = _buffer(size)
+        return payload if self.fill(address, payload) else None
+
+    def fill(self, address: int, target: memoryview) -> bool:
+        """Fill a buffer with bytes of the process's memory; return False if the system does not allow it."""
         from onnxsurgeon_lite.runtime.memory import read_memory
 
-        payload = _buffer(size)
-        return payload if read_memory(self._process.pid, address, payload) else None
+        return read_memory(self._process.pid, address, target)
 
     def log(self) -> str:
         """Return the output of the process so far."""

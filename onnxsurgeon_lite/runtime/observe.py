@@ -1,14 +1,22 @@
 """Observe values of the unoptimized model, running only the nodes that they need."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 
 from onnx import ModelProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.session import Held, Runtime
 from onnxsurgeon_lite.surgery.edits import clear_bodies
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
 
@@ -72,15 +80,37 @@ class Observer:
         self, values: Sequence[str], keep: Collection[str] = ()
     ) -> Iterator[tuple[str, RunValue]]:
         """Like `fetch`, but yield one value after the other, so that the caller need not hold them all."""
-        there = [name for name in values if name in self.kept]
-        missing = [name for name in values if name not in self.kept]
-        new = [name for name in keep if name not in self.kept]
-        got = self.runtime.get([self.stored(name) for name in there])
-        yield from ((name.removeprefix(self.prefix), value) for name, value in got)
+        missing, new = yield from self._there(values, keep)
         if self.by_node and (missing or new):
             yield from self._node_by_node(missing, new)
         elif missing or new:
             yield from self._run(self._positions([*missing, *new]), missing, new)
+
+    def hold(
+        self, values: Sequence[str], keep: Collection[str] = ()
+    ) -> Iterator[tuple[str, RunValue | Held]]:
+        """Like `stream`, but leave tensors in the runtime until the next request where one run computes them all."""
+        if self.by_node:
+            yield from self.stream(values, keep)
+            return
+        missing, new = yield from self._there(values, keep)
+        if missing or new:
+            given, stored = self._open(self._positions([*missing, *new]), missing, new)
+            types, held = self.runtime.hold(given, missing, stored)
+            self.kept.update((name, types[name]) for name in new)
+            yield from held
+
+    def _there(
+        self, values: Sequence[str], keep: Collection[str]
+    ) -> Generator[tuple[str, RunValue], None, tuple[list[str], list[str]]]:
+        """Yield the values that are kept; return those to compute, and those of them to keep."""
+        there = [self.stored(name) for name in values if name in self.kept]
+        for name, value in self.runtime.get(there):
+            yield name.removeprefix(self.prefix), value
+        return (
+            [name for name in values if name not in self.kept],
+            [name for name in keep if name not in self.kept],
+        )
 
     def sweep(
         self, values: Iterable[str], progress: Callable[[str], None] = lambda _: None
@@ -145,14 +175,21 @@ class Observer:
     def _run(
         self, positions: Sequence[int], missing: list[str], new: list[str]
     ) -> Iterator[tuple[str, RunValue]]:
-        part = self.part(positions, self.kept, [*missing, *new])
-        inputs = [declared.name for declared in part.graph.input]
-        self.runtime.open(self.index.model.with_proto(part))
-        self.sessions += 1
-        given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
+        given, keep = self._open(positions, missing, new)
         types, values = self.runtime.stream(given, missing, keep)
         self.kept.update((name, types[name]) for name in new)
         yield from values
+
+    def _open(
+        self, positions: Sequence[int], missing: list[str], new: list[str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Open a session on nodes; return its inputs, and what it keeps, with their names in the runtime."""
+        part = self.part(positions, self.kept, [*missing, *new])
+        self.runtime.open(self.index.model.with_proto(part))
+        self.sessions += 1
+        inputs = [declared.name for declared in part.graph.input]
+        given, keep = ({name: self.stored(name) for name in names} for names in (inputs, new))
+        return given, keep
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop kept values."""

@@ -14,7 +14,8 @@ Item = TypeVar("Item", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 
 _TASK = 0.5  # seconds that a task takes: overhead is little beside it, and little is lost with it
-_MOST = 256  # samples of a task
+_SHARE = 0.01  # more seconds for each runtime beyond 50: whoever hands out tasks needs 5 ms for one
+_MOST = 4096  # samples of a task
 _TRIES = 5  # of a task whose workers are lost
 _AHEAD = 3  # tasks in flight for each runtime: while one is late, others go on
 
@@ -89,7 +90,8 @@ class Pool:
                 if not waiting:
                     return
                 results, seconds = self._finished(shared, *waiting.popleft())
-                size = max(1, min(most, int(_TASK * len(results) / max(seconds, 1e-9))))
+                wanted = max(_TASK, _SHARE * self.width())
+                size = max(1, min(most, int(wanted * len(results) / max(seconds, 1e-9))))
                 count += len(results)
                 progress(f"{count} samples")
                 yield from results

@@ -1,10 +1,7 @@
 """One run of a whole model, optimized, and its results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
@@ -13,22 +10,9 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, data_type_of_numpy, dtype_name
+from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import save_tensors
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Statistics of a tensor; min, max and mean are over its finite elements, None without any."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    min: float | None = None
-    max: float | None = None
-    mean: float | None = None
-    nan: int = 0
-    inf: int = 0
+from onnxsurgeon_lite.tensors.statistics import Statistics, statistics
 
 
 class RunResult(Shown, dict[str, RunValue]):
@@ -112,25 +96,3 @@ def _keep_only(model: Model, names: Sequence[str]) -> None:
     for name in names:
         if name not in declared:
             graph.output.add(name=name)  # the runtime needs no output type here
-
-
-def statistics(name: str, value: RunValue) -> list[Statistics]:
-    """Return a value's statistics; for a sequence, those of each of its tensors."""
-    if value is None:
-        return [Statistics(name, "none", ())]
-    if isinstance(value, list):
-        return [line for i, v in enumerate(value) for line in statistics(f"{name}[{i}]", v)]
-    return [_of_tensor(name, value)]
-
-
-def _of_tensor(name: str, array: Array) -> Statistics:
-    dtype = dtype_name(data_type_of_numpy(array.dtype))
-    if array.dtype.kind in "OUSc" or not array.size:
-        return Statistics(name, dtype, array.shape)
-    numbers = array.astype(np.float64)
-    finite = numbers[np.isfinite(numbers)]
-    nan, inf = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
-    if not finite.size:
-        return Statistics(name, dtype, array.shape, nan=nan, inf=inf)
-    low, high, mean = float(finite.min()), float(finite.max()), float(finite.mean())
-    return Statistics(name, dtype, array.shape, low, high, mean, nan, inf)

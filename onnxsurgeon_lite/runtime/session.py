@@ -1,5 +1,6 @@
 """Sessions in the child process: open a model, put values, run, fetch."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,28 @@ class Ran:
 
     values: dict[str, RunValue] = field(default_factory=dict)
     types: dict[str, TypeProto] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor in the child that the next request lets go; see `comparison.Readable`."""
+
+    child: Child
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    def fill(self, start: int, target: memoryview) -> None:
+        """Read the bytes from `start` on; raise `RuntimeCrash` if the child died."""
+        if not self.child.fill(self.address + start, target):
+            self.child.ask("about")
+            raise OSError("the runtime's memory cannot be read")
+
+    def array(self) -> Array:
+        """Read the tensor."""
+        array = np.empty(self.shape, self.dtype)
+        self.fill(0, array.reshape(-1).view(np.uint8).data)
+        return array
 
 
 class Runtime:
@@ -218,6 +241,24 @@ class Runtime:
 
         Read them before the next request; no other thread may make one.
         """
+        types, headers = self._ran(feeds, fetch, keep)
+        return types, self._receive_all(headers)
+
+    def hold(
+        self, feeds: Mapping[str, str], fetch: Sequence[str], keep: Mapping[str, str]
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, "RunValue | Held"]]]:
+        """Like `stream`, but leave tensors in the child that can be read from there."""
+        types, headers = self._ran(feeds, fetch, keep)
+        fetched = (header for header in headers if header["fetched"])
+        return types, ((h["name"], self._held(h) or self._receive(h)) for h in fetched)
+
+    def _ran(
+        self,
+        feeds: Mapping[str, str] | Iterable[str],
+        fetch: Sequence[str],
+        keep: Mapping[str, str] | Iterable[str],
+    ) -> tuple[dict[str, TypeProto], list[_Header]]:
+        """Run the open session; return the types and the descriptions of values."""
         kept = _named(keep)
         try:
             reply = self._child.ask(
@@ -236,7 +277,7 @@ class Runtime:
             ) from error
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
-        return {h["name"]: _type(h["type"]) for h in headers}, self._receive_all(headers)
+        return {h["name"]: _type(h["type"]) for h in headers}, headers
 
     def profile(self, feeds: Iterable[str], fetch: Sequence[str], runs: int) -> Path:
         """Run the open session several times on stored values, and close its profile.
@@ -277,6 +318,17 @@ class Runtime:
         for header in headers:
             if header["fetched"]:
                 yield header["name"], self._receive(header)
+
+    def _held(self, header: _Header) -> Held | None:
+        """Return a tensor that can be read from the child; None for every other value."""
+        match header:
+            case {"data_type": int(data_type), "shape": list(shape), "payload": int()}:
+                dtype, first = dtypes.numpy_dtype(data_type), np.empty(1, np.uint8).data
+                size = math.prod(shape) * dtype.itemsize
+                plain = size == dtypes.byte_count(data_type, shape) > 0
+                if plain and self._child.fill(header["address"], first):
+                    return Held(self._child, header["address"], tuple(shape), dtype)
+        return None
 
     def _receive(self, header: _Header) -> RunValue:
         match header:

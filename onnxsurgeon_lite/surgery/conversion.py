@@ -1,6 +1,8 @@
 """Convert nodes to another version of the ONNX domain, with the official converter."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from onnx import (
     AttributeProto,
@@ -12,10 +14,24 @@ from onnx import (
 )
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex, plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.native import RejectedError, convert
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.messages import copied
+from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import copied, drop, drop_at
+
+_HIDDEN = "onnxsurgeon_lite.kept"
+_NO_ADAPTER = re.compile(r"No Adapter (?:From|To) Version \$(\d+) for (\w+)")
+
+
+class NoAdapterError(EditError):
+    """The converter knows no way for an operator, to or from a version."""
+
+    def __init__(self, refused: EditError, operator: str, version: int) -> None:
+        super().__init__(refused.message, refused.hint)
+        self.operator = operator
+        self.version = version
 
 
 def redefined(domain: str, operator: str, one: int, two: int) -> bool:
@@ -27,33 +43,135 @@ def redefined(domain: str, operator: str, one: int, two: int) -> bool:
     return bool(schemas[0].since_version != schemas[1].since_version)
 
 
-def convert_graph(model: Model, result: Model, old: int, version: int) -> int:
+def means_the_same(model: Model, operator: str, one: int, two: int) -> bool:
+    """Return whether the nodes of an operator, which has no body, fit what another version of ONNX's domain defines.
+
+    What both versions have must have the same names and defaults. An attribute that one of them has not may only have
+    its default, which is what the operator did before there was the attribute.
+    """
+    try:
+        schema, other = (defs.get_schema(operator, version) for version in (one, two))
+    except defs.SchemaError:
+        return False
+    if other.deprecated:  # as GroupNormalization 18 is: a later version means something else
+        return False
+    nodes = (node for node in _nodes(model.proto) if node.op_type == operator)
+    return all(_fits(node, schema, other) for node in nodes)
+
+
+def _nodes(proto: ModelProto) -> Iterator[NodeProto]:
+    """Yield the nodes of ONNX's own operators in the main graph and its bodies."""
+    for graph in walk.graphs(proto):
+        yield from (node for node in graph.node if not plain_domain(node.domain))
+
+
+def _fits(node: NodeProto, schema: defs.OpSchema, other: defs.OpSchema) -> bool:
+    given = {a.name for a in node.attribute if not _is_default(a, schema)}
+    both = schema.attributes.keys() & other.attributes.keys() - given
+    names = [[formal.name for formal in s.inputs][: len(node.input)] for s in (schema, other)]
+    return (
+        not any(attribute.HasField("g") for attribute in node.attribute)
+        and given <= other.attributes.keys()
+        and not any(a.required for n, a in other.attributes.items() if n not in given)
+        and names[0] == names[1]
+        and all(
+            schema.attributes[name].default_value == other.attributes[name].default_value
+            for name in both
+        )
+    )
+
+
+def _is_default(attribute: AttributeProto, schema: defs.OpSchema) -> bool:
+    known = schema.attributes.get(attribute.name)
+    return (
+        known is not None
+        and known.default_value.type == attribute.type
+        and bool(_payload(known.default_value) == _payload(attribute))
+    )
+
+
+def without_allowzero(model: Model) -> Model:
+    """Remove `allowzero`, which opset 14 introduced, from Reshape nodes whose shape is known to have no zero."""
+    index = GraphIndex.of(model)
+    places = []
+    for position, node in enumerate(index.nodes):
+        if node.op_type == "Reshape" and any(a.name == "allowzero" for a in node.attribute):
+            shape = constant(index, node.input[1])
+            if shape is not None and model.array(shape).all():
+                places.append(position)
+    result = model.copy() if places else model
+    for node in (result.proto.graph.node[place] for place in places):
+        drop(node.attribute, lambda attribute: attribute.name == "allowzero")
+    return result
+
+
+def convert_graph(
+    model: Model, result: Model, old: int, version: int, kept: Container[str] = ()
+) -> int:
     """Convert the main graph of `result`, a copy of `model`, in place; return how many nodes changed.
 
     Nodes that the converter does not change keep their bytes; changed nodes keep documentation and metadata.
 
+    Args:
+        kept: operators that the converter does not see: their nodes stay as they are.
+
     Raises:
-        EditError: the converter cannot.
+        NoAdapterError, EditError: the converter cannot.
     """
-    return _take_over(result.proto.graph, _converted(model, old, version).graph)
+    return _take_over(result.proto.graph, _converted(model, old, version, kept).graph)
 
 
-def _converted(model: Model, old: int, version: int) -> ModelProto:
+def _converted(model: Model, old: int, version: int, kept: Container[str]) -> ModelProto:
     part = copied(model.structure())
     del part.functions[:]
+    hidden = [node for node in _nodes(part) if node.op_type in kept]
+    if hidden:
+        _hide(part, hidden, GraphIndex.of(model))
     if part.graph.sparse_initializer:  # the converter does not support them
         index = GraphIndex.of(model)
         names = (sparse.values.name for sparse in part.graph.sparse_initializer)
         part.graph.input.extend(map(index.value_info, names))
         del part.graph.sparse_initializer[:]
     try:
-        return convert(part, version)
+        converted = convert(part, version)
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0]
-        raise EditError(
+        refused = EditError(
             f"the converter cannot convert the graph from opset {old} to {version}: {reason}",
             "convert in smaller steps to find the failing version: onnxdbg edit opset MODEL VERSION",
-        ) from error
+        )
+        known = _NO_ADAPTER.search(reason)
+        raise (NoAdapterError(refused, known[2], int(known[1])) if known else refused) from error
+    for graph in walk.graphs(converted):
+        for node in graph.node:
+            if node.domain == _HIDDEN:
+                node.ClearField("domain")
+    for node in _nodes(converted):
+        _drop_defaults(node, old, version)
+    return converted
+
+
+def _drop_defaults(node: NodeProto, old: int, version: int) -> None:
+    """Remove the attributes that a version has not, where they have the defaults of the old one."""
+    with suppress(defs.SchemaError):
+        known = defs.get_schema(node.op_type, version).attributes
+        others = [number for number, a in enumerate(node.attribute) if a.name not in known]
+        if others:
+            schema = defs.get_schema(node.op_type, old)
+            drop_at(node.attribute, [n for n in others if _is_default(node.attribute[n], schema)])
+
+
+def _hide(part: ModelProto, nodes: Sequence[NodeProto], index: GraphIndex) -> None:
+    """Move nodes to a domain that the converter passes over, and declare the types that it cannot infer any more."""
+    declared = {value.name for value in (*part.graph.value_info, *part.graph.output)}
+    names = [name for node in nodes for name in node.output if name in index]
+    index.learn_types(names)
+    part.graph.value_info.extend(
+        index.value_info(name) for name in names if name in index.types and name not in declared
+    )
+    for node in nodes:
+        node.domain = _HIDDEN
+    part.opset_import.add(domain=_HIDDEN, version=1)
 
 
 def _take_over(graph: GraphProto, converted: GraphProto) -> int:

@@ -13,8 +13,8 @@ from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     function_key,
     opset_versions,
-    plain_domain,
 )
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.inlining import inline
 

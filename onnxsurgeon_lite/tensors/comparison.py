@@ -1,8 +1,10 @@
 """Two arrays side by side: tolerance, metrics, verdict."""
 
 import math
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,10 @@ from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
 _BLOCK = 1 << 18  # elements compared at a time, so that the working set stays in the cache
+
+_PIECE = (
+    1 << 19
+)  # bytes of each side that are compared at a time where they are read piece by piece
 
 SMALLEST_SCALE = 1e-6  # a tensor that is smaller everywhere is compared as if it were zero
 
@@ -149,6 +155,63 @@ def agrees(actual: Array, reference: Array, tolerance: Tolerance | None = None) 
     return _clearly_agrees(*sides) or not _any_exceeds(*sides)
 
 
+class Readable(Protocol):
+    """A tensor elsewhere, in another process or a file, whose elements lie there as in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]: ...
+
+    def fill(self, start: int, target: memoryview) -> None:
+        """Read the bytes from `start` on; raise `OSError` where there are too few."""
+
+
+class Scratch(threading.local):
+    """Memory to compare pieces in, of each thread: to get it anew each time costs more than the comparison."""
+
+    def __init__(self) -> None:
+        self.pieces = [np.empty(_PIECE, np.uint8) for _ in range(3)]
+
+
+def surely_agrees(
+    actual: Readable, reference: Readable, tolerance: Tolerance | None, scratch: Scratch
+) -> bool:
+    """Return True only if `agrees` does; read both tensors once, piece by piece, and keep neither."""
+    if (actual.shape, actual.dtype) != (reference.shape, reference.dtype):
+        return False
+    dtype, size = actual.dtype, math.prod(actual.shape) * actual.dtype.itemsize
+    allowed = tolerance or default_tolerance(dtype)
+    top, excess = 0.0, -math.inf
+    for start in range(0, size, _PIECE):
+        raw = [piece[: size - start] for piece in scratch.pieces]
+        actual.fill(start, raw[0].data)
+        reference.fill(start, raw[1].data)
+        words = [piece.view(f"u{math.gcd(dtype.itemsize, 8)}") for piece in raw]
+        if (words[0] == words[1]).all():
+            continue
+        if dtype.kind != "f" or dtype.name not in _FAST or _is_loose(allowed.atol, allowed.rtol):
+            return False
+        x, y, error = (piece.view(dtype) for piece in raw)
+        with np.errstate(all="ignore"):
+            np.subtract(x, y, out=error)
+            top, most = max(top, _reach(y)), _reach(error)
+            if most >= _safe_atol(dtype, allowed.absolute(top), allowed.rtol):
+                np.abs(y, out=y)
+                y *= allowed.rtol * _safe(dtype)
+                most = float(np.subtract(np.abs(error, out=error), y, out=error).max())
+        if not (math.isfinite(most) and top < _MASK / 2):  # a mask elsewhere would be the scale
+            return False
+        excess = max(excess, most)
+    return excess < _safe_atol(dtype, allowed.absolute(top), allowed.rtol)
+
+
+def _reach(numbers: Array) -> float:
+    """Return the largest magnitude; NaN if there is a NaN."""
+    return max(float(numbers.max()), -float(numbers.min()))
+
+
 def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
     """Compare in float64, up to the first block with an element over its tolerance."""
     with np.errstate(all="ignore"):
@@ -163,22 +226,36 @@ def _any_exceeds(actual: Array, reference: Array, atol: float, rtol: float) -> b
 
 def _clearly_agrees(actual: Array, reference: Array, atol: float, rtol: float) -> bool:
     """Compare in the dtype's own arithmetic, which is fast; return False where its rounding could decide."""
-    if atol > _LOOSE or rtol > 0.5:
-        return False  # the tolerance itself could overflow
-    rounding = _FAST[actual.dtype.name]
-    atol = (atol - 4 * float(rounding.tiny)) if rtol else atol
-    safe = 1 - 8 * float(rounding.eps)
+    if _is_loose(atol, rtol):
+        return False
+    atol, safe = _safe_atol(actual.dtype, atol, rtol), _safe(actual.dtype)
     with np.errstate(all="ignore"):
         for start in range(0, actual.size, _BLOCK):
             x, y = actual[start : start + _BLOCK], reference[start : start + _BLOCK]
             error = np.subtract(x, y)
             np.abs(error, out=error)
             # strictly below: an infinite error is not below an infinite tolerance
-            if (error < atol * safe).all():
+            if (error < atol).all():
                 continue
-            if not (error < atol * safe + rtol * safe * np.abs(y)).all():
+            if not (error < atol + rtol * safe * np.abs(y)).all():
                 return False
     return True
+
+
+def _is_loose(atol: float, rtol: float) -> bool:
+    """Return whether the tolerance itself could overflow."""
+    return atol > _LOOSE or rtol > 0.5
+
+
+def _safe(dtype: np.dtype[np.generic]) -> float:
+    """Return a factor that makes up for roundings in a dtype's own arithmetic."""
+    return 1 - 8 * float(_FAST[dtype.name].eps)
+
+
+def _safe_atol(dtype: np.dtype[np.generic], atol: float, rtol: float) -> float:
+    if dtype.name not in _FAST:
+        return math.inf
+    return (atol - 4 * float(_FAST[dtype.name].tiny) * bool(rtol)) * _safe(dtype)
 
 
 def compare(actual: Array, reference: Array, tolerance: Tolerance | None = None) -> Comparison:

@@ -45,6 +45,10 @@ _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
+_HIDDEN = (
+    1 / 8
+)  # of the tolerance of half precision: a larger error of one node may grow further down
+_GROWN = 0.5  # the share of the outputs' error that such a node must explain
 
 
 @dataclass(frozen=True)
@@ -352,6 +356,8 @@ class _Bisection:
             self.result.add_finding("observer effect", because)
         if self.result.verdict == "agrees":
             self._find_masked(walk, unobserved)
+        elif self.judge.coarse and self.search.tolerance is None and self._all_inherit():
+            self._find_hidden(unobserved)
         elif not self._is_certain(self.result.culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
@@ -371,6 +377,32 @@ class _Bisection:
             self.result.masked = wrong
             for culprit in faults:
                 culprit.healed = None  # the outputs have no error
+
+    def _all_inherit(self) -> bool:
+        culprits = self.result.culprits
+        return bool(culprits) and all(culprit.inherits for culprit in culprits)
+
+    def _find_hidden(self, unobserved: Unobserved) -> None:
+        """Find a node in half precision that errs by less than the tolerance, and explains what grows out of it."""
+        grown, cleared, usual = self.result.culprits, self.result.cleared, self.judge
+        self.result.culprits, self.result.cleared = [], []
+        self.judge = replace(usual, share=_HIDDEN)
+        self.observer.forget(list(self.observer.kept))
+        self.observer.feed(self.feeds)
+        walk = self._walk_over(self.space, self.observer, self.result.look)
+        walk.journal = Journal()  # its answers are others
+        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        given = self.judge, self.feeds, self.result.tensors
+        hidden = [
+            culprit
+            for culprit in self.result.culprits
+            if culprit.own and not culprit.seen and effect_of(culprit, walk, *given) >= _GROWN
+        ]
+        self.judge = usual
+        self.result.culprits, self.result.cleared = hidden or grown, cleared
+        if hidden:
+            note = f"an error below half precision's tolerance grows on its way: {_HIDDEN:g} of it is allowed here"
+            self.result.notes.append(note)
 
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.judge import LARGEST
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, versions
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
@@ -222,7 +222,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
     Args:
         place: the body of the culprit with its iteration; '' for the main graph.
     """
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
+    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     path, iterations = iterations_of(place)
     wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
     node_id = f"{path}/{culprit.id}" if place else culprit.id
@@ -236,7 +236,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
         *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
         f"- look: {result.look}",
-        f"- versions: {versions}",
+        f"- versions: {made_with}",
         "",
         f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
         "|---" * (4 + len(METRICS)) + "|",

@@ -10,6 +10,7 @@ from onnxsurgeon_lite.debug.bisection.judge import Judge
 from onnxsurgeon_lite.debug.bisection.search import Origin, SearchResult, first_bad, origins, spread
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.session import Held
 from onnxsurgeon_lite.tensors.dtypes import RunValue, fits, type_of
 from onnxsurgeon_lite.tensors.references.sets import Stored
 
@@ -79,7 +80,7 @@ class Walk:
         if unknown:
             self.judge.prepare(unknown)
             keep = unknown if self._uses is None else self._crossing(items[-1])
-            for name, good in self._judged(self.observer.stream(unknown, keep)):
+            for name, good in self._judged(self.observer.hold(unknown, keep)):
                 answers[name] = good
                 if name not in self.targets:
                     self.journal.add(state, name, answers[name])
@@ -88,7 +89,7 @@ class Walk:
         self._let_go(items, answers)
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
 
-    def _judged(self, values: Iterable[tuple[str, RunValue]]) -> Iterator[tuple[str, bool]]:
+    def _judged(self, values: Iterable[tuple[str, RunValue | Held]]) -> Iterator[tuple[str, bool]]:
         """Yield answers in order; threads read and compare references while the next values are fetched."""
         with ThreadPoolExecutor(_JUDGES) as pool:
             waiting: deque[tuple[str, Future[bool]]] = deque()

@@ -74,6 +74,18 @@ class Goal:
             return 10 ** ((self.limit - found) / 20), found
         return (found / self.limit if self.limit else inf if found else 0.0), found
 
+    def scale(self, reference: Array) -> float:
+        """Return by how much an output's error is divided, so that errors of several can be added."""
+        if self.what == "max abs error":
+            return 1.0
+        norm = float(np.sqrt(np.mean(_wide(reference) ** 2))) if reference.size else 0.0
+        return norm or 1.0
+
+    def judged(self, excess: float, measured: float) -> tuple[bool, str]:
+        """Return whether the goal is reached, and what was."""
+        text = self.text(measured)
+        return excess <= 1, text if excess <= 1 else f"the best reached is {text}"
+
     def text(self, measured: float) -> str:
         """Return what was measured, and the limit."""
         if np.isnan(measured):

@@ -1,20 +1,18 @@
 """Convert, compute the outputs with one rounding per edge, and keep in float32 what the goal needs."""
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-from onnx import TensorProto, helper
-
+from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
 from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
-from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
-from onnxsurgeon_lite.debug.conversion.simulation import FLAGS, Simulating, Switched
+from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
+from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model, load, save
+from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -28,7 +26,8 @@ from onnxsurgeon_lite.tensors.narrow import largest
 
 Progress = Callable[[str], None]
 Run = Callable[[Feeds], dict[str, RunValue]]
-_TRIES = 3
+_SMALL = 64 << 20  # bytes of a model
+_QUESTIONS, _FEW = 60, 3  # simulated runs of a search: for a small model, for others
 
 
 @dataclass
@@ -36,8 +35,7 @@ class Guard:
     """A search for the nodes that must stay in float32.
 
     Attributes:
-        keep: selectors of nodes that stay in any case.
-        probes: how many simulated runs were made.
+        keep: selectors of nodes that stay in any case. report: measure the magnitudes of values, too.
     """
 
     model: Model
@@ -48,23 +46,16 @@ class Guard:
     samples: Sequence[Feeds]
     runtime: Runtime
     progress: Progress = lambda _: None
-    probes: int = 0
-    _known: dict[frozenset[int], float] = field(default_factory=dict)
-    _session: Run | None = None
+    report: bool = False
+    _known: dict[frozenset[str], tuple[float, float]] = field(default_factory=dict)
 
     def kept(self) -> tuple[set[str], float, float]:
         """Return (the ids of nodes to keep, the error as a multiple of the limit, the measured number)."""
         require_all_finite(self.reference)
-        chosen: set[str] = set()
-        found = self.simulated(chosen)
-        share = 1.0
-        for _ in range(_TRIES):
-            if found[0] <= 1:
-                break
-            chosen = self._search(share)
-            found = self.simulated(chosen)
-            share *= 0.7
-        return chosen, *found
+        chosen = frozenset[str]()
+        if self.simulated(chosen)[0] > 1:
+            chosen = self._search()
+        return {*chosen}, *self.simulated(chosen)
 
     @cached_property
     def reference(self) -> list[Values]:
@@ -73,86 +64,76 @@ class Guard:
         run = self._opened(self.model)
         return [run(feeds) for feeds in self.samples]
 
-    def simulated(self, kept: Collection[str]) -> tuple[float, float]:
+    def simulated(self, kept: frozenset[str]) -> tuple[float, float]:
         """Return (error as a multiple of the limit, measured number) with one rounding per edge."""
-        model = self._flat.copy()
-        plan = self._plan(model, kept)
-        Simulating(plan, model, self._clamped).run()
-        return self.measured(model)
+        if kept not in self._known:
+            self.progress(f"{len(self._known)} simulated runs")
+            model = self._flat.copy()
+            Simulating(self._plan(model, kept), model, self._clamped).run()
+            self._known[kept] = self._worst(self._opened(model))
+        return self._known[kept]
 
     def ran(self, path: Path, model: Model) -> tuple[float, float]:
         """Write a model and run it, optimized as usual; return the same."""
         save(model, path)
         usual = replace(self.runtime.options, opt="all")
-        with Runtime(usual) as runtime:
+        simulating, self.runtime.options = self.runtime.options, usual
+        try:
             index = GraphIndex.of(load(path))
-            run = opened(index, runtime)
+            run = opened(index, self.runtime)
             return self._worst(lambda feeds: run(as_declared(index, feeds)))
-
-    def measured(self, model: Model) -> tuple[float, float]:
-        """Run a model on all samples; return the worst error."""
-        return self._worst(self._opened(model))
+        finally:
+            self.runtime.options = simulating
 
     def _worst(self, run: Callable[[Feeds], Values]) -> tuple[float, float]:
-        self.probes += len(self.samples)
         pairs = zip(self.samples, self.reference, strict=True)
         return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     # the search
 
-    def _search(self, share: float) -> set[str]:
-        """Return the ids of nodes whose staying in float32 brings the error below a share of the limit."""
-        self.progress("looking for the nodes to keep")
-        asked = Asked(lambda on: self.excess(on) / share)
-        groups = spoilers(len(self.units), asked, self._overflowing())
-        sets = pruned(
-            [self._ids(group) for group in groups],
-            lambda some: self._suffice(set().union(*some), share),
+    def _search(self) -> frozenset[str]:
+        """Return the ids of nodes that bring the error within the limit, as few as the questions find."""
+        most = _QUESTIONS if embedded_size(self.model) < _SMALL else _FEW
+        groups, left = by_worth(
+            [self.effects.get(unit, Effect()).error for unit in self.units],
+            [frozenset(step.node.doc_string for step in self._around(u)) for u in self.units],
         )
-        ids = sorted(set[str]().union(*sets))
-        return set(pruned(ids, lambda some: self._suffice(some, share)))
+        chosen = [frozenset[str]().union(*groups[:count]) for count in range(len(groups) + 1)]
+        count = shortest(left, lambda n: self.simulated(chosen[n])[0], most)
+        if not self._suffices(chosen[count]):
+            return chosen[count]
+        return frozenset(pruned(sorted(chosen[count]), self._suffices, most - len(self._known)))
 
-    def _ids(self, units: Iterable[int]) -> set[str]:
-        """Return the nodes that must stay for these values to stay unrounded."""
-        sites = (self.units[number] for number in units)
-        return {step.node.doc_string for site in sites for step in self._around(site)}
+    def _suffices(self, ids: Collection[str]) -> bool:
+        return self.simulated(frozenset(ids))[0] <= 1
+
+    @cached_property
+    def effects(self) -> dict[Site, Effect]:
+        """What each rounding does to the outputs, where that is known to first order."""
+        self.progress("measuring what each rounding does")
+        plan, clamped = self._everywhere.plan, {name for path, name in self._clamped if not path}
+        effects = Effects(self._flat, plan, self.goal, clamped, self.report)
+        return effects.measured(self.units, self.samples, self.reference, self.runtime)
 
     @property
     def units(self) -> list[Site]:
-        """The values with a rounding, by number."""
-        return self._switched.units
-
-    def _suffice(self, ids: Collection[str], share: float) -> bool:
-        """Return whether it is enough to keep these nodes: a value stays unrounded between kept nodes alone."""
-        rounded = (number for number in range(len(self.units)) if not self._ids([number]) <= {*ids})
-        return self.excess(frozenset(rounded)) / share <= 1
-
-    def excess(self, rounded: frozenset[int]) -> float:
-        """Return the error as a multiple of the limit, with only these roundings."""
-        if rounded not in self._known:
-            self.progress(f"{self.probes} simulated runs")
-            flags = np.zeros(len(self.units), np.bool_)
-            flags[list(rounded)] = True
-            if self._session is None:
-                self._session = self._opened(self._switched.model)
-            run = self._session
-            self._known[rounded] = self._worst(lambda feeds: run({**feeds, FLAGS: flags}))[0]
-        return self._known[rounded]
+        """The values with a rounding where nothing is kept."""
+        return self._everywhere.units
 
     @cached_property
-    def _switched(self) -> Switched:
+    def _everywhere(self) -> Simulating:
         model = self._flat.copy()
-        switched = Switched(self._plan(model, ()), model, self._clamped)
-        switched.run()
-        return switched
+        simulating = Simulating(self._plan(model, ()), model, self._clamped)
+        simulating.run()
+        return simulating
 
     def _opened(self, model: Model) -> Run:
-        self._session = None
         return opened(GraphIndex.of(model), self.runtime)
 
     def _around(self, site: Site) -> set[Step]:
         """Return the nodes that must stay for a value to stay unrounded: its maker and its readers, through movers."""
-        found = set[Step]() if site.maker is None else {site.maker}
+        is_made = site.maker is not None and site.constant is None
+        found = {site.maker} if is_made and site.maker is not None else set[Step]()
         pending = [site]
         while pending:
             for step, slot in (current := pending.pop()).readers:
@@ -174,39 +155,11 @@ class Guard:
     def _holders(self) -> dict[Site, Step]:
         """The value that a body returns -> the node of the body."""
         found = {}
-        for step in self._switched.plan.steps():
+        for step in self._everywhere.plan.steps():
             for body in step.bodies:
                 for info in getattr(body.target, "output", ()):
                     if (site := body.find(getattr(info, "name", info))) is not None:
                         found[site] = step
-        return found
-
-    # magnitudes
-
-    def _overflowing(self) -> set[int]:
-        limit = largest(dtypes.numpy_dtype(NARROW[self.to]))
-        units = self.units
-        return {n for n, site in enumerate(units) if self.magnitudes.get(site.name, 0.0) > limit}
-
-    @cached_property
-    def magnitudes(self) -> dict[str, float]:
-        """The largest magnitude of each value of the main graph with a rounding."""
-        self.progress("measuring magnitudes")
-        model = self._flat.copy()
-        sites = [s for s in self.units if s.scope is self._switched.plan.main and s.maker]
-        graph = model.proto.graph
-        for number, site in enumerate(sites):
-            name = f"{FLAGS}\x01{number}"
-            graph.node.append(helper.make_node("Abs", [site.name], [f"{name}a"]))
-            graph.node.append(helper.make_node("ReduceMax", [f"{name}a"], [f"{name}h"], keepdims=0))
-            graph.output.append(helper.make_tensor_value_info(f"{name}h", TensorProto.FLOAT, None))
-        run = self._opened(model)
-        found = defaultdict[str, float](float)
-        for feeds in self.samples:
-            values = run(feeds)
-            for number, site in enumerate(sites):
-                high = float(np.asarray(values[f"{FLAGS}\x01{number}h"]))
-                found[site.name] = max(high, found[site.name])
         return found
 
     # the model without functions, each node marked with the id that it has in the model

@@ -1,37 +1,32 @@
-"""How much error each node brings to the outputs when it alone is rounded."""
+"""How much error each node brings to the outputs."""
 
 from collections import defaultdict
 from collections.abc import Collection
-from math import isfinite
+from math import hypot, isfinite
 
+from onnxsurgeon_lite.debug.conversion.effects import Effect
 from onnxsurgeon_lite.debug.conversion.guard import Guard
 from onnxsurgeon_lite.debug.conversion.result import Introduced
 from onnxsurgeon_lite.graph.scopes import Provenances
-from onnxsurgeon_lite.surgery.precision import Step
+from onnxsurgeon_lite.surgery.precision import Site, Step
 
 
 def introduced(guard: Guard, kept: Collection[str]) -> list[Introduced]:
-    """Measure each node, the largest error first."""
-    units = guard.units
-    by_step = defaultdict[Step, set[int]](set)
-    for number, site in enumerate(units):
-        steps = (
-            [site.maker]
-            if site.maker is not None and site.constant is None
-            else [r for r, _ in site.readers]
-        )
-        for step in steps:
-            by_step[step].add(number)
-    found = []
-    for step, numbers in by_step.items():
-        excess = guard.excess(frozenset(numbers))
-        node, node_id = step.node, step.node.doc_string
-        sizes = [
-            guard.magnitudes[u.name]
-            for u in step.outputs
-            if u is not None and u.name in guard.magnitudes
-        ]
-        place = str(Provenances([node], {})[0])
-        row = (node_id, node.name, node.op_type, excess if isfinite(excess) else None)
-        found.append(Introduced(*row, max(sizes, default=None), node_id in kept, place))
-    return sorted(found, key=lambda n: (n.excess is not None, -(n.excess or 0.0)))
+    """Return what the roundings of each node's results and constants do, to first order, the largest first."""
+    by_step = defaultdict[Step, list[Site]](list)
+    for unit in guard.units:
+        for step in [unit.maker] if unit.constant is None else [r for r, _ in unit.readers]:
+            if step is not None:
+                by_step[step].append(unit)
+    found = [_introduced(step, units, guard, kept) for step, units in by_step.items()]
+    return sorted(found, key=lambda n: (n.error is not None, -(n.error or 0.0)))
+
+
+def _introduced(step: Step, units: list[Site], guard: Guard, kept: Collection[str]) -> Introduced:
+    node, effects = step.node, [guard.effects.get(unit, Effect()) for unit in units]
+    error = hypot(*(e.error for e in effects))
+    high = max((e.largest for e in effects if e.largest is not None), default=None)
+    low = min((e.smallest for e in effects if e.smallest is not None), default=None)
+    place = str(Provenances([node], {})[0])
+    row = (node.doc_string, node.name, node.op_type, error if isfinite(error) else None)
+    return Introduced(*row, low, high, node.doc_string in kept, place)

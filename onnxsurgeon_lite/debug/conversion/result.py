@@ -19,17 +19,18 @@ class Kept:
 
 @dataclass(frozen=True)
 class Introduced:
-    """What rounding the results and constants of one node alone does to the outputs.
+    """What rounding the results and constants of one node does to the outputs, to first order.
 
     Attributes:
-        excess: the error as a multiple of the limit; None where the outputs are not finite.
-        largest: the largest magnitude of its results; None inside bodies.
+        error: the norm of the outputs' error; None where it is not finite, or inside bodies.
+        smallest, largest: the magnitudes of its results, 0 left out; None inside bodies.
     """
 
     id: str
     name: str
     op_type: str
-    excess: float | None
+    error: float | None
+    smallest: float | None
     largest: float | None
     kept: bool
     place: str = ""

@@ -1,71 +1,15 @@
-"""Find the few of many roundings that spoil a result. The search knows no model: it asks for the error of a choice."""
+"""Find the few of many nodes to keep. The search knows no model: it asks for the error of a choice."""
 
 import heapq
-from collections.abc import Callable, Collection, Iterable
-from math import hypot, inf
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from math import exp, hypot, inf, log
 from typing import TypeVar
 
 T = TypeVar("T")
-Excess = Callable[[frozenset[int]], float]
-"""The roundings that happen -> the error, as a multiple of the limit."""
+H = TypeVar("H", bound=Hashable)
 
-_MOST = 60  # questions; from then on parts are taken whole
-
-
-class Asked:
-    """An `Excess` that counts its questions."""
-
-    def __init__(self, excess: Excess, most: int = _MOST) -> None:
-        self._excess = excess
-        self._known: dict[frozenset[int], float] = {}
-        self.left = most
-
-    def __call__(self, rounded: frozenset[int]) -> float:
-        if rounded not in self._known:
-            self.left -= 1
-            self._known[rounded] = self._excess(rounded)
-        return self._known[rounded]
-
-
-def spoilers(count: int, excess: Asked, suspects: Collection[int] = ()) -> list[list[int]]:
-    """Return groups of roundings, few, without which the error is within the limit.
-
-    The effect of a part is measured with the part alone rounded; the worst part is split first, until it is one
-    rounding or the questions are used up. Effects add up as the square root of their squares' sum, so the whole is
-    asked only when it can be good.
-
-    Args:
-        suspects: roundings that overflow: left out together first, then taken back where they do no harm.
-    """
-    everything = frozenset(range(count))
-    left: list[list[int]] = []
-    if suspects and excess(everything - {*suspects}) < inf:
-        left = [[number] for number in suspects]
-    parts = [(-inf, 0, count)]
-    while parts and not _can_be_good(parts, left, everything, excess):
-        _, low, high = heapq.heappop(parts)
-        if high - low == 1 or excess.left <= 0:
-            left.append([*range(low, high)])
-            continue
-        middle = (low + high) // 2
-        for part in ((low, middle), (middle, high)):
-            effect = excess(frozenset(range(*part)) - _joined(left))
-            heapq.heappush(parts, (-effect, *part))
-    return left
-
-
-def _can_be_good(
-    parts: list[tuple[float, int, int]],
-    left: list[list[int]],
-    everything: frozenset[int],
-    excess: Asked,
-) -> bool:
-    expected = hypot(*(effect for effect, *_ in parts))
-    return expected <= 1.5 and excess(everything - _joined(left)) <= 1
-
-
-def _joined(groups: Iterable[Iterable[int]]) -> frozenset[int]:
-    return frozenset(number for group in groups for number in group)
+_MOST = 60  # questions
 
 
 def pruned(items: Iterable[T], suffices: Callable[[list[T]], bool], most: int = _MOST) -> list[T]:
@@ -81,3 +25,76 @@ def pruned(items: Iterable[T], suffices: Callable[[list[T]], bool], most: int = 
             middle = len(group) // 2
             pending += [group[middle:], group[:middle]]
     return kept
+
+
+def by_worth(
+    effects: Sequence[float], needs: Sequence[frozenset[H]]
+) -> tuple[list[frozenset[H]], list[float]]:
+    """Return (groups of items to keep, the most worth first; the error with none of them kept, with one, two, ...).
+
+    Errors of several roundings add up as the square root of their squares' sum.
+
+    Args:
+        effects: the error of each rounding. needs: the items that must all be kept to be without it.
+    """
+    users = defaultdict[H, list[int]](list)
+    for number, items in enumerate(needs):
+        for item in items:
+            users[item].append(number)
+    missing = [set(items) for items in needs]
+    heap = [(-_worth(effects[n], items), n) for n, items in enumerate(missing) if items]
+    heapq.heapify(heap)
+    groups: list[frozenset[H]] = []
+    gone: list[list[float]] = []
+    while heap:
+        worth, number = heapq.heappop(heap)
+        group = frozenset(missing[number])
+        if not group or worth != -_worth(effects[number], missing[number]):
+            continue
+        groups.append(group)
+        touched = {user for item in group for user in users[item]}
+        for user in touched:
+            missing[user] -= group
+            if missing[user]:
+                heapq.heappush(heap, (-_worth(effects[user], missing[user]), user))
+        gone.append([effects[user] for user in touched if not missing[user]])
+    left = [hypot(*(effects[n] for n, items in enumerate(needs) if not items))]
+    for freed in reversed(gone):
+        left.append(hypot(left[-1], *freed))
+    return groups, left[::-1]
+
+
+def _worth(effect: float, items: Collection[object]) -> float:
+    return effect**2 / len(items)
+
+
+def shortest(left: Sequence[float], excess: Callable[[int], float], most: int = _MOST) -> int:
+    """Return the fewest groups that bring the error within the limit; all of them if no fewer are found.
+
+    Args:
+        left: the predicted error with none, one, two, ... groups kept, in any unit.
+        excess: the error with so many groups kept, as a multiple of the limit; that with none is above it.
+        most: questions.
+    """
+    low, high = 0, len(left) - 1
+    found = {low: excess(low)}
+    while high - low > 1 and (most := most - 1) >= 0:
+        wanted = _wanted(left, found)
+        guess = next((n for n, error in enumerate(left) if error <= wanted), high)
+        middle = min(max(guess, low + 1), high - 1)
+        found[middle] = excess(middle)
+        if found[middle] <= 1:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _wanted(left: Sequence[float], found: Mapping[int, float]) -> float:
+    """Return the predicted error at which the real one is the limit, by the two that are nearest to it."""
+    points = [(log(left[n]), log(error)) for n, error in found.items() if 0 < left[n] * error < inf]
+    if not points:
+        return max((error for error in left if error < inf), default=0.0)
+    (x, y), *others = sorted(points, key=lambda point: abs(point[1]))[:2]
+    slope = (y - others[0][1]) / (x - others[0][0]) if others and x != others[0][0] else 1.0
+    return exp(x - y / slope) if slope > 0 else exp(x - y)

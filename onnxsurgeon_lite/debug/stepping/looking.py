@@ -13,11 +13,11 @@ from onnxsurgeon_lite.errors import ReferenceSetError, UnknownNameError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.matching.sets import compare_value
 from onnxsurgeon_lite.names import listed, split
-from onnxsurgeon_lite.runtime.run import statistics
 from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 from onnxsurgeon_lite.tensors.references.sets import Stored
+from onnxsurgeon_lite.tensors.statistics import statistics
 
 
 @dataclass

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.surgery.precision.plan import Plan
 from onnxsurgeon_lite.tensors import dtypes
-from onnxsurgeon_lite.tensors.narrow import largest
+from onnxsurgeon_lite.tensors.narrow import largest, narrowed
 
 _SMALL = 4096  # elements
 
@@ -60,7 +60,7 @@ def extremes(model: Model, tensor: TensorProto) -> tuple[float, float]:
     The smallest is looked for in small tensors alone (Inf for others): in a large one some numbers always vanish.
     """
     high, low = 0.0, float("inf")
-    for block in [dtypes.to_array(tensor)] if not is_external(tensor) else _blocks(model, tensor):
+    for block in _blocks(model, tensor):
         wide = block.ravel()
         high = max(high, _largest(wide))
         if 0 < wide.size <= _SMALL:
@@ -69,12 +69,24 @@ def extremes(model: Model, tensor: TensorProto) -> tuple[float, float]:
     return high, low
 
 
+def loss(model: Model, tensor: TensorProto, data_type: int) -> float:
+    """Return by how much rounding changes a float32 tensor, as a share of it, by its first numbers."""
+    wide = next(_blocks(model, tensor, 4 * _SMALL)).ravel()[:_SMALL].astype(np.float64)
+    rounded = narrowed(wide.astype(np.float32), dtypes.numpy_dtype(data_type)).astype(np.float64)
+    norm = float(np.linalg.norm(wide))
+    return float(np.linalg.norm(rounded - wide)) / norm if norm else 0.0
+
+
 def _largest(block: dtypes.Array) -> float:
     """Return the largest finite magnitude."""
     top = max(float(block.max()), -float(block.min())) if block.size else 0.0
     return top if isfinite(top) else float(np.max(np.abs(block[np.isfinite(block)]), initial=0.0))
 
 
-def _blocks(model: Model, tensor: TensorProto) -> Iterator[dtypes.Array]:
+def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 18) -> Iterator[dtypes.Array]:
+    if not is_external(tensor):
+        yield dtypes.to_array(tensor)
+        return
     file, offset, length = model.span(tensor)
-    return (np.frombuffer(block, "<f4") for block in file.blocks(offset, length))
+    for block in file.blocks(offset, length, size):
+        yield np.frombuffer(block, "<f4")

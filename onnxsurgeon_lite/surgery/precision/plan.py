@@ -16,9 +16,9 @@ from onnxsurgeon_lite.graph.index import (
     function_key,
     function_path,
     opset_versions,
-    plain_domain,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -247,10 +247,10 @@ class Plan:
         floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
         if not floats and not step.bodies:
             return "none", ""
-        if step.id in self.kept:
-            return "wide", "kept"
         if step.node.op_type == "Constant" and _is_plain(step.node):
             return self._constant(step)
+        if step.id in self.kept:
+            return "wide", "kept"
         if step.schema is None:
             return "wide", f"ONNX does not know {step.node.domain}:{step.node.op_type}"
         why = self._obstacle(step, step.schema, scope)
@@ -334,7 +334,8 @@ class Plan:
         for step in reversed(steps):
             if step.kind == "free":
                 users = [user for site in self._results(step) for user in self._users(site)]
-                step.kind = "wide" if is_wide[step] and (True in users or not users) else "narrow"
+                unread = not users and any(s.constant is None for s in self._sources(step))
+                step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
                 for result in _outputs(body):
                     result.required = step.is_narrow

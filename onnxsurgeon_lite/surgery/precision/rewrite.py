@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.narrowed import narrow_tensor

@@ -4,9 +4,9 @@ import contextlib
 import io
 import json
 import math
+import os
 import re
-import shutil
-import tempfile
+import sys
 import weakref
 import zipfile
 from collections import defaultdict
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import ml_dtypes
 import numpy as np
@@ -29,6 +29,7 @@ from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.sets import (
     UNREADABLE,
     Entry,
+    InFile,
     ReferenceSet,
     Stored,
     require_regular,
@@ -39,6 +40,12 @@ _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
 _ZIP_HEADER = 30  # bytes before the names of a member
+_HEAD = 1024  # bytes of a member of an archive that hold its headers, mostly
+_PLAIN_HEADER = re.compile(  # of a `.npy` file, as numpy writes it, of a dtype that needs no other handling
+    rb"\x93NUMPY\x01\0..\{'descr': '(?P<dtype>[<|](?:f[248]|[iu][1248]|b1|c8|c16))', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>[\d, ]{0,999})\), \} *\n",
+    re.DOTALL,
+)
 _OF_SEQUENCES = {"name", "elem_type", "tensor_values"}  # fields of a sequence of tensors
 
 # dtype in a safetensors header -> ONNX dtype
@@ -194,8 +201,10 @@ def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
                 f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
                 "was the recording interrupted? record again",
             )
-        read = partial(_read_own, path / file, value)
+        read: Callable[[], Stored] = partial(_read_own, path / file, value)
         shape = _shape(value["shape"]) if value.get("shape") is not None else None
+        if shape is not None and value.get("kind") != "sequence":
+            read = _in_file(read, path / file, offset, length, value["dtype"], shape)
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
         samples[int(value.get("sample", 0))][name] = Entry(
@@ -254,40 +263,29 @@ def _npz_entries(path: Path) -> dict[str, Entry]:
     if archive.fp is not None:
         weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
-    return {
-        name.removesuffix(".npy"): Entry(
-            partial(_read_npz, archive, name),
-            size=archive.getinfo(name).file_size,
-            mapped=None if isinstance(path, Remote) else partial(_mapped_npz, path, archive, name),
-        )
-        for name in members
-    }
+    return {name.removesuffix(".npy"): _npz_entry(archive, path, name) for name in members}
 
 
-def _mapped_npz(path: Path, archive: zipfile.ZipFile, member: str) -> Array:
-    """Map an array of an archive; a compressed one is unpacked into a temporary file."""
+def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
+    """Return the entry of a member; of one that is stored plainly, the place of its elements is known."""
     info = archive.getinfo(member)
-    if info.compress_type != zipfile.ZIP_STORED:
-        with archive.open(member) as packed, tempfile.TemporaryFile() as file:
-            shutil.copyfileobj(packed, file)
-            file.seek(0)
-            return _mapped(file, info.file_size)
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        header = file.read(_ZIP_HEADER)
-        file.seek(sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28)), 1)
-        return _mapped(file, info.file_size)
-
-
-def _mapped(file: IO[bytes], size: int) -> Array:
-    """Map a `.npy` file that begins where a file is read."""
-    start = file.tell()
-    version = np.lib.format.read_magic(file)
-    shape, fortran, dtype = _read_header(file, version)
-    if dtype.hasobject or size != file.tell() - start + math.prod(shape) * dtype.itemsize:
-        raise ValueError("its size is not what its header says")
-    order: Literal["F", "C"] = "F" if fortran else "C"
-    return np.memmap(file, dtype, "r", file.tell(), shape, order)
+    whole, size = partial(_read_npz, archive, member), info.file_size
+    if isinstance(path, Remote):
+        return Entry(whole, size=size)
+    file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
+    raw = os.pread(file.fileno(), _HEAD, info.header_offset) if file is not None else b""
+    start = _ZIP_HEADER + sum(int.from_bytes(raw[at : at + 2], "little") for at in (26, 28))
+    header = _PLAIN_HEADER.match(raw, start)
+    if header is None or sys.byteorder != "little":
+        return Entry(whole, size=size)
+    dtype = np.dtype[np.generic](header["dtype"].decode())
+    shape = tuple(map(int, header["shape"].replace(b",", b" ").split()))
+    offset = header.end()
+    if size != offset - start + math.prod(shape) * dtype.itemsize:
+        return Entry(whole, size=size)
+    place = InFile(whole, path, info.header_offset + offset, shape, dtype)
+    kind = dtypes.dtype_name(dtypes.data_type_of_numpy(dtype))
+    return Entry(place, shape, kind, size=size)
 
 
 def _read_header(
@@ -338,15 +336,7 @@ def _npy_entry(path: Path, folder: Path) -> Entry:
             file.seek(0)
             return np.asarray(np.load(file, allow_pickle=False))
 
-    def mapped() -> Array:
-        with path.open("rb") as file:
-            return _mapped(file, size)
-
-    return Entry(
-        lambda: numpy_array(read, str(path)),
-        size=size,
-        mapped=None if isinstance(path, Remote) else mapped,
-    )
+    return Entry(lambda: numpy_array(read, str(path)), size=size)
 
 
 def numpy_array(read: Callable[[], Array], place: str) -> Array:
@@ -385,13 +375,30 @@ def _safetensors_entries(path: Path) -> dict[str, Entry]:
         if not 8 + length <= start <= stop <= size:
             raise ReferenceSetError(f"{str(path)!r} is truncated: {name!r} lies beyond its end")
         dtype, shape = SAFETENSORS[entry["dtype"]], _shape(entry["shape"])
-        entries[name] = Entry(
-            partial(_read_safetensors, path, start, stop, dtype, shape),
-            shape,
-            dtype,
-            size=stop - start,
-        )
+        whole = partial(_read_safetensors, path, start, stop, dtype, shape)
+        read = _in_file(whole, path, start, stop - start, dtype, shape)
+        entries[name] = Entry(read, shape, dtype, size=stop - start)
     return entries
+
+
+def _in_file(
+    whole: Callable[[], Stored],
+    path: Path,
+    offset: int,
+    length: int,
+    dtype: str,
+    shape: tuple[int, ...],
+) -> Callable[[], Stored]:
+    """Return what reads a tensor, with the place of its elements if they lie there as in memory."""
+    try:
+        data_type = dtypes.data_type_of(dtype)
+        element = dtypes.numpy_dtype(data_type)
+    except (ValueError, SurgeonError):
+        return whole  # which says so
+    plain = length == math.prod(shape) * element.itemsize == dtypes.byte_count(data_type, shape)
+    if not plain or element.hasobject or sys.byteorder != "little":
+        return whole
+    return InFile(whole, path, offset, shape, element)
 
 
 def _read_safetensors(

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnxsurgeon_lite.errors import ReferenceSetError, UsageError
 from onnxsurgeon_lite.names import calling, function_at
-from onnxsurgeon_lite.remote import placed
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.reading import (
     INDEX,
@@ -22,7 +22,7 @@ from onnxsurgeon_lite.tensors.references.reading import (
     readable,
     sample_folders,
 )
-from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
+from onnxsurgeon_lite.tensors.references.sets import Entry, InFile, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import FolderWriter
 
 Axes = tuple[int, int | None]
@@ -220,6 +220,9 @@ def _row(stack: Array, number: int, step: int, place: str) -> Array:
 
 
 def _stack(entry: Entry) -> Array:
-    """Return an array, mapped from its file where that is possible; of a sequence one without axes."""
-    found = entry.read() if entry.mapped is None else entry.mapped()
+    """Return an array, mapped from its file where it lies there as in memory; of a sequence one without axes."""
+    place = entry.read
+    if isinstance(place, InFile) and entry.size and not isinstance(place.path, Remote):
+        return np.memmap(place.path, place.dtype, "r", place.offset, place.shape)
+    found = entry.read()
     return found if isinstance(found, np.ndarray) else np.empty(())

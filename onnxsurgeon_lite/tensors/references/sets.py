@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError, UnknownNameError
@@ -41,6 +42,32 @@ UNREADABLE = (
 
 
 @dataclass(frozen=True)
+class InFile:
+    """Reads a tensor whose elements lie in a file as they do in memory; see `comparison.Readable`.
+
+    Attributes:
+        whole: reads and checks the tensor.
+        offset: of its first byte.
+    """
+
+    whole: Callable[[], Stored]
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+
+    def __call__(self) -> Stored:
+        return self.whole()
+
+    def fill(self, start: int, target: memoryview) -> None:
+        """Read the bytes from `start` on, unchecked; raise `OSError` where there are too few."""
+        with self.path.open("rb", buffering=0) as file:
+            file.seek(self.offset + start)
+            if file.readinto(target) != target.nbytes:
+                raise OSError(f"{str(self.path)!r} ends too early")
+
+
+@dataclass(frozen=True)
 class Entry:
     """One stored value.
 
@@ -53,7 +80,6 @@ class Entry:
         is_input: the value was fed to the model, not computed by it.
         size: approximate memory that reading it takes, in bytes.
         stored_as: its name in the set, where it has another one here.
-        mapped: maps an array from its file, as it is stored there.
     """
 
     read: Callable[[], Stored]
@@ -65,7 +91,6 @@ class Entry:
     is_input: bool = False
     size: int = 0
     stored_as: str = ""
-    mapped: Callable[[], Array] | None = None
 
 
 @dataclass(frozen=True)
