@@ -34,7 +34,8 @@ from .passes import *  # noqa: F403
 from .passes.builder import Builder as Builder
 from .runtime.feeds import Recipe as Recipe, make_feeds as make_feeds
 from .runtime.run import RunResult as RunResult
-from .runtime.session import Runtime as Runtime, RuntimeOptions as RuntimeOptions
+from .runtime.options import RuntimeOptions as RuntimeOptions
+from .runtime.session import Runtime as Runtime
 from .tensors.comparison import Comparison as Comparison, Tolerance as Tolerance, compare as compare
 from .tensors.references import (
     ReferenceSet as ReferenceSet,

@@ -16,6 +16,7 @@ ROOMS = (
     "errors",
     "names",
     "remote",
+    "plugins",
     "atomic",
     "shown",
     "tensors",

@@ -50,6 +50,15 @@ def test_makers_and_bodies_are_what_protobuf_says(nodes):
         assert table.makers(name) == [p for p, node in enumerate(nodes) if name in node.output]
 
 
+def test_what_no_node_makes_is_what_protobuf_says(nodes):
+    made = {name for node in nodes[:300] for name in node.output}
+
+    read = {name for node in nodes[:300] for name in node.input}
+    assert NodeTable(nodes[:300]).outside() == read - made - {""}
+    few = NodeTable([helper.make_node("Relu", [name], ["b"]) for name in ("a", "b", "bé")])
+    assert few.outside() == {"a", "bé"}
+
+
 def test_rows_of_another_version_are_those_of_its_nodes(nodes):
     shared = SharedRows()
     edited = [*nodes[:9], *nodes[10:200], nodes[5], *nodes[200:]]

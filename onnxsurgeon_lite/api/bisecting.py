@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.matching.values import Alignment
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.options import RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
     Given = Tensors | Sequence[Tensors] | None
@@ -78,18 +79,17 @@ def _own_feeds(
 
 @contextmanager
 def other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", call: Call
+    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions"
 ) -> "Iterator[ReferenceSet]":
     """Return the references that a model gives under some settings."""
     from onnxsurgeon_lite.debug.bisection import computed_references
-    from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.runtime.choice import runtime_of
 
     with ExitStack() as stack:
-        plain = replace(how, opt="none", lean=True)
-        runtime = stack.enter_context(Runtime(plain, call.child()))
+        runtime = stack.enter_context(runtime_of(replace(how, opt="none", lean=True)))
         optimized = None
-        if how.opt != "none":
-            optimized = stack.enter_context(Runtime(how, call.child()))
+        if how.opt != "none" and runtime.abilities.optimized_graph:
+            optimized = stack.enter_context(runtime_of(how))
         with computed_references(index, feeds, runtime, optimized) as references:
             yield references
 
@@ -215,7 +215,7 @@ class Bisecting:
             yield self._alignment.of(stored, self.index), given
             return
         other, theirs = self.other
-        with other_side(other, given, theirs, self.call) as references:
+        with other_side(other, given, theirs) as references:
             named = aligned_models(
                 references, other, self.index, given, self.runtime, self.mapping, tell
             )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
+from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
 from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, SampleFeeds
     from onnxsurgeon_lite.runtime.pool import Pool
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
@@ -59,9 +60,11 @@ class Limiting(TypedDict, total=False):
 class Running(Limiting, total=False):
     """How models run."""
 
+    runtime: str
     provider: str
     threads: int
     ops_library: Sequence[str | PathLike[str]]
+    ops: str | PathLike[str] | None
     progress: Progress
 
 
@@ -135,11 +138,13 @@ class Call:
     rtol: float | None = None
     atol: float | None = None
     opt: OptLevel = "all"
+    runtime: str = ORT
     provider: str = "cpu"
     threads: int = 0
     timeout: float | None = None
     memory_limit: int | str = 0
     ops_library: Sequence[str | PathLike[str]] = ()
+    ops: str | PathLike[str] | None = None
     progress: Progress = quiet
     jobs: int = 0
     cluster: str | None = None
@@ -167,34 +172,49 @@ class Call:
 
     def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""
-        from onnxsurgeon_lite.runtime.child import Child
+        return self.start(self.options())
 
-        return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
+    def start(self, options: RuntimeOptions) -> "Child":
+        """Start the process of the runtime that options name."""
+        from onnxsurgeon_lite.runtime.starting import started
 
-    def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
+        return self.stack.enter_context(started(options))
+
+    def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
-        from onnxsurgeon_lite.runtime.session import RuntimeOptions
+        libraries = (self._file(library, "library", ".so") for library in self.ops_library)
+        shared = self.jobs > 0 or self.cluster is not None
+        usual = RuntimeOptions(
+            opt or self.opt,
+            self.provider,
+            self.threads or int(shared),  # one each: what is computed is the same for any number
+            lean,
+            self.timeout,
+            tuple(libraries),
+            ops="" if self.ops is None else self._file(self.ops, "file", ".py"),
+        )
+        return named(usual, self.runtime)
 
-        libraries = [Path(library) for library in self.ops_library]
-        for library in libraries:
-            if not library.is_file():
-                raise UsageError(
-                    f"there is no operator library at {str(library)!r}",
-                    "give the path of a .so file",
-                )
-        threads = self.threads or int(
-            self.jobs > 0
-        )  # one each: what is computed is the same for any number
-        resolved = tuple(str(library.resolve()) for library in libraries)
-        return RuntimeOptions(opt or self.opt, self.provider, threads, lean, self.timeout, resolved)
+    def _file(self, path: str | PathLike[str], kind: str, suffix: str) -> str:
+        """Return the whole path of a file with operators."""
+        if not Path(path).is_file():
+            raise UsageError(
+                f"there is no operator {kind} at {str(path)!r}",
+                f"give the path of a {suffix} file",
+            )
+        return str(Path(path).resolve())
 
-    def runtime(
+    def started(
         self, child: "Child | None" = None, opt: OptLevel | None = None, lean: bool = True
     ) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
-        from onnxsurgeon_lite.runtime.session import Runtime
+        return self.runtime_of(self.options(opt, lean), child)
 
-        return self.stack.enter_context(Runtime(self.options(opt, lean), child or self.child()))
+    def runtime_of(self, options: RuntimeOptions, child: "Child | None" = None) -> "Runtime":
+        """Return a runtime that ends with the call."""
+        from onnxsurgeon_lite.runtime.choice import runtime_of
+
+        return self.stack.enter_context(runtime_of(options, child))
 
     def index(self, model: object) -> "GraphIndex":
         """Return a model's graph, indexed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
+from onnxsurgeon_lite.runtime.options import require_ort
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal
@@ -73,6 +74,7 @@ def convert(
         True
     """
     with Call(html=html, force=force, **how) as call:
+        require_ort("convert", call.options())
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
@@ -85,10 +87,9 @@ def convert(
         if goal is None:
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         options = replace(call.options("none"), lean=True)
-        simulating = call.stack.enter_context(Runtime(options, child))
+        simulating = call.runtime_of(options, child)
         samples = _samples(index, feeds, call)
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
@@ -135,7 +136,7 @@ def _quantized(
     samples = _samples(index, feeds, call) if child is not None else []
     folder = Path(call.stack.enter_context(TemporaryDirectory()))
     tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
-    runtime = call.runtime(child)
+    runtime = call.started(child)
     return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from onnxsurgeon_lite.api.bisecting import Bisecting, first_sample, judging, other_side
 from onnxsurgeon_lite.api.call import (
@@ -22,10 +23,18 @@ from onnxsurgeon_lite.api.call import (
 )
 from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.page import look_along
-from onnxsurgeon_lite.api.run import is_model
+from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.names import is_count, key_value
+from onnxsurgeon_lite.runtime.options import (
+    ORT,
+    TARGET,
+    TORCH,
+    RuntimeOptions,
+    Settings,
+    with_settings,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
@@ -41,10 +50,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
-
-Settings = str | Mapping[str, str | int]
 
 
 @spelled
@@ -122,21 +129,22 @@ def bisect(
         bool(blame and find),
     )
     with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
-        child = call.child()
-        second = call.child() if not quick and not find else None
+        usual = call.options(lean=False)
+        searched, theirs = with_settings(usual, b), with_settings(usual, a)
+        child = call.start(searched)
+        second = call.start(searched) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
+        live = theirs.runtime == TORCH
+        stored_at = _of_module(index, theirs, feeds, call) if live else reference
         _require_places(index.model, output, None if resume else journal, repair, force)
-        usual = call.options(lean=False)
-        searched = with_settings(usual, b)
-        runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
+        runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
-        if second is not None and searched.opt != "none":
-            optimized = call.stack.enter_context(Runtime(searched, second))
+        if second is not None and searched.opt != "none" and not runtime.abilities.faithful:
+            optimized = call.runtime_of(searched, second)
         search = bisection.Search(
             call.allowed(),
             None if look == "auto" else look,
@@ -153,15 +161,15 @@ def bisect(
             given = call.feeds(index, cast("Tensors | None", feeds))
             result = bisection.find(index.model, find, given, runtime, search, tell)
         else:
-            job = judging(call, index, reference, feeds)
+            job = judging(call, index, stored_at, None if live else feeds)
             case = Bisecting(call, index, job, runtime, optimized, search, mapping)
-            if reference is None:
-                theirs = with_settings(usual, a) if a or b else runtime.options
+            if stored_at is None:
                 require_optimizers(index, theirs, searched, call)
-                case.other = index if against is None else call.index(against), theirs
+                side = theirs if a or b else runtime.options
+                case.other = index if against is None else call.index(against), side
             result = case.result()
             stored, given = case.explained
-            if factory is not None and reference is not None and not job.several:
+            if factory is not None and stored_at is not None and not job.several:
                 result = narrowed(
                     result,
                     factory,
@@ -179,7 +187,7 @@ def bisect(
             *(call.allowed(), find),
         )
     if result.culprits and output is not None:
-        _write_reproducer(index.model, result, Path(output), strip_weights)
+        _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
     if repair is not None:
         again = partial(
             bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
@@ -288,12 +296,16 @@ def _write_repair(
 
 
 def _write_reproducer(
-    model: "Model", result: "BisectResult", folder: Path, strip_weights: bool
+    model: "Model",
+    result: "BisectResult",
+    folder: Path,
+    strip_weights: bool,
+    runtime: Sequence[str],
 ) -> None:
     """Write the reproducer and run it: only a command that shows the failure is announced."""
     from onnxsurgeon_lite.debug import bisection
 
-    made = bisection.write_reproducer(model, result, folder)
+    made = bisection.write_reproducer(model, result, folder, runtime=runtime)
     result.reproducer, result.reproduce = made.folder, made.words
     if not made.words:
         result.notes.append("run alone, the culprit does not show the failure")
@@ -301,47 +313,19 @@ def _write_reproducer(
         result.notes.append(bisection.strip_weights(made, result))
 
 
-def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeOptions":
-    """Return other settings for one side of a comparison, written `opt=none,threads=1`.
-
-    Raises:
-        UsageError: A setting that is unknown, or has no such value.
-    """
-    if isinstance(settings, Mapping):
-        settings = ",".join(f"{name}={value}" for name, value in settings.items())
-    for text in settings.split(",") if settings else ():
-        name, value = key_value(text)
-        if value is None:
-            raise UsageError(f"setting {text!r} has no '='", "write setting NAME=...")
-        match name:
-            case "opt" if value in get_args(OptLevel):
-                how = replace(how, opt=cast(OptLevel, value))
-            case "provider":
-                how = replace(how, provider=value)
-            case "threads" if is_count(value):
-                how = replace(how, threads=int(value))
-            case "disabled":
-                how = replace(how, disabled=(*how.disabled, value))
-            case _:
-                raise UsageError(
-                    f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
-                )
-    return how
-
-
 def require_optimizers(
-    index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
+    index: "GraphIndex", a: RuntimeOptions, b: RuntimeOptions, call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
     if not (a.disabled or b.disabled):
         return
     from onnxsurgeon_lite.runtime.optimized import known_optimizers
-    from onnxsurgeon_lite.runtime.session import Runtime
 
-    options = replace(a, opt="all", disabled=())
-    with Runtime(options, call.child()) as runtime:
-        known = known_optimizers(index, runtime)
+    for side in (a, b):
+        if side.disabled and side.runtime != ORT:
+            raise UsageError(f"{side.runtime} has no optimizers to disable", "leave out disabled=")
+    options = replace(a if a.runtime == ORT else b, opt="all", disabled=())
+    known = known_optimizers(index, call.runtime_of(options))
     for name in (*a.disabled, *b.disabled):
         if name not in known:
             raise UsageError(
@@ -350,9 +334,29 @@ def require_optimizers(
             )
 
 
-def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+def _unoptimized(how: RuntimeOptions) -> RuntimeOptions:
     """Return the same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
+
+
+def _of_module(
+    index: "GraphIndex",
+    how: RuntimeOptions,
+    feeds: "Tensors | Sequence[Tensors] | None",
+    call: Call,
+) -> Path:
+    """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
+    settings = dict(how.settings)
+    unknown = settings.keys() - {TARGET, "compile"}
+    if unknown or TARGET not in settings:
+        raise UsageError(
+            "runtime torch needs a module, and has the setting compile",
+            "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
+        )
+    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    target, compiler = settings[TARGET], settings.get("compile", "")
+    torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
+    return folder
 
 
 @spelled
@@ -427,7 +431,7 @@ def rank(
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug import leave_one_out as leaving
 
@@ -453,7 +457,7 @@ def rank(
         else:
             _, given = first_sample(call, index, job)
             other = call.index(against)
-            stored = call.stack.enter_context(other_side(other, given, runtime.options, call))
+            stored = call.stack.enter_context(other_side(other, given, runtime.options))
         if by == "output":
             from onnxsurgeon_lite.debug.blame import blame
 
@@ -527,7 +531,7 @@ def match(
 
         other = call.index(a) if is_model(a) else None
         index = call.index(b)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         if other is not None:
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
@@ -618,7 +622,7 @@ def verify(
         from onnxsurgeon_lite.matching.trials import unmoved_notes
 
         sides = call.index(original), call.index(edited)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
         compared = verifying.verify(*sides, trials, runtime, call.allowed())
         call.notes += unmoved_notes(compared.unmoved)
@@ -665,5 +669,5 @@ def prove(
         models = loaded(original), loaded(changed)
         sizes = {name: tuple(shape) for name, shape in shapes.items()}
         other = None if second is None else loaded(second)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         return proving.prove(*models, sizes, runtime, call.recipe(), axis, other)

@@ -194,8 +194,9 @@ def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckRes
         index.require_sound()
     except GraphError:
         return found
-    more = refused(index, call.runtime(), lambda: call.feeds(index, None))
-    problem = found.problem or (f"onnxruntime: {more[0].message}" if more else "")
+    runtime = call.started()
+    more = refused(index, runtime, lambda: call.feeds(index, None))
+    problem = found.problem or (f"{runtime.title}: {more[0].message}" if more else "")
     return replace(found, valid=not problem, problem=problem, findings=(*more, *found.findings))
 
 
@@ -243,7 +244,7 @@ def diff(
         given: Feeds = {}
         if run:
             indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])
-            runtime = call.runtime()
+            runtime = call.started()
             trials = call.trials(indexes[0], feeds, runtime, known_feeds(*indexes))
             given = trials[0].feeds
         elif map == "auto":
@@ -272,5 +273,5 @@ def _same_nodes(
     a, b = GraphIndex.of(models[0]), GraphIndex.of(models[1])
     if map != "auto":
         return same_nodes(a, b, load_map(Path(map)))
-    matched = match_models(a, b, feeds, call.runtime(opt="none"), call.progress)
+    matched = match_models(a, b, feeds, call.started(opt="none"), call.progress)
     return same_nodes(a, b, matched.matching.pairs)

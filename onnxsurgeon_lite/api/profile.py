@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
-from onnxsurgeon_lite.api.debug import Settings, require_optimizers, with_settings
+from onnxsurgeon_lite.api.debug import require_optimizers
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions
     from onnxsurgeon_lite.tensors.references import Tensors
 
 
@@ -72,6 +72,7 @@ def profile(
         child = call.child()
         usual = call.options(lean=False)
         before, after = with_settings(usual, a), with_settings(usual, b)
+        require_ort("profile", before, after)
         index = call.index(model)
         require_optimizers(index, before, after, call)
         given = call.feeds(index, feeds)
@@ -92,7 +93,7 @@ def profile(
 def _profiled(
     index: "GraphIndex",
     feeds: "Feeds",
-    options: "RuntimeOptions",
+    options: RuntimeOptions,
     child: "Child",
     runs: int,
     trace: Path | None,

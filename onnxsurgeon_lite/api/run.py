@@ -64,6 +64,7 @@ def run(
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.wider import computed_wider
 
@@ -72,11 +73,15 @@ def run(
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        runtime = call.runtime(child)
+        runtime = call.started(child)
         try:
             values = running.run(index, given, runtime, selected.names)
         except RuntimeTimeout as error:
             raise _with_node(error, index, given, runtime, selected.names) from error
+        call.notes += (
+            f"{provider} ran {len(nodes)} of the nodes: {few(nodes)}"
+            for provider, nodes in runtime.elsewhere.items()
+        )
         call.notes += (
             f"{name!r} was not computed: its body did not run then"
             for name, value in values.items()
@@ -93,7 +98,8 @@ def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") ->
     from onnxsurgeon_lite.runtime.optimized import unfused
 
     inner = [name for name in names if name in index.producer and name not in index.outputs]
-    if not inner or runtime.options.opt == "none":
+    unfusing = runtime.options.opt == "none" or not runtime.abilities.optimized_graph
+    if not inner or unfusing:
         return []
     found = unfused(index, runtime, inner)
     return (
@@ -181,7 +187,7 @@ def record(
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
             given_to = cast("Tensors | None", feeds)
-            return _record_module()(made, target, given_to, names_of, scope, operators)
+            return torch_recorder()(made, target, given_to, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -198,7 +204,7 @@ def record(
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         call.notes += selected.notes
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         require_replaceable(target, force)
         several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
         steps = call.carry(index)
@@ -243,7 +249,12 @@ def _recorded(
     return Recording(record_samples(job, call.pool(), target, call.progress), target)
 
 
-def _record_module() -> "Callable[..., Recording]":
+def torch_recorder() -> "Callable[..., Recording]":
+    """Return what records a PyTorch module.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
     try:
         from onnxsurgeon_lite.recording.from_torch import record_factory
     except ModuleNotFoundError as error:
@@ -335,7 +346,7 @@ def _compared(
     from onnxsurgeon_lite.matching.over_samples import CompareSamples
     from onnxsurgeon_lite.matching.values import alignment
 
-    index, runtime = call.index(model), call.runtime(child, "none" if every else None)
+    index, runtime = call.index(model), call.started(child, "none" if every else None)
     other = None
     if not isinstance(reference, list | tuple) and is_model(reference):
         other = call.index(reference).model

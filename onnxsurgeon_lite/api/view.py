@@ -38,6 +38,7 @@ def view(
         reference: Tensors that those of the model are compared with.
         feeds: Tensors for the inputs; those of the references, or made ones, by default.
         output: Where the page is written; by default a temporary file.
+        serve: Serve it, whatever its size.
         open: Open it in the browser.
         force: Write over what stands at `output`.
 

@@ -89,11 +89,13 @@ def usual(
     rtol: float | None = None,
     atol: float | None = None,
     opt: OptLevel = "all",
+    runtime: Annotated[str, Typed((), completion.runtimes, "NAME[:OPTION=VALUE,...]")] = "ort",
     provider: str = "cpu",
     threads: Annotated[int, Typed(least=0)] = 0,
     timeout: Annotated[float | None, Typed(least=0, checks=_finite)] = None,
     memory_limit: str = "0",
     ops_library: Sequence[Path] = (),
+    ops: Annotated[Path | None, Typed(metavar="FILE.py")] = None,
     reference: str | None = None,
     against: Path | None = None,
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
@@ -120,11 +122,13 @@ def usual(
         dim: Size of a symbolic dimension in made feeds.
         fill: How an input is made: zeros, ones, normal, uniform:lo,hi, numbers or a file.
         opt: Graph optimization level of the runtime.
+        runtime: Runtime: ort, reference, openvino, command:PROGRAM, torch:FILE.py:FUNCTION, or a plugin.
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
         timeout: Seconds that the runtime, or ONNX's inference, may take.
         memory_limit: What the runtime, or ONNX's inference, may allocate, such as 4GB; 0 for the usual limits.
         ops_library: Shared library with custom operators.
+        ops: Python file with operators that the runtime lacks: OPS = {"domain::Op": function of arrays}.
         reference: Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         against: Model whose values are the references.
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;

@@ -18,7 +18,7 @@ def view(
     feeds: str | None = None,
     output: Annotated[Path | None, Typed(("--output", "-o"))] = None,
     serve: bool = False,
-    no_open: bool = False,
+    open: Annotated[bool, Typed(("--open/--no-open",))] = True,
     force: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -32,10 +32,10 @@ def view(
         output: Where to write the page; a temporary file by default.
         serve: Serve the page to this machine alone, to see the tensors of any node; so do --reference, --feeds,
             and a page above 50 MB.
-        no_open: Print where it is, no more.
+        open: Open it in the browser; else print where it is, no more.
     """
     with osl.view(
-        *(model, result, reference, feeds, output, serve), open=not no_open, force=force, **how
+        *(model, result, reference, feeds, output, serve), open=open, force=force, **how
     ) as shown:
         options.show(shown)
         shown.wait()

@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.rank import RankedNode, rank
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Sample, SampleJob
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.runtime.choice import runtime_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class _Ranking:
         self.job, self.index = job, GraphIndex.of(job.model)
         self._other = None if job.other is None else GraphIndex.of(job.other)
         self._stack = ExitStack()
-        self._runtimes = [self._stack.enter_context(Runtime(job.options)) for _ in range(2)]
+        self._runtimes = [self._stack.enter_context(runtime_of(job.options)) for _ in range(2)]
 
     def __call__(self, sample: Sample) -> list[RankedNode]:
         references, feeds = self.job.read(self.index, sample)

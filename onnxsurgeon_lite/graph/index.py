@@ -196,13 +196,12 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        found: dict[str, list[int]] = {value: [] for value in values}
-        for position in self.table.encoded.mentioning(found):
-            node = self.nodes[position]
-            reads = self.reads[position] if node.attribute else node.input[:]
-            if not found.keys().isdisjoint(reads):
-                for name in found.keys() & reads:
-                    found[name].append(position)
+        if len(self.nodes) <= FEW or "consumers" in vars(self):
+            return {value: self.consumers.get(value, []) for value in values}
+        found = self.table.readers({*values} - {""})
+        for position in self.bodied:
+            for name in found.keys() & self.reads[position]:
+                found[name] = sorted({*found[name], position})
         return found
 
     def reading(self, values: Mapping[str, object]) -> list[int]:
@@ -444,7 +443,10 @@ class GraphIndex:
         while pending:
             body = pending.pop()
             found.append(body)
-            for position, node in enumerate(body.nodes):
+            nodes = (
+                enumerate(body.nodes) if body.path else ((p, self.nodes[p]) for p in self.bodied)
+            )
+            for position, node in nodes:
                 for name, graph in walk.bodies(node) if node.attribute else ():
                     pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
         return [body for body in found if body.path]

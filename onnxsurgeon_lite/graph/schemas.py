@@ -236,8 +236,9 @@ def _bodies_fit(node: NodeProto) -> bool:
 
 def _has_dangling(index: GraphIndex) -> bool:
     """Return whether the main graph, bodies included, reads a value that nothing produces."""
-    read = set(index.outputs).union(*index.needs) - {""}
-    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+    read = index.outputs.keys() | index.table.outside()
+    read = read.union(*(index.reads[position] for position in index.bodied))
+    return not all(name in index for name in read)
 
 
 def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:

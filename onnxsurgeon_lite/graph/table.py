@@ -3,7 +3,7 @@
 In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the names that nobody asks for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import NamedTuple
@@ -16,7 +16,6 @@ from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.wire import Messages, different, fields
 
 _INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
-_GRAPH_TYPES = b"\xa0\x01\x05", b"\xa0\x01\x0a"  # the type of an attribute that holds graphs
 FEW = 256
 """Nodes that protobuf reads as fast."""
 
@@ -97,13 +96,14 @@ class NodeTable:
     @cached_property
     def bodied(self) -> list[int]:
         """The nodes that hold graphs."""
-        may = self.encoded.containing(_GRAPH_TYPES)
+        may = self.encoded.containing(walk.GRAPH_TYPES)
         return [place for place in may if walk.bodies(self.nodes[place])]
 
     @cached_property
     def made(self) -> tuple[_Numbers, _Places]:
         """The numbers of the values that nodes make, and who makes each."""
-        return self._numbered(_OUTPUT)
+        nodes, starts, stops = self._named(_OUTPUT)
+        return _numbers(self._bytes, starts, stops), nodes
 
     def makers(self, name: str) -> list[int]:
         """Return the nodes that make a value."""
@@ -114,21 +114,53 @@ class NodeTable:
         may = sorted({*nodes[numbers == number].tolist()})
         return [place for place in may if name in self.nodes[place].output[:]]
 
+    def readers(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the nodes whose inputs are these values; those that capture them are not among them."""
+        nodes, starts, stops = self._named(_INPUT)
+        encoded = [name.encode() for name in names]
+        ends = np.cumsum([0, *map(len, encoded)])
+        data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
+        found = np.flatnonzero(np.isin(self._read, _numbers(data, ends[:-1], ends[1:])))
+        whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
+        spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
+        for node, start, stop in spans:
+            if (read := whole[start:stop]) in readers:
+                readers[read][node] = None
+        return {name: list(readers[each]) for name, each in zip(names, encoded, strict=True)}
+
+    def outside(self) -> set[str]:
+        """Return the inputs of nodes that no node makes; it can hold a few others."""
+        found, made = self._made_of_read
+        _, starts, stops = self._named(_INPUT)
+        inside = np.flatnonzero(found)
+        same = _same(
+            self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:, made[inside]]
+        )
+        found = found.copy()
+        found[inside] = same
+        whole = self.encoded.whole
+        spans = zip(starts[~found].tolist(), stops[~found].tolist(), strict=True)
+        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+
+    @cached_property
+    def _read(self) -> _Numbers:
+        """The numbers of the inputs of nodes."""
+        _, starts, stops = self._named(_INPUT)
+        return _numbers(self._bytes, starts, stops)
+
     def is_made_once(self) -> bool:
         """Return whether each value is known to have one producer."""
-        numbers = self._by_number[0]
+        numbers, _ = self._by_number
         return not np.any(numbers[1:] == numbers[:-1])
 
     def is_sorted(self) -> bool:
         """Return whether the nodes are known to be in topological order."""
-        numbers, makers = self._by_number
+        if not len(self.made[0]):
+            return True
         if not self.is_made_once() or len(self.bodied) > _MOST_BODIED:
             return False
-        if not len(numbers):
-            return True
-        read, readers = self._numbered(_INPUT)
-        places = np.minimum(np.searchsorted(numbers, read), len(numbers) - 1)
-        late = (numbers[places] == read) & (makers[places] >= readers)
+        found, made = self._made_of_read
+        late = found & (self.made[1][made] >= self._named(_INPUT)[0])
         return not late.any() and not any(
             place >= reader
             for reader in self.bodied
@@ -138,9 +170,20 @@ class NodeTable:
 
     @cached_property
     def _by_number(self) -> tuple[_Numbers, _Places]:
-        numbers, makers = self.made
+        """The numbers of the values that nodes make, sorted, and the place of each in `made`."""
+        numbers = self.made[0]
         order = np.argsort(numbers)
-        return numbers[order], makers[order]
+        return numbers[order], order
+
+    @cached_property
+    def _made_of_read(self) -> tuple[NDArray[np.bool_], _Places]:
+        """For each input of a node: whether a node makes a value of its number, and its place in `made`."""
+        numbers, order = self._by_number
+        if not len(numbers):
+            return np.zeros(len(self._read), np.bool_), np.zeros(0, np.int64)
+        places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
+        found = numbers[places] == self._read
+        return found, order[places]
 
     def outputs(self) -> list[list[str]]:
         """Return the values that each node makes."""
@@ -184,10 +227,11 @@ class NodeTable:
                     found[place] = whole[starts[place] : stops[place]].decode()
         return nodes, found
 
-    def _numbered(self, number: int) -> tuple[_Numbers, _Places]:
-        nodes, starts, stops = self._fields(number)
-        named = stops > starts
-        return _numbers(self._bytes, starts[named], stops[named]), nodes[named]
+    def _named(self, number: int) -> _Places:
+        """Return the fields of a number that are not empty, as `_fields`."""
+        columns = self._fields(number)
+        named = columns[2] > columns[1]
+        return columns if named.all() else columns[:, named]
 
     def _fields(self, number: int) -> _Places:
         """Return the fields of a number, in order: rows of nodes, starts and stops."""
@@ -248,7 +292,6 @@ class NodeTable:
 
 def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:
     """Return the number of each name; equal names have one number, others nearly always have another."""
-    words: _Numbers = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
     sizes = stops - starts
     numbers = sizes.astype(np.uint64)
     left = np.arange(len(sizes))
@@ -256,11 +299,31 @@ def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbe
         left = left[sizes[left] > step]
         if not len(left):
             break
-        missing = np.maximum(_WORD - (sizes[left] - step), 0).astype(np.uint64)
-        word = words[starts[left] + step] << (missing * np.uint64(8))
-        mixed = (numbers[left] ^ word) * _FACTOR
+        mixed = (numbers[left] ^ _words(data, starts[left], stops[left], step)) * _FACTOR
         numbers[left] = mixed ^ (mixed >> np.uint64(29))
     return numbers
+
+
+def _same(
+    data: NDArray[np.uint8], starts: _Places, stops: _Places, others: _Places, ends: _Places
+) -> NDArray[np.bool_]:
+    """Return whether names are equal, pair by pair."""
+    sizes = stops - starts
+    same: NDArray[np.bool_] = sizes == ends - others
+    left = np.flatnonzero(same)
+    for step in range(0, int(sizes.max(initial=0)), _WORD):
+        left = left[sizes[left] > step]
+        one = _words(data, starts[left], stops[left], step)
+        same[left] &= one == _words(data, others[left], ends[left], step)
+    return same
+
+
+def _words(data: NDArray[np.uint8], starts: _Places, stops: _Places, step: int) -> _Numbers:
+    """Return eight bytes of each name, which is longer than `step`, from there on, with zeros for those behind it."""
+    words: _Numbers = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
+    missing = np.maximum(_WORD + step - (stops - starts), 0).astype(np.uint64)
+    found: _Numbers = words[starts + step] << (missing * np.uint64(8))
+    return found
 
 
 def _distinct(*names: Iterable[str]) -> list[str]:

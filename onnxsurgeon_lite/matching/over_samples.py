@@ -16,8 +16,9 @@ from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Sessio
 from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wanted
 from onnxsurgeon_lite.matching.values import feeds_of_other
 from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.references import ReferenceSet
@@ -221,7 +222,7 @@ class Comparing:
         place = id(index), way, tuple(fetch)
         if place not in self._sessions:
             every = dict.fromkeys((*fetch, *self.job.carry.values()))
-            self._sessions[place] = Session(index, Runtime(way), [*every])
+            self._sessions[place] = Session(index, runtime_of(way), [*every])
             self._carried[place] = Carried(self.job.carry)
         values = self._sessions[place].run(self._carried[place].into(feeds))
         self._carried[place].take(values)

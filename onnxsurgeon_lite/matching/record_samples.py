@@ -8,6 +8,7 @@ from onnxsurgeon_lite.errors import UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
 from onnxsurgeon_lite.recording.from_model import computed, computed_wide, place_of
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.pool import Pool
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -37,7 +38,7 @@ class RecordSamples(SampleJob):
 class _Recording:
     def __init__(self, job: RecordSamples) -> None:
         self.job, self.index = job, GraphIndex.of(job.model)
-        self._runtime = Runtime(job.options)
+        self._runtime = runtime_of(job.options)
         self._carried = Carried(job.carry)
         self._session = Session(self.index, self._runtime, [*(job.values or self.index.producer)])
 

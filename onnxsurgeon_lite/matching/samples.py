@@ -18,8 +18,9 @@ from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.run import opened
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
 

@@ -259,7 +259,7 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
         return None
     entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
     reference = b"".join(
-        _len_field(_EXTERNAL_DATA, _len_field(1, name) + _len_field(2, value))
+        len_field(_EXTERNAL_DATA, len_field(1, name) + len_field(2, value))
         for name, value in entries.items()
     )
     external = _encode(_DATA_LOCATION << 3 | _VARINT) + b"\x01"
@@ -424,6 +424,8 @@ def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def _encode(value: int) -> bytes:
+    if value < 128:  # the most frequent case
+        return value.to_bytes()
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -432,5 +434,6 @@ def _encode(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _len_field(number: int, payload: bytes) -> bytes:
+def len_field(number: int, payload: bytes) -> bytes:
+    """Return a length-delimited field."""
     return _encode(number << 3 | _LEN) + _encode(len(payload)) + payload

@@ -19,7 +19,7 @@ from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
-from onnxsurgeon_lite.surgery.edits import drop_declarations, has_bodies, trained, value_names
+from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
 from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
@@ -138,11 +138,11 @@ def _fold_graph(
             _drop_idle(same, reads)
         count.folded += len(found.gone)
         count.constants += len(made)
-    if values is not None or not has_bodies(graph.node):
+    if values is not None or not index.bodied:
         return
     index = GraphIndex.of(index.model, index) if found.gone else index
-    for position, row in enumerate(index.rows):
-        for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+    for position in index.bodied:
+        for name, body in walk.bodies(graph.node[position]):
             inner = InnerGraph.of(index, position, name).index
             _fold_graph(inner, body, values, limit, count)
 
@@ -358,7 +358,8 @@ def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) 
 def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
+    from onnxsurgeon_lite.runtime.options import RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import run_model
 
     if not wanted:
         return {}

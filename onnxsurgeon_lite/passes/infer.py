@@ -13,6 +13,7 @@ from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
 from onnxsurgeon_lite.graph.schemas import check_node, checked
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
@@ -66,6 +67,8 @@ def _inferred(
 ) -> tuple[dict[str, TypeProto], Expressions]:
     """Infer the types of a graph, from declared shapes, too, where none can be inferred."""
     declared = [info.name for info in index.model.proto.graph.value_info if has_shape(info.type)]
+    if not declared:
+        return infer_types(index, outer and outer.copy())
     while True:
         types, expressions = infer_types(index, outer and outer.copy())
         shaped = {name for name, kind in types.items() if has_shape(kind)}
@@ -116,19 +119,19 @@ class _Declaring:
         index.types.update(types)
         self.wrong += _refused(index, untyped)
         self.untyped += untyped
-        for position, row in enumerate(index.rows):
-            for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+        for position in index.bodied:
+            for name, body in walk.bodies(graph.node[position]):
                 inner = InnerGraph.of(index, position, name).index
                 self.graph(inner, body, expressions.copy())
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
         declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+        new: dict[str, TypeProto] = {}
         for name, kind in types.items():
             info = declared.get(name)
             if info is None:
-                graph.value_info.add(name=name, type=kind)
-                self.added += 1
+                new[name] = kind
             elif contradicts(info.type, kind):
                 stays = ": kept, as an output" if name in outputs else ""
                 self.wrong.append(
@@ -138,6 +141,8 @@ class _Declaring:
                     info.type.CopyFrom(kind)
             else:
                 self.completed += _complete(info.type, kind, name in outputs)
+        declare(graph, new)
+        self.added += len(new)
 
     def notes(self) -> Iterator[str]:
         yield from self.wrong

@@ -57,7 +57,11 @@ class Taken:
 
     def __init__(self, index: GraphIndex) -> None:
         self._index = index
-        self._names = {*_inner(index), *index.outputs, *index.model.enclosing.names}
+        self._names = {
+            *inner_names(index.model.proto),
+            *index.outputs,
+            *index.model.enclosing.names,
+        }
 
     def __contains__(self, name: object) -> bool:
         return name in self._names or name in self._index
@@ -68,17 +72,14 @@ class Taken:
 
 def value_names(index: GraphIndex) -> set[str]:
     """Return every value name that a new name must avoid: of this graph, graphs around and in it, training graphs."""
-    return _inner(index).union(index.values(), index.outputs, index.model.enclosing.names)
+    return inner_names(index.model.proto).union(
+        index.values(), index.outputs, index.model.enclosing.names
+    )
 
 
-def _inner(index: GraphIndex) -> set[str]:
-    return inner_names(index.model.proto, map(index.nodes.__getitem__, index.bodied))
-
-
-def inner_names(proto: ModelProto, nodes: Iterable[NodeProto] | None = None) -> set[str]:
-    """Return every value name in the bodies of the main graph (of these nodes there) and in the training graphs."""
-    nodes = proto.graph.node if nodes is None else nodes
-    bodies = [body for node in nodes if node.attribute for _, body in walk.bodies(node)]
+def inner_names(proto: ModelProto) -> set[str]:
+    """Return every value name in the bodies of the main graph and in the training graphs."""
+    bodies = [body for node in walk.with_bodies(proto.graph) for _, body in walk.bodies(node)]
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
     return names_in(bodies)
@@ -180,7 +181,7 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
 def bodies_of(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
     """Yield (node, body) for the bodies of these nodes, at any depth, each before those inside it."""
     for node in walk.with_inner(nodes):
-        for _, body in walk.bodies(node):
+        for _, body in walk.bodies(node) if node.attribute else ():
             yield node, body
 
 

@@ -366,7 +366,11 @@ class _Bisection:
         wrong = self._masked(walk)
         if wrong:
             self._find_origins(walk, self._diagnosis(walk), unobserved)
-        elif self.search.settings and self.optimized is not None:
+        elif (
+            self.search.settings
+            and self.optimized is not None
+            and self.optimized.abilities.optimized_graph
+        ):
             self.result.look = "optimized"
             self._search_optimized(unobserved)
             wrong = [culprit.value for culprit in self.result.culprits]
@@ -569,6 +573,9 @@ class _Bisection:
     def _search_optimized(self, unobserved: Unobserved) -> None:
         """Search the optimized graph; try each culprit unoptimized, and find the optimizer that makes it wrong."""
         assert self.optimized is not None
+        if not self.optimized.abilities.optimized_graph:
+            self._search_cut(self.optimized, unobserved)
+            return
         with optimized_graph(self.index, self.optimized) as graph:
             space, observer = Space(graph), Observer(graph, self.runtime)
             observer.feed(self.feeds)
@@ -594,6 +601,13 @@ class _Bisection:
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
                 self._blame(culprit, original, self.optimized, inputs)
             self._add(culprit)
+
+    def _search_cut(self, runtime: Runtime, unobserved: Unobserved) -> None:
+        """Search a runtime that does not tell what it fuses: each value is the output of a model that ends there."""
+        observer = Observer(self.index, runtime, cut=True)
+        observer.feed(self.feeds)
+        walk = self.walk = self._walk_over(self.space, observer, "optimized")
+        self._find_origins(walk, self._diagnosis(walk), unobserved)
 
     def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
         """Find the wrong original node of an optimized region, on the region's actual inputs."""

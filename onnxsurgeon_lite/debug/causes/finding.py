@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -50,6 +51,7 @@ from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
@@ -206,7 +208,7 @@ class Finder:
         if culprit.causes:
             return
         known = place.constant(place.value) is not None
-        families = (OF_A_CONSTANT, ()) if known else (FAMILIES, SOLVED)
+        families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
         found, unexplained = self._search(place, culprit, until, *families)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
@@ -219,6 +221,23 @@ class Finder:
         culprit.unexplained = "" if found else unexplained
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
+
+    def _families(self) -> Sequence[Family]:
+        """Return the families, and those that other packages bring."""
+        more, broken = brought(HYPOTHESES)
+        self.result.notes += [line for line in broken if line not in self.result.notes]
+        return [*FAMILIES, *(self._guarded(*each) for each in more.items())]
+
+    def _guarded(self, name: str, family: object) -> Family:
+        """Return a family of another package; where it fails, it is left out."""
+
+        def tried(place: Place) -> Iterator[Hypothesis]:
+            try:
+                yield from cast(Family, family)(place)
+            except Exception as error:  # noqa: BLE001  whatever another package raises
+                self.result.notes.append(f"left out the hypotheses {name!r}: {reason(error)}")
+
+        return tried
 
     def _search(
         self,

@@ -22,7 +22,8 @@ from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.optimized import structure_file
-from onnxsurgeon_lite.runtime.session import Runtime, provider_name
+from onnxsurgeon_lite.runtime.options import provider_name
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy
 
 _MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million

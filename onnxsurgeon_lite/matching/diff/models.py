@@ -5,7 +5,7 @@ from typing import Literal, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
 
-from onnxsurgeon_lite.graph.index import check_functions, function_key
+from onnxsurgeon_lite.graph.index import GraphIndex, check_functions, function_key
 from onnxsurgeon_lite.matching.diff.graphs import DiffContext, GraphDiff
 from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
@@ -38,19 +38,31 @@ def diff(
         GraphError: a graph has a cycle, a value has two producers, or a function calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    whole = Trimmed((NamedGraph.of(first), NamedGraph.of(second)), list(known))
-    return _diff(DiffContext((first, second), tolerance), whole)
+    models, pairs = (first, second), list(known)
+    graphs = None
+    if not pairs and _is_large(models):
+        for model in models:
+            GraphIndex.of(model).require_sound()
+        graphs = trim(first, second)
+    graphs = graphs or Trimmed((NamedGraph.of(first), NamedGraph.of(second)), pairs)
+    return _diff(DiffContext(models, tolerance), graphs)
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
     """Diff an edit; None when it changed too much of a large graph for a quick answer."""
-    sides = before.proto, after.proto
-    if max(len(proto.graph.node) for proto in sides) <= _SMALL:
-        return diff(before, after)
-    if any(proto.training_info for proto in sides):  # training graphs read values of the main graph
+    models = before, after
+    if not _is_large(models):
         return diff(before, after)
     trimmed = trim(before, after)
-    return None if trimmed is None else _diff(DiffContext((before, after), None), trimmed)
+    return None if trimmed is None else _diff(DiffContext(models, None), trimmed)
+
+
+def _is_large(models: tuple[Model, Model]) -> bool:
+    """Return whether models are so large that only what surrounds differences is looked at."""
+    protos = [model.proto for model in models]
+    if any(proto.training_info for proto in protos):  # they read values of the main graph
+        return False
+    return max(len(proto.graph.node) for proto in protos) > _SMALL
 
 
 def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:

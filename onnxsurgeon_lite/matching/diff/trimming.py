@@ -34,7 +34,13 @@ class Trimmed:
 
 def trim(first: Model, second: Model) -> Trimmed | None:
     """Trim the main graphs; None when they differ in too many places."""
-    if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
+    mine, theirs = first.proto.graph, second.proto.graph
+    counts = zip(
+        (len(mine.node), len(mine.value_info)),
+        (len(theirs.node), len(theirs.value_info)),
+        strict=True,
+    )
+    if any(abs(count - other) > _MOST for count, other in counts):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     if _differ_much(one.graph.value_info, two.graph.value_info):

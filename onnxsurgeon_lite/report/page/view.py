@@ -17,8 +17,9 @@ from onnxsurgeon_lite.report.page import data, stored
 from onnxsurgeon_lite.report.page.graph import graph_part
 from onnxsurgeon_lite.report.page.server import PageServer
 from onnxsurgeon_lite.report.page.tensors import tensor_part
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Recipe
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.references import Tensors
@@ -103,7 +104,7 @@ def served(model: Model, html: str, options: RuntimeOptions, session: Session) -
         SurgeonError: the feeds or references do not fit the model.
     """
     feeds, references, recipe, tolerance = session
-    dbg = Debugger(model, feeds, references, Runtime(options), recipe, tolerance)
+    dbg = Debugger(model, feeds, references, runtime_of(options), recipe, tolerance)
     server = PageServer(html, partial(_look, dbg))
 
     def end() -> None:

@@ -10,7 +10,8 @@ from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
-from onnxsurgeon_lite.surgery.precision.plan import Plan, Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision.plan import Plan
+from onnxsurgeon_lite.surgery.precision.sites import Scope, Site, Step
 from onnxsurgeon_lite.tensors import dtypes
 
 _SINCE = 13  # the first version whose Cast has every dtype
