@@ -25,6 +25,7 @@ from .errors import SurgeonError as SurgeonError
 from .graph.check import CheckResult as CheckResult
 from .graph.index import GraphIndex as GraphIndex
 from .matching.diff import ModelDiff as ModelDiff
+from .matching.over_samples import SampleComparison as SampleComparison
 from .matching.sets import SetComparison as SetComparison
 from .matching.suite import SuiteResult as SuiteResult
 from .matching.edit_result import EditResult as EditResult
@@ -38,6 +39,7 @@ from .runtime.session import Runtime as Runtime
 from .tensors.comparison import Comparison as Comparison, Tolerance as Tolerance, compare as compare
 from .tensors.references import (
     ReferenceSet as ReferenceSet,
+    Samples as Samples,
     open_references as open_references,
     save_tensors as save_tensors,
 )

@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO
 
 from onnxsurgeon_lite.errors import OutputExistsError, WriteError
 from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.remote import Remote, placed
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -286,8 +287,11 @@ def _step_aside(old: Path, new: Path) -> None:
 
 def require_free(path: Path, force: bool = False) -> None:
     """Raise `OutputExistsError` if a file or a filled folder would be overwritten."""
+    path = placed(path)
+    if isinstance(path, Remote) and (force or not path.exists()):
+        return
     link = path.is_symlink() and not path.is_dir()
-    if not force and (link or path.is_file() or (path.is_dir() and any(path.iterdir()))):
+    if not force and (link or path.is_file() or (path.is_dir() and any(path.glob("*")))):
         raise OutputExistsError(
             f"{str(path)!r} is there already", "name another with -o, or overwrite it with --force"
         )

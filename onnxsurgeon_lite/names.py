@@ -1,13 +1,18 @@
 """Names as people write and read them: lists and `key=value` on a command line, safe display, shell quoting."""
 
+import contextlib
 import fnmatch
 import json
 import math
+import os
 import re
 import shlex
+import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice, takewhile
+
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 
 
 def shown(name: str) -> str:
@@ -41,6 +46,47 @@ def _ansi_c(character: str) -> str:
     if not character.isprintable():
         return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
     return "\\" + character if character in "\\'" else character
+
+
+def function_at(place: str, what: str) -> Callable[..., object]:
+    """Return the function of `FILE.py:function`.
+
+    Args:
+        what: what messages call it.
+
+    Raises:
+        UsageError: there is no such file or function, or the file does not run.
+    """
+    import importlib.util
+
+    path, _, name = place.rpartition(":")
+    if not path or not os.path.isfile(path):
+        raise UsageError(f"there is no {what} at {place!r}", "write FILE.py:function")
+    spec = importlib.util.spec_from_file_location(os.path.basename(path).removesuffix(".py"), path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path!r} is not a Python file", "write FILE.py:function")
+    module = importlib.util.module_from_spec(spec)
+    with calling(path):
+        spec.loader.exec_module(module)
+    function: Callable[..., object] | None = getattr(module, name, None)
+    if function is None or not callable(function):
+        raise UsageError(f"{path!r} has no function {name!r}", "write FILE.py:function")
+    return function
+
+
+@contextlib.contextmanager
+def calling(place: str) -> Iterator[None]:
+    """Raise what a user's own code raises as a `UsageError` that names it and the line."""
+    try:
+        yield
+    except (SurgeonError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        trace = traceback.extract_tb(error.__traceback__)
+        line = next((f"{f.filename}:{f.lineno}" for f in reversed(trace)), place)
+        raise UsageError(
+            f"{place!r} raised {type(error).__name__}: {error}", f"at {line}"
+        ) from error
 
 
 def is_count(text: str) -> bool:

@@ -15,6 +15,7 @@ PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 ROOMS = (
     "errors",
     "names",
+    "remote",
     "plugins",
     "atomic",
     "shown",
@@ -39,6 +40,8 @@ OWNERS = {
     "IPython": {"repl"},
     "onnx_graphsurgeon": {"passes"},
     "torch": {"recording"},
+    "fsspec": {"remote"},
+    "distributed": {"runtime"},
 }
 
 

@@ -18,7 +18,7 @@ from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.matching.values.mapping import load_map
 from onnxsurgeon_lite.recording.checkpoint import open_checkpoint
 from onnxsurgeon_lite.tensors.references import (
-    count_samples,
+    Samples,
     open_references,
     save_tensors,
     write_test_data,
@@ -28,7 +28,7 @@ ARRAY = np.arange(300, dtype=np.float32)
 
 
 def read_all(path: str | Path) -> dict[str, object]:
-    for sample in range(min(count_samples(path), 3)):
+    for sample in range(min(Samples(path).count, 3)):
         stored = open_references(path, sample=sample)
     return {name: stored.read(name) for name in stored}
 
@@ -149,7 +149,7 @@ def test_the_number_of_samples_is_bounded_by_what_is_there(tmp_path):
     values = [VALUE, VALUE | {"sample": 10**15}]
     (tmp_path / "own" / "index.json").write_text(json.dumps({"values": values}))
 
-    assert count_samples(tmp_path / "own") <= 3
+    assert Samples(tmp_path / "own").count <= 3
 
 
 @pytest.mark.parametrize("length", [101_000_000, 1 << 62])

@@ -2,9 +2,10 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
 from onnxsurgeon_lite.api import page
@@ -15,15 +16,17 @@ from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.metric import Metric, MetricFunction
     from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.report.page import Sight
     from onnxsurgeon_lite.runtime.child import Child
-    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
+    from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, SampleFeeds
+    from onnxsurgeon_lite.runtime.pool import Pool
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
-    from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
+    from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors
 
 OptLevel = Literal["none", "basic", "extended", "all"]
 Progress = Callable[[str], None]
@@ -65,16 +68,52 @@ class Running(Limiting, total=False):
     progress: Progress
 
 
+class OverSamples(TypedDict, total=False):
+    """Work on many samples."""
+
+    jobs: int
+    cluster: str | None
+
+
+class InSteps(TypedDict, total=False):
+    """Samples that are steps."""
+
+    sequence: Mapping[str, str] | None
+
+
+class Judging(TypedDict, total=False):
+    """What decides whether a sample agrees, instead of tolerances."""
+
+    metric: "str | MetricFunction | None"
+    tolerance: float | None
+
+
 class RunOnFeeds(Feeding, Running, total=False):
     """Runs on feeds, given or made."""
+
+
+class RankingSamples(RunOnFeeds, OverSamples, total=False):
+    """Runs on samples, given or made, to rank."""
+
+
+class RecordingSamples(RankingSamples, InSteps, total=False):
+    """Runs on samples, given or made."""
 
 
 class Comparing(Tolerating, Running, total=False):
     """Runs that are compared with stored tensors."""
 
 
+class ComparingSamples(Comparing, Judging, OverSamples, InSteps, total=False):
+    """Runs on samples that are compared with others."""
+
+
 class ComparingOnFeeds(Feeding, Comparing, total=False):
     """Runs on feeds that are compared with others."""
+
+
+class BisectingSamples(Feeding, ComparingSamples, total=False):
+    """Runs on samples, given or made, that are compared with others."""
 
 
 def quiet(_: str) -> None:
@@ -107,6 +146,11 @@ class Call:
     ops_library: Sequence[str | PathLike[str]] = ()
     ops: str | PathLike[str] | None = None
     progress: Progress = quiet
+    jobs: int = 0
+    cluster: str | None = None
+    sequence: Mapping[str, str] | None = None
+    metric: "str | MetricFunction | None" = None
+    tolerance: float | None = None
     html: "str | PathLike[str] | None" = None
     node_data: "str | PathLike[str] | None" = None
     force: bool = True
@@ -139,10 +183,11 @@ class Call:
     def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
         libraries = (self._file(library, "library", ".so") for library in self.ops_library)
+        shared = self.jobs > 0 or self.cluster is not None
         usual = RuntimeOptions(
             opt or self.opt,
             self.provider,
-            self.threads,
+            self.threads or int(shared),  # one each: what is computed is the same for any number
             lean,
             self.timeout,
             tuple(libraries),
@@ -216,6 +261,39 @@ class Call:
 
         return self.sized(index, read_feeds(index, given, sample, self.notes))
 
+    def sample_feeds(
+        self, index: "GraphIndex", given: "Tensors | Sequence[Tensors]", again: bool = True
+    ) -> "SampleFeeds":
+        """Return the feeds of several samples; each can be read again where that is wanted."""
+        from onnxsurgeon_lite.runtime.feeds import SampleFeeds
+        from onnxsurgeon_lite.tensors.references.samples import spooled
+
+        found = SampleFeeds.of(index, given, self.dim or {})
+        if not (found.samples.flows and again):
+            return found
+        folder = Path(self.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")))
+        return replace(found, samples=spooled(found.samples, folder / "samples"))
+
+    def sources(
+        self,
+        index: "GraphIndex",
+        reference: "Tensors | Sequence[Tensors] | None",
+        feeds: "Tensors | Sequence[Tensors] | None",
+        again: bool = False,
+    ) -> "tuple[Samples | None, Samples | None]":
+        """Return where the references and the feeds of samples are; None for what is not given.
+
+        Args:
+            again: each can be read again.
+        """
+        given = None if feeds is None else self.sample_feeds(index, feeds, again).samples
+        if reference is None:
+            return None, given
+        stored = self.sample_feeds(index, reference, again).samples
+        if given is not None and given.count != 1 and stored.count == 1:
+            stored = stored.in_rows(given.count)
+        return stored, given
+
     def feeds_beside(
         self, index: "GraphIndex", stored: "ReferenceSet", given: "Tensors | None"
     ) -> "Feeds":
@@ -253,7 +331,7 @@ class Call:
         self.notes += (f"made {line}" for line in made)
         return found
 
-    def tolerance(self) -> "Tolerance | None":
+    def allowed(self) -> "Tolerance | None":
         """Return the tolerance given (the part left out is 0), or None for each dtype's own."""
         from onnxsurgeon_lite.tensors.comparison import Tolerance
 
@@ -262,6 +340,32 @@ class Call:
         if not all(given >= 0 for given in (self.rtol or 0.0, self.atol or 0.0)):
             raise UsageError("a tolerance is a number, 0 or more", "write --rtol 1e-3 --atol 1e-5")
         return Tolerance(self.atol or 0.0, self.rtol or 0.0)
+
+    def measure(self) -> "Metric | None":
+        """Return the metric given."""
+        from onnxsurgeon_lite.matching.metric import Metric
+
+        if self.metric is None and self.tolerance is not None:
+            raise UsageError("--tolerance is a metric's limit", "give --metric, or --rtol, --atol")
+        return None if self.metric is None else Metric.of(self.metric, self.tolerance)
+
+    def carry(self, index: "GraphIndex") -> dict[str, str]:
+        """Return input -> the output of the step before that it gets; nothing where samples are not steps."""
+        from onnxsurgeon_lite.matching.samples import carried_by
+
+        if self.sequence and (self.jobs > 1 or self.cluster is not None):
+            raise UsageError("steps follow each other", "leave out --jobs and --cluster")
+        return carried_by(index, self.sequence or {})
+
+    def pool(self) -> "Pool":
+        """Return the runtimes that work on samples."""
+        from onnxsurgeon_lite.runtime.pool import threads
+
+        if self.cluster is not None:
+            from onnxsurgeon_lite.runtime.cluster import cluster
+
+            return self.stack.enter_context(cluster(self.cluster, self.jobs, self.notes))
+        return self.stack.enter_context(threads(max(1, self.jobs)))
 
     def done(self, result: S) -> S:
         """Return a result that carries the notes; write its page where one is wanted."""

@@ -6,18 +6,19 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+from onnxsurgeon_lite.errors import FeedsError, RuntimeFailure, UsageError
 from onnxsurgeon_lite.runtime.options import require_ort
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.conversion.goal import Goal, Metric
+    from onnxsurgeon_lite.debug.conversion.goal import Goal
     from onnxsurgeon_lite.debug.conversion.guard import Guard
     from onnxsurgeon_lite.debug.conversion.result import Conversion
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.metric import MetricFunction
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import Tensors
@@ -31,7 +32,7 @@ def convert(
     io: bool = False,
     tolerance: float | None = None,
     min_sqnr: float | None = None,
-    metric: "str | Metric | None" = None,
+    metric: "str | MetricFunction | None" = None,
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     report: bool = False,
     calibrate: str | None = None,
@@ -50,8 +51,10 @@ def convert(
         io: Convert inputs and outputs, too.
         tolerance: The largest error that an element of the outputs may have, or that `metric` may give.
         min_sqnr: The smallest SQNR that each output may have, in decibels.
-        metric: A function (outputs, outputs of the converted model) -> error, or `FILE.py:function`.
-        feeds: Samples: input name -> array, or a path; made by default. A list, or a folder, for several.
+        metric: A function (outputs, outputs of the converted model) -> error, or `FILE.py:function`; with one
+            parameter it gets an iterator of these pairs, of all samples.
+        feeds: Samples: input name -> array, or a path; made by default. Several: a list, a folder, arrays of rows,
+            `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         report: Measure the error that each node introduces alone.
         calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
             without, each run finds them.
@@ -184,15 +187,12 @@ def _guarded(guard: "Guard") -> "Conversion":
 
 def _samples(
     index: "GraphIndex", feeds: "Tensors | Sequence[Tensors] | None", call: Call
-) -> "list[Feeds]":
+) -> "Sequence[Feeds]":
     """Return the feeds of each sample."""
-    from onnxsurgeon_lite.runtime.feeds import read_feeds
-    from onnxsurgeon_lite.tensors.references import count_samples
-
     if feeds is None:
         return [call.feeds(index, None)]
-    if isinstance(feeds, list | tuple):
-        return [read_feeds(index, each, said=call.notes) for each in feeds]
-    one = cast("Tensors", feeds)
-    count = count_samples(feeds) if isinstance(feeds, str | PathLike) else 1
-    return [read_feeds(index, one, number, call.notes) for number in range(count)]
+    found = call.sample_feeds(index, feeds)
+    if not found:
+        raise FeedsError(f"{found.samples.place!r} has no samples")
+    found.read(found.samples.at(0), call.notes)
+    return found

@@ -1,7 +1,6 @@
 """Find out where values differ, and why: bisect, rank, match, weights, verify, prove."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
@@ -9,11 +8,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
+from onnxsurgeon_lite.api.bisecting import Bisecting, first_sample, judging, other_side
 from onnxsurgeon_lite.api.call import (
+    BisectingSamples,
     Call,
     ComparingOnFeeds,
     OptLevel,
     Progress,
+    RankingSamples,
     RunOnFeeds,
     Tolerating,
     byte_size,
@@ -23,7 +25,7 @@ from onnxsurgeon_lite.api.narrow import narrowed
 from onnxsurgeon_lite.api.page import look_along
 from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
-from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
+from onnxsurgeon_lite.errors import SurgeonError, UsageError
 from onnxsurgeon_lite.runtime.options import (
     ORT,
     TARGET,
@@ -35,7 +37,7 @@ from onnxsurgeon_lite.runtime.options import (
 )
 
 if TYPE_CHECKING:
-    from onnxsurgeon_lite.debug.bisection import BisectResult
+    from onnxsurgeon_lite.debug.bisection import BisectResult, JudgeSamples
     from onnxsurgeon_lite.debug.bits import BitsPerLayer
     from onnxsurgeon_lite.debug.float16 import Float16Risks
     from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
@@ -77,7 +79,7 @@ def bisect(
     html: str | PathLike[str] | None = None,
     node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
-    **how: Unpack[ComparingOnFeeds],
+    **how: Unpack[BisectingSamples],
 ) -> "BisectResult":
     """Find the nodes where a model leaves its references, and say why.
 
@@ -89,7 +91,8 @@ def bisect(
         a: Settings that give the references: `"opt=none,threads=1"`, or the same as a dict.
         b: Settings that are searched.
         find: Look for `nan`, `inf` or `overflow:float16` instead.
-        feeds: Input name -> array, or a path; those of the references by default, else made. A list for a list.
+        feeds: Input name -> array, or a path; those of the references by default, else made. Several samples: a list,
+            a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         look: Search the unoptimized graph, the optimized one, or run every node alone; `auto` finds out.
         quick: Find one culprit and say no more about it.
         output: The folder for the reproducer; without it none is written.
@@ -132,19 +135,18 @@ def bisect(
         second = call.start(searched) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
-        from onnxsurgeon_lite.matching.values import aligned, aligned_models
+        from onnxsurgeon_lite.matching.values import aligned
 
         index = call.index(model)
         live = theirs.runtime == TORCH
         stored_at = _of_module(index, theirs, feeds, call) if live else reference
-        opened = _samples(index, stored_at, None if live else feeds, call) if stored_at else []
         _require_places(index.model, output, None if resume else journal, repair, force)
         runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
         if second is not None and searched.opt != "none" and not runtime.abilities.faithful:
             optimized = call.runtime_of(searched, second)
         search = bisection.Search(
-            call.tolerance(),
+            call.allowed(),
             None if look == "auto" else look,
             quick,
             byte_size(memory),
@@ -155,46 +157,34 @@ def bisect(
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
-        if stored_at is not None:
-            samples = [
-                (aligned(stored, index, given, runtime, mapping, tell), given)
-                for stored, given in opened
-            ]
-            result = bisection.bisect_samples(
-                index.model, samples, runtime, optimized, search, tell
-            )
-            if factory is not None:
+        if find is not None:
+            given = call.feeds(index, cast("Tensors | None", feeds))
+            result = bisection.find(index.model, find, given, runtime, search, tell)
+        else:
+            job = judging(call, index, stored_at, None if live else feeds)
+            case = Bisecting(call, index, job, runtime, optimized, search, mapping)
+            if stored_at is None:
+                require_optimizers(index, theirs, searched, call)
+                side = theirs if a or b else runtime.options
+                case.other = index if against is None else call.index(against), side
+            result = case.result()
+            stored, given = case.explained
+            if factory is not None and stored_at is not None and not job.several:
                 result = narrowed(
                     result,
                     factory,
                     index,
-                    samples,
+                    case.explained,
                     lambda more, given: aligned(more, index, given, runtime, mapping, tell),
                     lambda more, given: bisection.bisect(
                         index.model, more, given, runtime, optimized, search, tell
                     ),
                 )
-            stored, given = samples[result.samples.worst if result.samples else 0]
-        else:
-            given = call.feeds(index, cast("Tensors | None", feeds))
-            if find is not None:
-                result = bisection.find(index.model, find, given, runtime, search, tell)
-            else:
-                require_optimizers(index, theirs, searched, call)
-                other = index if against is None else call.index(against)
-                stored = call.stack.enter_context(
-                    _other_side(other, given, theirs if a or b else runtime.options, call)
-                )
-                stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
-                changed = bisection.ChangedInitializers(index, other)
-                result = bisection.bisect(
-                    index.model, stored, given, runtime, optimized, search, tell, changed
-                )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
         call.sight = look_along(
             *(bool(html or node_data), index, None if find else stored, given, runtime),
-            *(call.tolerance(), find),
+            *(call.allowed(), find),
         )
     if result.culprits and output is not None:
         _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
@@ -349,60 +339,6 @@ def _unoptimized(how: RuntimeOptions) -> RuntimeOptions:
     return replace(how, opt="none", lean=True)
 
 
-def _samples(
-    index: "GraphIndex",
-    reference: "Tensors | Sequence[Tensors]",
-    feeds: "Tensors | Sequence[Tensors] | None",
-    call: Call,
-) -> "list[tuple[ReferenceSet, Feeds]]":
-    """Return each sample's references and feeds."""
-    from onnxsurgeon_lite.matching.values import feeds_in_order
-    from onnxsurgeon_lite.runtime.feeds import feeds_from, required_inputs
-    from onnxsurgeon_lite.tensors.references import count_samples, open_references
-
-    count = len(reference) if isinstance(reference, list | tuple) else 1
-    if isinstance(reference, str | PathLike):
-        count = count_samples(reference)
-    samples = []
-    for number in range(count):
-        own = _of_sample(reference, number)
-        stored = open_references(own, required_inputs(index), list(index.outputs), number)
-        if count > 1:
-            stored = replace(stored, notes=())  # all are taken
-        if feeds is not None:
-            given = call.read_feeds(index, _of_sample(feeds, number), number)
-        elif any(entry.is_input for entry in stored.entries.values()):
-            given = _own_feeds(index, stored, feeds_in_order, call)
-        else:
-            given = _own_feeds(index, stored, feeds_from, call)
-        samples.append((stored, given))
-    return samples
-
-
-def _own_feeds(
-    index: "GraphIndex",
-    stored: "ReferenceSet",
-    read: "Callable[[GraphIndex, ReferenceSet, list[str]], Feeds]",
-    call: Call,
-) -> "Feeds":
-    """Return the feeds that the references hold; those of another model are told as such."""
-    try:
-        given = read(index, stored, call.notes)
-    except FeedsError as error:
-        if not any(name in stored for name in index.inputs):
-            raise
-        raise ReferenceSetError(
-            f"{stored.place!r} belongs to another model: {error.message}",
-            "give the references of this model, or its inputs with --feeds",
-        ) from error
-    return call.sized(index, given)
-
-
-def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
-    """Return one of a list, or what holds all samples."""
-    return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
-
-
 def _of_module(
     index: "GraphIndex",
     how: RuntimeOptions,
@@ -423,29 +359,14 @@ def _of_module(
     return folder
 
 
-@contextmanager
-def _other_side(
-    index: "GraphIndex", feeds: "Feeds", how: RuntimeOptions, call: Call
-) -> "Iterator[ReferenceSet]":
-    """Return the references that a model gives under some settings."""
-    from onnxsurgeon_lite.debug.bisection import computed_references
-
-    runtime = call.runtime_of(_unoptimized(how))
-    optimized = None
-    if how.opt != "none" and runtime.abilities.optimized_graph:
-        optimized = call.runtime_of(how)
-    with computed_references(index, feeds, runtime, optimized) as references:
-        yield references
-
-
 @spelled
 def rank(
     model: "ModelLike",
-    reference: "Tensors | None" = None,
+    reference: "Tensors | Sequence[Tensors] | None" = None,
     against: "ModelLike | None" = None,
     fp16_risk: bool = False,
     below: float = 20.0,
-    feeds: "Tensors | None" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     leave_one_out: bool = False,
     reach: float | None = None,
     by: Literal["node", "output"] = "node",
@@ -454,7 +375,7 @@ def rank(
     html: str | PathLike[str] | None = None,
     node_data: str | PathLike[str] | None = None,
     force: bool = False,
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RankingSamples],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
 
@@ -462,10 +383,12 @@ def rank(
 
     Args:
         model: A path, bytes, a `ModelProto` or a `Model`; quantized or of half precision.
-        reference: Tensors of the float model, by name.
+        reference: Tensors of the float model, by name; several samples as a list or a folder.
         against: The float model, whose values are the references.
         fp16_risk: Say what float16 would lose, from one float32 run.
-        below: Decibels under which a node is excluded.
+        below: Decibels under which a node is excluded, on any sample.
+        feeds: Input name -> array, or a path; those of the references by default, else made. Several samples: a list,
+            a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         leave_one_out: Give each layer its float values back alone, and order layers by what the outputs gain; needs
             `against`.
         reach: With `leave_one_out`: the SQNR in decibels that the outputs should have; `exclude` then reaches it.
@@ -512,32 +435,63 @@ def rank(
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug import leave_one_out as leaving
 
-            other, given = call.index(against), call.feeds(index, feeds)
+            other, given = call.index(against), _one(call, index, feeds)
             found = leaving.leave_one_out(index, other, given, runtime, reach, call.progress)
             return call.done(found)
         if bits is not None:
             from onnxsurgeon_lite.debug.bits import bits_per_layer
 
-            given = call.feeds(index, feeds)
+            given = _one(call, index, feeds)
             return call.done(bits_per_layer(index, [given], runtime, bits, of))
         if fp16_risk:
             from onnxsurgeon_lite.debug.float16 import float16_risk
 
-            given = call.feeds(index, feeds)
+            given = _one(call, index, feeds)
             return call.done(float16_risk(index, given, runtime, call.progress))
+        job = judging(call, index, reference, feeds)
+        if job.several and by == "node":
+            float_model = None if against is None else call.index(against).model
+            return call.done(_ranked_samples(call, job, float_model, below))
         if reference is not None:
-            stored, given = _samples(index, reference, feeds, call)[0]
+            stored, given = first_sample(call, index, job)
         else:
-            given = call.feeds(index, feeds)
+            _, given = first_sample(call, index, job)
             other = call.index(against)
-            stored = call.stack.enter_context(_other_side(other, given, runtime.options, call))
+            stored = call.stack.enter_context(other_side(other, given, runtime.options))
         if by == "output":
             from onnxsurgeon_lite.debug.blame import blame
 
             return call.done(blame(index, stored, given, runtime, of, call.progress))
         ranked = ranking.rank(index, stored, given, runtime, call.progress)
-        lossy = [node.name or node.id for node in ranked if node.own_db < below]
-        return call.done(ranking.Ranking(ranked, list(dict.fromkeys(lossy)), below))
+        return call.done(ranking.ranking(ranked, below))
+
+
+def _ranked_samples(
+    call: Call, job: "JudgeSamples", other: "Model | None", below: float
+) -> "Ranking":
+    """Rank over several samples."""
+    from onnxsurgeon_lite.debug.rank import ranking
+    from onnxsurgeon_lite.debug.rank_samples import RankSamples, over_samples
+
+    ranks = RankSamples(
+        model=job.model,
+        options=job.options,
+        references=job.references,
+        feeds=job.feeds,
+        dims=job.dims,
+        other=other,
+    )
+    pool = call.pool()
+    nodes = over_samples(pool.run(ranks, ranks.items(pool.local), progress=call.progress))
+    call.notes += pool.repeated
+    return ranking(nodes, below)
+
+
+def _one(call: Call, index: "GraphIndex", feeds: "Tensors | Sequence[Tensors] | None") -> "Feeds":
+    """Return the feeds of one sample, the first, or made ones."""
+    if feeds is None:
+        return call.feeds(index, None)
+    return call.read_feeds(index, call.sample_feeds(index, feeds).samples.first())
 
 
 @spelled
@@ -620,7 +574,7 @@ def weights(
     exported = against if against is not None else update
     if exported is None:
         raise UsageError("no checkpoint is given", "name one with --against or --update")
-    result = compare_weights(index, _checkpoint(exported), call.tolerance(), progress)
+    result = compare_weights(index, _checkpoint(exported), call.allowed(), progress)
     if update is not None:
         progress("writing weights")
         result.model, result.updated = update_weights(index, result.weights, _checkpoint(update))
@@ -670,7 +624,7 @@ def verify(
         sides = call.index(original), call.index(edited)
         runtime = call.started(child, "none")
         trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
-        compared = verifying.verify(*sides, trials, runtime, call.tolerance())
+        compared = verifying.verify(*sides, trials, runtime, call.allowed())
         call.notes += unmoved_notes(compared.unmoved)
         return call.done(compared)
 

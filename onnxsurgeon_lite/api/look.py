@@ -240,7 +240,7 @@ def diff(
         from onnxsurgeon_lite.model import loaded
 
         models = loaded(first), loaded(second)
-        allowed = call.tolerance()
+        allowed = call.allowed()
         given: Feeds = {}
         if run:
             indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])

@@ -1,7 +1,7 @@
 """Narrow the region of a culprit: the PyTorch module's operators are recorded, and searched again."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def narrowed(
     result: "BisectResult",
     factory: str,
     index: "GraphIndex",
-    samples: "Sequence[tuple[ReferenceSet, Feeds]]",
+    sample: "tuple[ReferenceSet, Feeds]",
     align: "Callable[[ReferenceSet, Feeds], ReferenceSet]",
     search: "Search",
 ) -> "BisectResult":
@@ -36,9 +36,9 @@ def narrowed(
         ReferenceSetError: the module cannot be recorded.
     """
     wide = [len(culprit.region) for culprit in result.culprits[:1]]
-    if not wide or wide[0] <= _WIDE or len(samples) > 1:
+    if not wide or wide[0] <= _WIDE:
         return result
-    stored, feeds = samples[0]
+    stored, feeds = sample
     with operators_of(factory, index, feeds) as operators:
         more = align(operators, feeds)
         entries = {**more.entries, **stored.entries}

@@ -1,13 +1,15 @@
 """Run models and compare what they give: run, record, compare_sets. The runtime's process starts first."""
 
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
     Call,
-    Comparing,
+    ComparingSamples,
     OptLevel,
+    RecordingSamples,
     Running,
     RunOnFeeds,
     byte_size,
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples, SampleComparison
     from onnxsurgeon_lite.matching.sets import Allowed, SetComparison
     from onnxsurgeon_lite.matching.suite import SuiteResult
     from onnxsurgeon_lite.model import ModelLike
     from onnxsurgeon_lite.recording.from_model import Recording
-    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.runtime.feeds import Feeds, SampleFeeds
     from onnxsurgeon_lite.runtime.run import RunResult
     from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import Tensors
@@ -130,7 +133,7 @@ def _with_node(
 def record(
     model: "ModelLike | Module",
     output: str | PathLike[str],
-    feeds: "Tensors | None" = None,
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     value: "str | Sequence[str]" = (),
     inner: bool = False,
     float64: bool = False,
@@ -139,14 +142,15 @@ def record(
     names_of: "ModelLike | None" = None,
     force: bool = True,
     memory: int | str = "64MB",
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> "Recording":
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
     Args:
         model: An ONNX model; or a PyTorch module: `(module, args)`, a function that returns one, `FILE.py:function`.
         output: Where to store: a folder, `.npz` or `.safetensors`; of a PyTorch module a folder.
-        feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given.
+        feeds: Input name -> array, or a path; made by default, for PyTorch the arguments given. Several samples of an
+            ONNX model: a list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         value: Values to record; all by default.
         inner: Record values inside branches, loops and functions as well.
         float64: Compute an ONNX model in float64, node by node.
@@ -182,7 +186,8 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
-            return torch_recorder()(made, target, feeds, names_of, scope, operators)
+            given_to = cast("Tensors | None", feeds)
+            return torch_recorder()(made, target, given_to, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -199,12 +204,49 @@ def record(
             selected.names = list(dict.fromkeys([*(selected.names or index.producer), *names]))
             selected.notes += left
         call.notes += selected.notes
-        given = call.feeds(index, feeds)
         runtime = call.started(child, "none")
         require_replaceable(target, force)
+        several = None if feeds is None else call.sample_feeds(index, feeds, again=False)
+        steps = call.carry(index)
+        if several is not None and (steps or isinstance(feeds, list | tuple) or several.many):
+            return call.done(
+                _recorded(call, several, runtime, target, selected.names, float64, memory)
+            )
+        given = call.feeds(index, cast("Tensors | None", feeds))
         how_to = selected.names, call.progress, float64, byte_size(memory)
         count = from_model.record(index, given, runtime, target, *how_to)
         return call.done(Recording(count, target))
+
+
+def _recorded(
+    call: Call,
+    feeds: "SampleFeeds",
+    runtime: "Runtime",
+    target: Path,
+    names: "Sequence[str]",
+    float64: bool,
+    memory: int | str,
+) -> "Recording":
+    """Record several samples."""
+    from onnxsurgeon_lite.matching.record_samples import RecordSamples, fitted, record_samples
+    from onnxsurgeon_lite.matching.samples import Sample
+    from onnxsurgeon_lite.recording.from_model import Recording
+
+    index, samples = feeds.graph, feeds.samples
+    job = RecordSamples(
+        model=index.model,
+        options=runtime.options,
+        references=None,
+        feeds=samples,
+        dims=call.dim or {},
+        carry=call.carry(index),
+        values=names,
+        wide=float64,
+        budget=byte_size(memory),
+    )
+    if not samples.flows:
+        job = fitted(job, index, job.read(index, Sample(0))[1], runtime)
+    return Recording(record_samples(job, call.pool(), target, call.progress), target)
 
 
 def torch_recorder() -> "Callable[..., Recording]":
@@ -240,26 +282,28 @@ def _refuse(what: str, given: "Mapping[str, object]", hint: str) -> None:
 @spelled
 def compare_sets(
     actual: "ModelLike | Tensors",
-    reference: "Tensors",
-    feeds: "Tensors | None" = None,
+    reference: "ModelLike | Tensors | Sequence[Tensors]",
+    feeds: "Tensors | Sequence[Tensors] | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
     html: str | PathLike[str] | None = None,
     force: bool = False,
     opt: OptLevel = "all",
-    **how: Unpack[Comparing],
-) -> "SetComparison":
+    **how: Unpack[ComparingSamples],
+) -> "SetComparison | SampleComparison":
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     Args:
         actual: Tensors (a path, name -> array, a `ReferenceSet`), or a model to run.
-        reference: The tensors to compare with.
-        feeds: For a model: input name -> array, or a path; those of the references by default.
+        reference: The tensors to compare with; of a model also another model, or several samples: a list, a folder.
+        feeds: For a model: input name -> array, or a path; those of the references by default. Several samples: a
+            list, a folder, arrays of rows, `FILE.py:function` that yields them, `hf:NAME:SPLIT`.
         every: For a model: compare every value that has a reference, computed with optimization off.
         html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
-        A `Comparison` for each tensor that both have, and the names that only one has.
+        A `Comparison` for each tensor that both have, and the names that only one has; of several samples the worst
+        ones, and quantiles of each value.
 
     Raises:
         ReferenceSetError: A set cannot be read, or they have nothing in common.
@@ -274,42 +318,76 @@ def compare_sets(
     with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
-            model, allowed = cast("ModelLike", actual), call.tolerance()
+            model, allowed = cast("ModelLike", actual), call.allowed()
             return _compared(call, model, reference, feeds, links, allowed, every)
         from onnxsurgeon_lite.matching import sets
         from onnxsurgeon_lite.matching.values import aligned_sets
         from onnxsurgeon_lite.tensors.references import open_references
 
+        if call.measure() is not None:
+            raise UsageError("a metric needs a model", "give the model first: compare MODEL REFS")
         tensors = open_references(cast("Tensors", actual))
-        stored = aligned_sets(open_references(reference), tensors, links)
-        return call.done(sets.compare_sets(tensors, stored, call.tolerance(), call.see()))
+        stored = aligned_sets(open_references(cast("Tensors", reference)), tensors, links)
+        return call.done(sets.compare_sets(tensors, stored, call.allowed(), call.see()))
 
 
 def _compared(
     call: Call,
     model: "ModelLike",
-    reference: "Tensors",
-    feeds: "Tensors | None",
+    reference: "ModelLike | Tensors | Sequence[Tensors]",
+    feeds: "Tensors | Sequence[Tensors] | None",
     links: str | None,
     allowed: "Allowed",
     every: bool = False,
-) -> "SetComparison":
-    """Run a model and compare its outputs with references."""
+) -> "SetComparison | SampleComparison":
+    """Run a model and compare its outputs with references, or with those of another model."""
     child = call.child()
     from onnxsurgeon_lite.matching import sets
-    from onnxsurgeon_lite.matching.values import aligned
-    from onnxsurgeon_lite.runtime.feeds import required_inputs
-    from onnxsurgeon_lite.tensors.references import open_references
+    from onnxsurgeon_lite.matching.over_samples import CompareSamples
+    from onnxsurgeon_lite.matching.values import alignment
 
-    index = call.index(model)
-    stored = open_references(reference, required_inputs(index), list(index.outputs))
-    given = call.feeds_beside(index, stored, feeds)
-    runtime = call.started(child, "none" if every else None)
-    stored = aligned(stored, index, given, runtime, links)
-    call.notes += stored.notes
-    result = sets.compare_model(index, stored, given, runtime, allowed, every, call.see(index))
-    call.notes += () if result.match else stored.doubts
-    return call.done(result)
+    index, runtime = call.index(model), call.started(child, "none" if every else None)
+    other = None
+    if not isinstance(reference, list | tuple) and is_model(reference):
+        other = call.index(reference).model
+        feeds = call.feeds(index, None) if feeds is None else feeds
+    tensors = None if other is not None else cast("Tensors", reference)
+    stored, given = call.sources(index, tensors, feeds)
+    job = CompareSamples(
+        model=index.model,
+        options=runtime.options,
+        references=stored,
+        feeds=given,
+        dims=call.dim or {},
+        carry=call.carry(index),
+        other=other,
+        allowed=allowed,
+        every=every,
+        metric=call.measure(),
+    )
+    if stored is not None and not stored.flows and not job.carry:
+        first = stored.at(0)
+        fed = call.feeds_beside(index, first, None if given is None else given.first())
+        job = replace(job, alignment=alignment(first, index, fed, runtime, links))
+        first = job.alignment.of(first, index)
+        call.notes += first.notes
+        if not job.several and job.metric is None:
+            see = call.see(index)
+            result = sets.compare_model(index, first, fed, runtime, allowed, every, see)
+            call.notes += () if result.match else first.doubts
+            return call.done(result)
+    found = _tallied(call, job)
+    single = not job.several and job.metric is None
+    return call.done(found.worst_set() if single else found)
+
+
+def _tallied(call: Call, job: "CompareSamples") -> "SampleComparison":
+    """Compare all samples."""
+    from onnxsurgeon_lite.matching.over_samples import Tally
+
+    pool, tally = call.pool(), Tally(job.metric)
+    tally.take(pool.run(job, job.items(pool.local), progress=call.progress))
+    return tally.result(pool.repeated)
 
 
 @spelled
@@ -355,7 +433,8 @@ def test(
             with Call(opt=check.opt, **how) as call:
                 call.progress(check.name)
                 files = check.model, str(check.reference), check.feeds and str(check.feeds)
-                outcome.comparison = _compared(call, *files, check.map, check.tolerance)
+                found = _compared(call, *files, check.map, check.tolerance)
+                outcome.comparison = found.worst_set()
         except SurgeonError as error:
             outcome.error = str(error)
         outcome.seconds = time.perf_counter() - start

@@ -41,6 +41,12 @@ _MEANING = {
     "timeout": "Seconds that a request to the runtime, or to ONNX's own code, may take; None for the usual limits.",
     "memory_limit": "Bytes that the runtime, or ONNX's own code, may allocate, or `4GB`; 0 for the usual limits.",
     "ops_library": "Shared libraries with custom operators.",
+    "jobs": "How many runtimes work on the samples, each with one thread by default; 0 for one with all threads.",
+    "cluster": "Let a Dask cluster work on the samples: `local`, a scheduler's address, or the file that it wrote.",
+    "sequence": "The samples are steps: output -> the input of the next step that gets it; a `*` in both is one text.",
+    "metric": "A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all, "
+    "or `FILE.py:function`; it decides instead of tolerances.",
+    "tolerance": "The largest error that the metric may give; 0 by default.",
     "ops": "A Python file whose `OPS` maps `domain::Op` to a function of arrays: operators that the runtime lacks.",
     "progress": "Called with a sentence when the work goes on.",
 }

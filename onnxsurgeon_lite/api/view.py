@@ -69,7 +69,7 @@ def view(
                 index.model,
                 html(page, live=True),
                 call.options(),
-                (feeds, reference, call.recipe(), call.tolerance()),
+                (feeds, reference, call.recipe(), call.allowed()),
             )
         else:
             found = view_of_file(text, place, page.title)

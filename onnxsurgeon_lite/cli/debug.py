@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Unpack
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import ComparingOnFeeds, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.call import BisectingSamples, OptLevel, RankingSamples
 from onnxsurgeon_lite.cli import options
 from onnxsurgeon_lite.cli.options import Typed, Value
 from onnxsurgeon_lite.cli.outputs import Target
@@ -48,7 +48,7 @@ def bisect(
     html: Path | None = None,
     node_data: Path | None = None,
     json: bool = False,
-    **how: Unpack[ComparingOnFeeds],
+    **how: Unpack[BisectingSamples],
 ) -> None:
     """Find the nodes where a model leaves its references, say why, and write a reproducer folder.
 
@@ -150,7 +150,7 @@ def rank(
     node_data: Path | None = None,
     force: bool = False,
     json: bool = False,
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RankingSamples],
 ) -> None:
     """Order nodes by the accuracy they lose, and print the names that a quantizer or converter should exclude.
 

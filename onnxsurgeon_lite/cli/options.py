@@ -102,6 +102,11 @@ def usual(
     reference: str | None = None,
     against: Path | None = None,
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
+    jobs: Annotated[int, Typed(least=0)] = 0,
+    cluster: Annotated[str | None, Typed(metavar="ADDRESS|local|FILE")] = None,
+    sequence: Annotated[Sequence[str], Typed(metavar="OUTPUT=INPUT")] = (),
+    metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
+    tolerance: float | None = None,
 ) -> None:
     """Hold what means the same in most commands.
 
@@ -131,6 +136,12 @@ def usual(
         against: Model whose values are the references.
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
             auto by default where they are called otherwise.
+        jobs: Runtimes that work on samples, each with one thread by default; 0 for one with all threads.
+        cluster: Dask cluster that works on samples: its scheduler's address, or file, or local.
+        sequence: The samples are steps: the output is the next one's input; present.*=past.* for several.
+        metric: A function (reference outputs, outputs) -> error of a sample, or (iterator of these) -> error of all;
+            it decides instead of tolerances.
+        tolerance: Largest error that the metric may give; 0 by default.
         rtol: Relative tolerance; each dtype's own by default.
         atol: Absolute tolerance; each dtype's own by default.
     """
@@ -285,6 +296,8 @@ def library_options(given: Mapping[str, object]) -> "RunOnFeeds":
         found["dim"] = {name: _size_of(name, size) for name, size in pairs("--dim", texts)}
     if "fill" in found:
         found["fill"] = dict(pairs("--fill", cast("list[str]", found["fill"])))
+    if "sequence" in found:
+        found["sequence"] = dict(pairs("--sequence", cast("list[str]", found["sequence"])))
     return cast("RunOnFeeds", found)
 
 

@@ -45,7 +45,7 @@ def repl(
             call.options("none"),
             child,
             call.recipe(),
-            call.tolerance(),
+            call.allowed(),
             byte_size(memory),
             mapping,
         )

@@ -7,7 +7,13 @@ from typing import Annotated, Literal, Unpack
 import typer
 
 import onnxsurgeon_lite as osl
-from onnxsurgeon_lite.api.call import Comparing, OptLevel, Running, RunOnFeeds
+from onnxsurgeon_lite.api.call import (
+    ComparingSamples,
+    OptLevel,
+    RecordingSamples,
+    Running,
+    RunOnFeeds,
+)
 from onnxsurgeon_lite.cli import completion, options
 from onnxsurgeon_lite.cli.boundary import FAILED
 from onnxsurgeon_lite.cli.options import Typed, Values
@@ -55,7 +61,7 @@ def record(
     names_of: Annotated[Path | None, Typed(("--model",))] = None,
     force: bool = False,
     memory: str = "64MB",
-    **how: Unpack[RunOnFeeds],
+    **how: Unpack[RecordingSamples],
 ) -> None:
     """Record reference tensors: the feeds and every value, as this runtime or PyTorch computes them.
 
@@ -104,19 +110,26 @@ def compare(
     html: Path | None = None,
     force: bool = False,
     json: bool = False,
-    **how: Unpack[Comparing],
+    **how: Unpack[ComparingSamples],
 ) -> None:
     """Compare two sets of tensors, or a model's outputs with a set: shape, dtype, then values.
 
     $ onnxdbg compare faulty.onnx refs
-    $ onnxdbg compare model.onnx torch_refs --all
+    $ onnxdbg compare faulty.onnx model.onnx --jobs 2
+
+    Several samples (a folder, rows of arrays, FILE.py:FN, hf:NAME:SPLIT) are shown worst first, with quantiles.
 
     Args:
         actual: A model, or a set of tensors.
-        reference: The set of tensors to compare with.
+        reference: The set of tensors to compare with; of a model also another model.
+        feeds: Tensors for the inputs, those of the references by default; of several samples a folder, arrays of
+            rows, FILE.py:FN that yields them, or hf:NAME:SPLIT.
         every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, every, html, force, opt=opt, **how)
+    with progress(f"comparing {actual}") as how["progress"]:
+        result = osl.compare_sets(
+            actual, reference, feeds, mapping, every, html, force, opt=opt, **how
+        )
     options.show(result, json, metrics, html=html)
     options.require(result.match)
 

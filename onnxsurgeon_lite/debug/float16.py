@@ -7,9 +7,10 @@ from math import inf, isnan
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values
+from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.debug.conversion.guard import Guard
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.metric import Metric, Values
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
@@ -85,7 +86,7 @@ def float16_risk(
             worst = risks.setdefault(index.producer[name], risk)
             if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):
                 risks[index.producer[name]] = risk
-    goal = Goal("the error", 1.0, _as_allowed)
+    goal = Goal("the error", 1.0, Metric("the error", _as_allowed))
     guard = Guard(index.model, "float16", (), False, goal, [feeds], runtime, progress)
     kept, _, measured = guard.kept()
     found = [

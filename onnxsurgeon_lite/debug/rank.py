@@ -32,6 +32,8 @@ class RankedNode:
         own_db: SQNR of its result from *reference* inputs: the node's own loss.
         total_db: SQNR of its result in the whole model.
         place: the module, class and source line of the node.
+        median_db: of several samples the median of `own_db`, which is the worst, as `total_db` is.
+        samples: how many.
     """
 
     id: str
@@ -41,6 +43,8 @@ class RankedNode:
     own_db: float
     total_db: float
     place: str = ""
+    median_db: float | None = None
+    samples: int = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +58,12 @@ class Ranking(Shown):
     nodes: list[RankedNode]
     exclude: list[str]
     below: float = field(default=20.0, metadata=HIDDEN)
+
+
+def ranking(nodes: list[RankedNode], below: float) -> Ranking:
+    """Return nodes with the names of those that lose too much."""
+    lossy = [node.name or node.id for node in nodes if node.own_db < below]
+    return Ranking(nodes, list(dict.fromkeys(lossy)), below)
 
 
 def rank(

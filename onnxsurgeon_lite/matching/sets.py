@@ -55,6 +55,10 @@ class SetComparison(Shown):
         """True when every compared tensor matches, and none is left over."""
         return not self.left_over and all(c.match for c in self.compared.values())
 
+    def worst_set(self) -> "SetComparison":
+        """Return itself: there is one sample."""
+        return self
+
 
 def compare_sets(
     actual: Mapping[str, Stored | None] | ReferenceSet,
@@ -131,6 +135,17 @@ def compare_model(
     Args:
         every: compare all values that have references, in topological order, computed part by part.
     """
+    fetch = wanted(index, reference, every)
+    compute = computed if every else _run
+    return compared(index, reference, compute(index, feeds, runtime, fetch), fetch, allowed, see)
+
+
+def wanted(index: GraphIndex, reference: ReferenceSet, every: bool = False) -> list[str]:
+    """Return what is computed to be compared: outputs; all values with references where none has one, or `every`.
+
+    Raises:
+        ReferenceSetError: no value that the model computes has a reference.
+    """
     outputs = [name for name in index.outputs if name in reference]
     inside = known(index, reference)
     fetch = (not every and outputs) or [
@@ -142,9 +157,21 @@ def compare_model(
             f"{reference.place!r} has no value that the model computes",
             f"the model's outputs are {', '.join(map(repr, index.outputs))}",
         )
+    return fetch
+
+
+def compared(
+    index: GraphIndex,
+    reference: ReferenceSet,
+    values: Iterable[tuple[str, RunValue]],
+    fetch: Sequence[str],
+    allowed: Allowed = None,
+    see: See = lambda *_: None,
+) -> SetComparison:
+    """Compare the values that were fetched with their references."""
+    inside = known(index, reference)
     result = SetComparison()
-    compute = computed if every else _run
-    for name, value in compute(index, feeds, runtime, fetch):
+    for name, value in values:
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
             _compare_named(result, name, value, reference, allowed, see)

@@ -1,5 +1,6 @@
 """Copy bytes from file to file, in the kernel if possible."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterable
@@ -32,8 +33,8 @@ def copy_span(out: BinaryIO, file: DataFile, offset: int, length: int) -> None:
         out.count += length
         return
     out.flush()
-    with file.path.open("rb") as source:
-        while length and file.is_verbatim:
+    with contextlib.nullcontext() if not file.is_verbatim else file.path.open("rb") as source:
+        while length and source is not None:
             try:
                 done = os.copy_file_range(
                     source.fileno(), out.fileno(), min(length, _CHUNK), offset

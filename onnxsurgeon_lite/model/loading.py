@@ -12,6 +12,7 @@ from onnxsurgeon_lite.model.datafile import DataFile, locate
 from onnxsurgeon_lite.model.model import Model, external_tensors, refer, refers
 from onnxsurgeon_lite.model.utf8 import is_utf8, not_utf8
 from onnxsurgeon_lite.model.wire import skeleton
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
 
 _INT32 = 1 << 31
@@ -45,7 +46,7 @@ def load(path: str | PathLike[str]) -> Model:
     """
     if isinstance(path, HeldPath) and path.model is not None:
         return path.model
-    path = Path(path)
+    path = placed(path)
     try:
         source = DataFile.of(path.resolve(strict=True))
         if path.is_dir():
@@ -125,7 +126,7 @@ def _resolve(model: Model, tensor: TensorProto, folder: Path) -> None:
         file = model.files[location]  # embedded: the wire scan made this reference
     else:
         path = locate(folder, location, tensor.name)
-        there = os.path.lexists(path)
+        there = path.exists() if isinstance(path, Remote) else os.path.lexists(path)
         found = DataFile.of(path, location) if there else DataFile.missing(path, location)
         file = model.files.setdefault(found.key, found)
     needed = _byte_count(tensor)

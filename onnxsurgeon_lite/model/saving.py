@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from onnx import ModelProto, TensorProto
@@ -20,6 +21,7 @@ from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Model, digest, external_tensors, is_external, refer, refers
 from onnxsurgeon_lite.model.sharing import has_own_name, require_no_data, require_unshared
 from onnxsurgeon_lite.model.wire import LARGE, expand
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.shown import Shown
 
 MAX_PROTOBUF = (1 << 31) - 1
@@ -76,7 +78,9 @@ def save(
         >>> print(osl.save(osl.load("external.onnx"), "inside.onnx", external=False))
         wrote 'inside.onnx'
     """
-    path = Path(path)
+    path = placed(path)
+    if isinstance(path, Remote):
+        return _upload(model, path, external, location, force, dry_run)
     if model.proto.ByteSize() <= MAX_PROTOBUF:
         encoded = model.encoded()
         if external is None and _is_unedited(model, encoded):
@@ -94,6 +98,22 @@ def save(
         else:
             data_files = []
         return finish(staging, model, proto, path, data_files)
+
+
+def _upload(
+    model: Model, path: Remote, external: bool | None, location: str, force: bool, dry_run: bool
+) -> Written:
+    """Write a model here, then to a URL: the data files first, so that the model refers to complete ones."""
+    with TemporaryDirectory(prefix="onnxdbg-") as folder:
+        how = {"location": location, "force": force, "dry_run": dry_run}
+        written = save(model, Path(folder, path.name), external, **how)  # type: ignore[arg-type]
+        sizes = dict[Path, int]()
+        for file in sorted(written.sizes, key=lambda file: file == written.path):
+            target = path.parent / file.relative_to(folder)
+            sizes[target] = written.sizes[file]
+            if not dry_run:
+                target.upload(file)
+        return Written(path, tuple(p for p in sizes if p != path), sizes, dry_run)
 
 
 def finish(

@@ -11,6 +11,7 @@ Source: https://protobuf.dev/programming-guides/encoding/ and onnx.proto for the
 
 import contextlib
 import functools
+import io
 import mmap
 import re
 from bisect import bisect_right
@@ -19,12 +20,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import ne
 from pathlib import Path
-from typing import BinaryIO
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from onnxsurgeon_lite.errors import ModelFileError
+from onnxsurgeon_lite.remote import RangeBuffer, RangeFile
 
 LARGE = 1024
 """Payloads of more bytes stay in their file; smaller ones are read, because shape inference needs them."""
@@ -52,7 +53,7 @@ _VARINT, _I64, _LEN, _GROUP_START, _GROUP_END, _I32 = range(6)
 # FLOAT, COMPLEX64; DOUBLE, COMPLEX128
 _PACKED_TYPES = {_FLOAT_DATA: (1, 14), _DOUBLE_DATA: (11, 15)}
 
-Buffer = mmap.mmap | bytes
+Buffer = mmap.mmap | bytes | RangeBuffer
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def skeleton(path: Path, key: str) -> bytes:
     Raises:
         ModelFileError: the file is empty, truncated or not a serialized protobuf message.
     """
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         size = file.seek(0, 2)
         if size == 0:
             raise ModelFileError(
@@ -119,11 +120,13 @@ def _has_payload(source: bytes) -> bool:
     return any(not part.isascii() and _PAYLOAD_HEAD.search(part) for part in parts)
 
 
-def _whole(file: BinaryIO, size: int) -> contextlib.AbstractContextManager[Buffer]:
-    """Return a file's bytes: read if small, which is faster to walk, otherwise memory-mapped."""
+def _whole(file: io.RawIOBase, size: int) -> contextlib.AbstractContextManager[Buffer]:
+    """Return a file's bytes: read if small, which is faster to walk, otherwise memory-mapped, or read by ranges."""
+    if isinstance(file, RangeFile):
+        return contextlib.nullcontext(RangeBuffer(file))
     if size <= _READ_WHOLE:
         file.seek(0)
-        return contextlib.nullcontext(file.read())
+        return contextlib.nullcontext(file.readall())
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

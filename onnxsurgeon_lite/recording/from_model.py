@@ -69,12 +69,12 @@ def record(
     count = 0
     with FolderWriter(target) as writer:
         for name, value in stream:
-            writer.add(name, value, _place(index, name))
+            writer.add(name, value, place_of(index, name))
             count += 1
     return count
 
 
-def _place(index: GraphIndex, name: str) -> dict[str, str]:
+def place_of(index: GraphIndex, name: str) -> dict[str, str]:
     """Return a value's origin as a reference folder stores it."""
     if name in index.inputs:
         return {"kind": "input"}

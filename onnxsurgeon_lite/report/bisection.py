@@ -18,6 +18,7 @@ from onnxsurgeon_lite.report.metrics import verdict
 from onnxsurgeon_lite.report.mismatches import explain
 from onnxsurgeon_lite.report.plain import Whole, out, say_all, show_notes
 from onnxsurgeon_lite.report.ranking import blame_lines
+from onnxsurgeon_lite.report.samples import numbers
 from onnxsurgeon_lite.report.tables import table
 from onnxsurgeon_lite.tensors.comparison import Comparison
 from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
@@ -64,7 +65,7 @@ def bisection_lines(
     yield from headlines(result)
     yield from (f"{finding.verdict}: {finding.because}" for finding in result.findings)
     if result.samples is not None and result.verdict == "mismatch":
-        yield _samples(result.samples)
+        yield from _samples(result.samples)
     culprits = list(_all(result.culprits))
     for culprit in culprits if verbose else culprits[:1]:
         if len(culprits) > 1:
@@ -175,10 +176,21 @@ def _all(culprits: Sequence[Culprit]) -> Iterator[Culprit]:
         yield culprit
 
 
-def _samples(samples: Samples) -> str:
+def _samples(samples: Samples) -> Iterator[str]:
+    """Yield how many samples fail, and the culprits of those that were searched."""
     others = "the same culprit" if samples.same else "not all with the same culprit"
+    if samples.steps:
+        count = f"{len(samples.failing)} of {samples.total} steps"
+        yield f"  fails on {count}; this is the first of them, number {samples.worst}"
+        return
     failing = f"fails on {len(samples.failing)} of {samples.total} samples, {others}"
-    return f"  {failing}; this is the worst, number {samples.worst}"
+    yield f"  {failing}; this is the worst, number {samples.worst}"
+    if (metric := samples.metric) is not None:
+        yield f"  {metric.name} decides: {metric.value:.4g} where {metric.limit:g} is allowed"
+    for group in samples.groups if len(samples.groups) > 1 else ():
+        named = ", ".join(group.culprits) or "no culprit"
+        yield f"  {named}: {'samples' if len(group.samples) > 1 else 'sample'} {numbers(group.samples)}"
+    yield from (f"  {line}" for line in samples.repeated)
 
 
 def _details(culprit: Culprit, verbose: bool, every_metric: bool) -> Iterator[str]:

@@ -18,9 +18,24 @@ _WORTH = 0.01  # a sentence
 
 def show_ranking(ranking: Ranking) -> None:
     """Show the lossiest nodes, then what to exclude."""
-    columns = ["own dB", "total dB", "node", "operator", "name", "value", "place"]
+    many = any(n.samples > 1 for n in ranking.nodes)
+    columns = [
+        "own dB",
+        *(["median"] * many),
+        "total dB",
+        "node",
+        "operator",
+        "name",
+        "value",
+        "place",
+    ]
     rows = [
-        (f"{n.own_db:.3g}", f"{n.total_db:.3g}", n.id, n.op_type, n.name, n.value, n.place)
+        (
+            f"{n.own_db:.3g}",
+            *([number_text(n.median_db, 3)] * many),
+            f"{n.total_db:.3g}",
+            *(n.id, n.op_type, n.name, n.value, n.place),
+        )
         for n in ranking.nodes[:_SHOWN]
     ]
     show_table(columns, rows)

@@ -35,6 +35,7 @@ SHOWN_BY = {
     "Recording": "plain.show_recording",
     "Comparison": "metrics.show_tensors",
     "SetComparison": "metrics.show_comparison",
+    "SampleComparison": "samples.show_samples",
     "Profile": "profile.show_profile",
     "ProfileComparison": "profile.show_profiles",
     "SuiteResult": "suite.show_suite",

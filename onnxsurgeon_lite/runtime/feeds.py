@@ -4,7 +4,7 @@ import ast
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from onnxsurgeon_lite.graph.text import Dimension, shape_text
 from onnxsurgeon_lite.surgery.constants import make_tensor, parse
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples, Tensors, open_references
 
 Feeds = dict[str, Array | list[Array]]
 _MOST_AXES = 64  # of a numpy array
@@ -72,6 +72,63 @@ def read_feeds(
     """
     stored = open_references(path, required_inputs(index), list(index.outputs), sample)
     return feeds_from(index, stored, said)
+
+
+@dataclass(frozen=True)
+class SampleFeeds(Sequence[Feeds]):
+    """The feeds of each sample, read when they are needed.
+
+    Attributes:
+        dims: sizes that symbolic dimensions must have.
+    """
+
+    graph: GraphIndex
+    samples: Samples
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, index: GraphIndex, given: Tensors | Sequence[Tensors], dims: Mapping[str, int]
+    ) -> "SampleFeeds":
+        """Return the samples at a place, or in arrays that hold rows of them."""
+        names = required_inputs(index), list(index.outputs)
+        return cls(index, Samples(given, *names, _axes(index, dims)), dims)
+
+    @property
+    def many(self) -> bool:
+        """Whether there may be more than one sample."""
+        return self.samples.count != 1
+
+    def read(self, stored: ReferenceSet, said: list[str] | None = None) -> Feeds:
+        """Return the feeds that a set holds.
+
+        Raises:
+            FeedsError: they do not fit the model, or contradict the sizes.
+        """
+        feeds = feeds_from(self.graph, stored, said)
+        if self.dims:
+            sizes_of(self.graph, feeds, self.dims)
+        return feeds
+
+    def __len__(self) -> int:
+        return self.samples.count or 0
+
+    def __getitem__(self, number: int) -> Feeds:  # type: ignore[override]  # no slices
+        return self.read(self.samples.at(number))
+
+    def __iter__(self) -> Iterator[Feeds]:
+        return map(self.read, self.samples)
+
+
+def _axes(index: GraphIndex, dims: Mapping[str, int]) -> dict[str, tuple[int, int | None]]:
+    """Return how many axes each input has, and the size of its first one."""
+    found = {}
+    for name, declared in index.inputs.items():
+        kind = declared.type.tensor_type
+        if kind.HasField("shape"):
+            sizes = [known_size(d) or dims.get(d.dim_param) for d in kind.shape.dim]
+            found[name] = len(sizes), sizes[0] if sizes else None
+    return found
 
 
 def given_or_made(

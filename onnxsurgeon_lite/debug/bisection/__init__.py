@@ -8,14 +8,22 @@ from onnxsurgeon_lite.debug.bisection.computed_references import (
 from onnxsurgeon_lite.debug.bisection.find import find
 from onnxsurgeon_lite.debug.bisection.reproducer import strip_weights, write_reproducer
 from onnxsurgeon_lite.debug.bisection.result import BisectResult
-from onnxsurgeon_lite.debug.bisection.samples import bisect_samples
+from onnxsurgeon_lite.debug.bisection.samples import (
+    JudgeSamples,
+    agreeing,
+    explain_samples,
+    judged,
+)
 
 __all__ = [
     "BisectResult",
     "ChangedInitializers",
     "Search",
     "bisect",
-    "bisect_samples",
+    "JudgeSamples",
+    "agreeing",
+    "explain_samples",
+    "judged",
     "computed_references",
     "find",
     "strip_weights",

@@ -9,6 +9,7 @@ import numpy as np
 
 from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
+from onnxsurgeon_lite.matching.over_samples import MeasuredMetric
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.shown import HIDDEN, Shown
@@ -209,15 +210,31 @@ class Culprit:
         return any(finding.verdict in OWN for finding in self.findings[:1])
 
 
+@dataclass(frozen=True)
+class CulpritGroup:
+    """Samples with the same culprits.
+
+    Attributes:
+        culprits: node ids. samples: their numbers.
+    """
+
+    culprits: list[str]
+    samples: list[int]
+
+
 @dataclass
 class Samples:
     """The samples of a bisection, numbered from 0.
 
     Attributes:
         failing: the samples that mismatch.
-        worst: the sample that the result explains.
+        worst: the sample that the result explains; of steps the first that fails.
         same: True when the culprits of all searched samples are among the worst one's.
-        culprits: sample -> node ids, for searched samples.
+        culprits: sample -> node ids, for searched samples besides the worst.
+        groups: the searched samples by their culprits, the largest group first.
+        steps: outputs of each were inputs of the next.
+        metric: what decided which samples fail, if a metric was given.
+        repeated: what was done again because a worker or a runtime was lost.
     """
 
     total: int
@@ -225,6 +242,10 @@ class Samples:
     worst: int
     same: bool = True
     culprits: dict[int, list[str]] = field(default_factory=dict)
+    groups: list[CulpritGroup] = field(default_factory=list)
+    steps: bool = False
+    metric: MeasuredMetric | None = None
+    repeated: list[str] = field(default_factory=list)
 
 
 @dataclass(repr=False)

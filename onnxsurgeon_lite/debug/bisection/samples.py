@@ -1,67 +1,121 @@
-"""Bisect several samples: find the failing ones, explain the worst, compare their culprits."""
+"""Bisect several samples: find the failing ones, explain the worst, group the others by their culprits."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from onnxsurgeon_lite.debug.bisection.bisect import Search, bisect
 from onnxsurgeon_lite.debug.bisection.healing_effect import output_error
 from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Samples
-from onnxsurgeon_lite.debug.bisection.walk import Progress
-from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.run import run
-from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, CulpritGroup, Samples
+from onnxsurgeon_lite.errors import RuntimeFailure
+from onnxsurgeon_lite.matching.metric import Values
+from onnxsurgeon_lite.matching.over_samples import (
+    CompareSamples,
+    Comparing,
+    MeasuredMetric,
+    SampleOutcome,
+    Tally,
+)
+from onnxsurgeon_lite.runtime.pool import Pool
+from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
-_SEARCHED = 8  # failing samples to search for a culprit
+SEARCHED = 16  # failing samples that are searched for a culprit
 
 
-def bisect_samples(
-    model: Model,
-    samples: Sequence[tuple[ReferenceSet, Feeds]],
-    runtime: Runtime,
-    optimized: Runtime | None = None,
-    search: Search | None = None,
-    progress: Progress = lambda _: None,
+@dataclass(frozen=True, kw_only=True)
+class JudgeSamples(CompareSamples):
+    """Say how far each sample is off, as a search judges it."""
+
+    tolerance: Tolerance | None = None
+
+    def opened(self) -> Comparing:
+        """Open what judges."""
+        return _Judging(self)
+
+
+class _Judging(Comparing):
+    """Judges outputs with the tolerances of a search."""
+
+    def __init__(self, job: JudgeSamples) -> None:
+        super().__init__(job)
+        self._judge = AgainstReferences(
+            ReferenceSet("", {}), job.tolerance, coarse_values(self.index)
+        )
+
+    def wanted(self, references: ReferenceSet) -> list[str]:
+        """Return the outputs with references, else the last value with one."""
+        names = [name for name in self.index.outputs if name in references]
+        return names or [name for name in self.index.producer if name in references][-1:]
+
+    def compared(
+        self, references: ReferenceSet, values: Values, fetch: list[str]
+    ) -> dict[str, Comparison]:
+        """Compare as the search does."""
+        found = {n: self._judge.compared(n, values[n], references.read(n)) for n in fetch}
+        return {name: c for name, c in found.items() if c is not None}
+
+    def error(self, found: Mapping[str, Comparison]) -> float:
+        """Return the summed relative error of the outputs that mismatch."""
+        return sum(output_error(c) for c in found.values() if not c.match)
+
+
+def judged(
+    job: JudgeSamples, pool: Pool, progress: Callable[[str], None]
+) -> tuple[list[SampleOutcome], MeasuredMetric | None, list[str]]:
+    """Return (what each sample gave, what the metric says, what was done again)."""
+    outcomes: list[SampleOutcome] = []
+
+    def passing() -> Iterator[SampleOutcome]:
+        for outcome in pool.run(job, job.items(pool.local), progress=progress):
+            outcomes.append(replace(outcome, compared={}, values=None))
+            yield outcome
+
+    tally = Tally(job.metric)
+    tally.take(passing())
+    if len(tally.raised) == tally.total and not isinstance(tally.raised[0], RuntimeFailure):
+        raise tally.raised[0]  # what a model does to its runtime is searched
+    metric = tally.measured()
+    if metric is not None and metric.whole and metric.value > metric.limit:
+        outcomes = [replace(o, match=not o.error) for o in outcomes]  # any may be to blame
+    return outcomes, metric, pool.repeated
+
+
+def agreeing(total: int) -> BisectResult:
+    """Return the result for samples that all agree, by their metric."""
+    return BisectResult("agrees", samples=Samples(total, [], 0))
+
+
+def explain_samples(
+    outcomes: Sequence[SampleOutcome],
+    explain: Callable[[int, Sequence[int]], BisectResult],
+    search: Callable[[int], BisectResult],
+    steps: bool = False,
 ) -> BisectResult:
-    """Run every sample, explain the worst, and find the culprit of other failing ones.
+    """Explain the worst sample, or the first step, and group the worst of the failing ones by their culprits.
 
-    See `bisect` for the arguments and errors; one sample is simply bisected.
+    Args:
+        outcomes: of all samples.
+        explain: explains a sample; others are those on which a cause must hold, too.
+        search: finds the culprits of a sample, quickly.
     """
-    if len(samples) == 1:
-        return bisect(model, *samples[0], runtime, optimized, search, progress)
-    search = search or Search()
-    errors = []
-    for number, (references, feeds) in enumerate(samples):
-        progress(f"running sample {number + 1} of {len(samples)}")
-        ways = [way for way in (runtime, optimized) if way is not None]
-        errors.append(max(_error(model, references, feeds, way, search) for way in ways))
-    failing = [i for i, error in enumerate(errors) if error > 0]
-    worst = max(failing, key=errors.__getitem__, default=0)
-    others = [sample for number, sample in enumerate(samples) if number != worst]
-    result = bisect(model, *samples[worst], runtime, optimized, search, progress, others=others)
-    summary = Samples(len(samples), failing, worst)
-    quick = replace(search, quick=True, journal=None)
-    for number in failing[:_SEARCHED]:
-        if number != worst:
-            other = bisect(model, *samples[number], runtime, None, quick, progress)
-            summary.culprits[number] = [culprit.id for culprit in other.culprits]
-    ours = {culprit.id for culprit in result.culprits}
-    summary.same = all(ours.issuperset(ids) for ids in summary.culprits.values())
-    result.samples = summary
+    bad = [outcome for outcome in outcomes if not outcome.match]
+    bad.sort(key=lambda o: o.number if steps else -o.error)  # those before handed on what is wrong
+    failing = [outcome.number for outcome in bad]
+    worst = failing[0] if failing else outcomes[0].number
+    beside = [*failing[1:], *(o.number for o in outcomes if o.match and o.number != worst)]
+    result = explain(worst, beside[:SEARCHED])
+    summary = result.samples = Samples(len(outcomes), sorted(failing), worst, steps=steps)
+    if steps and failing and result.verdict == "agrees":
+        result.verdict = "inconclusive"
+        result.notes.append(f"step {worst} differs only by what earlier steps handed on")
+    for number in [] if steps else failing[1:SEARCHED]:
+        summary.culprits[number] = [culprit.id for culprit in search(number).culprits]
+    ours = [culprit.id for culprit in result.culprits]
+    summary.same = all({*ours}.issuperset(ids) for ids in summary.culprits.values())
+    groups = defaultdict[tuple[str, ...], list[int]](list)
+    for number, ids in {**({worst: ours} if failing else {}), **summary.culprits}.items():
+        groups[tuple(ids)].append(number)
+    found = [CulpritGroup([*ids], sorted(numbers)) for ids, numbers in groups.items()]
+    summary.groups = sorted(found, key=lambda group: -len(group.samples))
     return result
-
-
-def _error(
-    model: Model, references: ReferenceSet, feeds: Feeds, runtime: Runtime, search: Search
-) -> float:
-    """Return the summed output error, 0 when the outputs agree."""
-    index = GraphIndex.of(model)
-    judge = AgainstReferences(references, search.tolerance, coarse_values(index))
-    names = [name for name in index.outputs if judge.can_judge(name)]
-    names = names or [name for name in index.producer if judge.can_judge(name)][-1:]
-    found = run(index, feeds, runtime, names)
-    compared = (judge.compared(name, value, references.read(name)) for name, value in found.items())
-    return sum(output_error(c) for c in compared if c is not None and not c.match)

@@ -6,9 +6,10 @@ from math import hypot, inf, isnan, prod
 
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values
+from onnxsurgeon_lite.debug.conversion.goal import Goal
 from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
 from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds

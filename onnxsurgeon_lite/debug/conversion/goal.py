@@ -1,22 +1,20 @@
 """What a converted model must reach: a limit on an error of its outputs."""
 
-import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf, isfinite
-from pathlib import Path
-from typing import cast
 
 import numpy as np
 
-from onnxsurgeon_lite.errors import FeedsError, UsageError
+from onnxsurgeon_lite.errors import FeedsError, SurgeonError, UsageError
+from onnxsurgeon_lite.matching.metric import Metric, MetricFunction, Pairs, Values
 from onnxsurgeon_lite.tensors.comparison import compare
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.grid import Wide
 
-Values = Mapping[str, RunValue]
-Metric = Callable[[Values, Values], float]
-"""(outputs of the original, outputs of the converted model) -> error, the smaller the better."""
+
+class _NotFiniteError(SurgeonError):
+    """Outputs that are not finite."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Goal:
 
     @classmethod
     def of(
-        cls, tolerance: float | None, min_sqnr: float | None, metric: "str | Metric | None"
+        cls, tolerance: float | None, min_sqnr: float | None, metric: "str | MetricFunction | None"
     ) -> "Goal | None":
         """Return the goal that is asked for; None if there is none.
 
@@ -52,17 +50,26 @@ class Goal:
         if not isfinite(limit) or (min_sqnr is None and limit < 0):
             raise UsageError(f"{limit} is no limit", "write --tolerance 0.01 or --min-sqnr 40")
         if min_sqnr is not None:
-            return cls("SQNR", limit, worst_sqnr)
+            return cls("SQNR", limit, Metric("SQNR", worst_sqnr))
         if metric is None:
-            return cls("max abs error", limit, max_abs)
-        function = read_metric(metric) if isinstance(metric, str) else metric
-        return cls(getattr(function, "__name__", "metric"), limit, function)
+            return cls("max abs error", limit, Metric("max abs error", max_abs))
+        given = Metric.of(metric, limit)
+        return cls(given.name, limit, given)
 
-    def excess(self, reference: Values, actual: Values) -> tuple[float, float]:
-        """Return (the error as a multiple of the limit, the measured number); (Inf, NaN) if it is not finite."""
-        if not _is_finite(actual, reference):
+    def worst(self, pairs: Pairs) -> tuple[float, float]:
+        """Return (the error of all samples as a multiple of the limit, the measured number).
+
+        Outputs that are not finite where their references are have (Inf, NaN).
+        """
+        try:
+            if self.metric.whole:
+                return self._excess(self.metric.of_all(_finite(pairs)))
+            found = [self._excess(self.metric.of_sample(*pair)) for pair in _finite(pairs)]
+        except _NotFiniteError:
             return inf, float("nan")
-        found = float(self.metric(reference, actual))
+        return max(found, key=lambda each: each[0])
+
+    def _excess(self, found: float) -> tuple[float, float]:
         if self.what == "SQNR":
             return 10 ** ((self.limit - found) / 20), found
         return (found / self.limit if self.limit else inf if found else 0.0), found
@@ -126,6 +133,13 @@ def _is_float(array: Array) -> bool:
     return array.dtype.kind == "f" or "float" in array.dtype.name
 
 
+def _finite(pairs: Pairs) -> Iterator[tuple[Values, Values]]:
+    for reference, actual in pairs:
+        if not _is_finite(actual, reference):
+            raise _NotFiniteError("not finite")
+        yield reference, actual
+
+
 def _is_finite(actual: Values, reference: Values) -> bool:
     """Return whether each element is finite that the reference has finite."""
     for name, value in _floats(reference).items():
@@ -139,22 +153,3 @@ def _is_finite(actual: Values, reference: Values) -> bool:
 
 def _wide(value: RunValue) -> Wide:
     return np.asarray(value).astype(np.float64)
-
-
-def read_metric(place: str) -> Metric:
-    """Return the function of `FILE.py:function`.
-
-    Raises:
-        UsageError: there is no such file or function.
-    """
-    path, _, name = place.rpartition(":")
-    if not path or not Path(path).is_file():
-        raise UsageError(f"there is no metric at {place!r}", "write FILE.py:function")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None  # it ends in .py, or is refused here
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not callable(getattr(module, name, None)):
-        raise UsageError(f"{path!r} has no function {name!r}", "write FILE.py:function")
-    return cast(Metric, getattr(module, name))

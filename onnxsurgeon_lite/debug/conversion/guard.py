@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
 from pathlib import Path
 
 from onnxsurgeon_lite.debug.conversion.effects import Effect, Effects
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values, require_finite
+from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
 from onnxsurgeon_lite.debug.conversion.simulation import Simulating
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
+from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model, load, save
 from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.runtime.feeds import Feeds, as_declared
@@ -86,10 +86,8 @@ class Guard:
             self.runtime.options = simulating
 
     def _worst(self, run: Callable[[Feeds], Values]) -> tuple[float, float]:
-        worst = (-inf, float("nan"))
-        for feeds, expected in zip(self.samples, self.reference, strict=True):
-            worst = max(worst, self.goal.excess(expected, run(feeds)), key=lambda found: found[0])
-        return worst
+        pairs = zip(self.samples, self.reference, strict=True)
+        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     # the search
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import hypot, inf
 from typing import NamedTuple
 
-from onnxsurgeon_lite.debug.conversion.goal import Goal, Values, require_finite
+from onnxsurgeon_lite.debug.conversion.goal import Goal, require_finite
 from onnxsurgeon_lite.debug.conversion.layer import Layer
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
 from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
@@ -15,6 +15,7 @@ from onnxsurgeon_lite.errors import EditError, SurgeonError
 from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
+from onnxsurgeon_lite.matching.metric import Values
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.saving import embedded_size
 from onnxsurgeon_lite.passes.derivative import Derivative
@@ -190,9 +191,9 @@ class Integers:
 
     def _measured(self, model: Model) -> tuple[float, float]:
         assert self.goal is not None
-        pairs = list(zip(self.samples, self.reference, strict=True))
+        pairs = zip(self.samples, self.reference, strict=True)
         run = opened(GraphIndex.of(model), self.runtime)
-        return max(self.goal.excess(expected, run(feeds)) for feeds, expected in pairs)
+        return self.goal.worst((expected, run(feeds)) for feeds, expected in pairs)
 
     @cached_property
     def reference(self) -> list[Values]:

@@ -8,12 +8,20 @@ from onnxsurgeon_lite.matching.values.mapping import (
     save_map,
 )
 from onnxsurgeon_lite.matching.values.pairing import lost_note
-from onnxsurgeon_lite.matching.values.references import aligned, aligned_models, needs_alignment
+from onnxsurgeon_lite.matching.values.references import (
+    Alignment,
+    aligned,
+    aligned_models,
+    alignment,
+    needs_alignment,
+)
 from onnxsurgeon_lite.matching.values.two_sets import aligned_sets
 
 __all__ = [
+    "Alignment",
     "Pair",
     "aligned",
+    "alignment",
     "aligned_models",
     "aligned_sets",
     "feeds_in_order",

@@ -1,7 +1,7 @@
 """Align references with a model: by equal names, by a map, or by matching."""
 
-from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onnx import TypeProto
@@ -10,6 +10,7 @@ from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.graph.bodies import BodyName
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.quantizers import Quantizers
+from onnxsurgeon_lite.matching.values.board import Pair
 from onnxsurgeon_lite.matching.values.facts import side_of_model, side_of_references
 from onnxsurgeon_lite.matching.values.mapping import (
     feeds_of_other,
@@ -28,6 +29,35 @@ Progress = Callable[[str], None]
 _SHOWN = 5  # values in one note
 
 
+@dataclass(frozen=True)
+class Alignment:
+    """How references get the names of a model's values: as they are, or by pairs; of every sample alike.
+
+    Attributes:
+        pairs: (name in the references, value of the model); None where the names are the model's.
+        shapes: of the model's values. alone: references without a value.
+        by_module: names that are modules' paths say the modules of the references.
+        notes, doubts, left_over: of the matching, as in `ReferenceSet`.
+    """
+
+    pairs: Sequence[Pair] | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    alone: Sequence[str] = ()
+    by_module: bool = False
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    left_over: tuple[str, ...] = ()
+
+    def of(self, references: ReferenceSet, index: GraphIndex) -> ReferenceSet:
+        """Return the references under the model's names."""
+        if self.pairs is None:
+            return references
+        named = with_modules(references, index) if self.by_module else references
+        fitted = renamed(named, list(self.pairs), index, self.shapes, self.alone)
+        notes = (*references.notes, *self.notes)
+        return replace(fitted, notes=notes, doubts=self.doubts, left_over=self.left_over)
+
+
 def aligned(
     references: ReferenceSet,
     index: GraphIndex,
@@ -36,16 +66,31 @@ def aligned(
     how: str | None = None,
     progress: Progress = lambda _: None,
 ) -> ReferenceSet:
-    """Return the references under the model's names.
+    """Return the references under the model's names; arguments and errors as of `alignment`."""
+    return alignment(references, index, feeds, runtime, how, progress).of(references, index)
+
+
+def alignment(
+    references: ReferenceSet,
+    index: GraphIndex,
+    feeds: Feeds,
+    runtime: Runtime,
+    how: str | None = None,
+    progress: Progress = lambda _: None,
+) -> Alignment:
+    """Return how references get the model's names.
 
     Args:
         how: `names` keeps them, `auto` matches them, else a map file; None matches them if the names belong to
             another model.
+
+    Raises:
+        ReferenceSetError: no reference matches a value.
     """
     if not needs_alignment(references, index, how):
-        return references
+        return Alignment()
     if how is not None and how != "auto":
-        return renamed(references, load_map(Path(how)), index, static_shapes(index))
+        return Alignment(load_map(Path(how)), static_shapes(index))
     side = side_of_model(unquantized(index), feeds, runtime, progress, with_weights=False)
     named = with_modules(references, index)
     matching = match(side_of_references(named, index.outputs), side)
@@ -56,13 +101,15 @@ def aligned(
             lost_note(matching)
             or "record them again from the exported module: onnxdbg record FILE.py:FACTORY -o NEW",
         )
-    shapes = {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None}
-    alone = [name for name in matching.only_a if not references.entries[name].is_input]
-    fitted = renamed(named, pairs, index, shapes, alone)
-    notes = *references.notes, _summary(matching, references, len(pairs))
-    doubts = tuple(filter(None, [lost_note(matching)]))
-    left = tuple(_left_over(matching, references))
-    return replace(fitted, notes=notes, doubts=doubts, left_over=left)
+    return Alignment(
+        pairs,
+        {name: fact.shape for name, fact in side.facts.items() if fact.shape is not None},
+        [name for name in matching.only_a if not references.entries[name].is_input],
+        by_module=True,
+        notes=(_summary(matching, references, len(pairs)),),
+        doubts=tuple(filter(None, [lost_note(matching)])),
+        left_over=tuple(_left_over(matching, references)),
+    )
 
 
 def with_modules(references: ReferenceSet, index: GraphIndex) -> ReferenceSet:

@@ -1,6 +1,7 @@
 """Read and write stored reference tensors, one tensor at a time."""
 
-from onnxsurgeon_lite.tensors.references.reading import Tensors, count_samples, open_references
+from onnxsurgeon_lite.tensors.references.reading import Tensors, open_references
+from onnxsurgeon_lite.tensors.references.samples import Samples
 from onnxsurgeon_lite.tensors.references.sets import Entry, ReferenceSet
 from onnxsurgeon_lite.tensors.references.writing import (
     FolderWriter,
@@ -13,9 +14,9 @@ __all__ = [
     "Entry",
     "FolderWriter",
     "ReferenceSet",
+    "Samples",
     "Tensors",
     "make_folder",
-    "count_samples",
     "open_references",
     "save_tensors",
     "write_test_data",

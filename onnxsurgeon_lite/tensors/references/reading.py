@@ -9,7 +9,8 @@ import re
 import sys
 import weakref
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -23,6 +24,7 @@ from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
 from onnxsurgeon_lite.plugins import READERS, brought, reason
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.sets import (
@@ -38,6 +40,7 @@ INDEX, VALUES = "index.json", "values.bin"
 _LARGEST_INDEX = 1 << 30  # bytes
 _LARGEST_HEADER = 100_000_000  # bytes: the format's own limit
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes: protobuf's own limit
+_ZIP_HEADER = 30  # bytes before the names of a member
 _HEAD = 1024  # bytes of a member of an archive that hold its headers, mostly
 _PLAIN_HEADER = re.compile(  # of a `.npy` file, as numpy writes it, of a dtype that needs no other handling
     rb"\x93NUMPY\x01\0..\{'descr': '(?P<dtype>[<|](?:f[248]|[iu][1248]|b1|c8|c16))', 'fortran_order': False, "
@@ -97,9 +100,16 @@ def open_references(
     if isinstance(path, Mapping):
         given = {name: _array_of(value) for name, value in path.items() if value is not None}
         return ReferenceSet.of(given, inputs=inputs)
-    path = Path(path)
-    try:
+    path = placed(path)
+    with readable(path):
         return _open(path, inputs, outputs, sample)
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise `ReferenceSetError` for all that a damaged file can cause."""
+    try:
+        yield
     except ReferenceSetError:
         raise
     except (*UNREADABLE, SurgeonError) as error:
@@ -113,19 +123,6 @@ def open_references(
 def _array_of(value: Stored) -> Stored:
     """An array, also from what numpy can take for one, such as a PyTorch tensor."""
     return value if isinstance(value, list) else np.asarray(value)
-
-
-def count_samples(path: str | PathLike[str]) -> int:
-    """Return the number of samples at a path: `test_data_set_N` folders, or the samples of our own index."""
-    path = Path(path)
-    try:
-        if (path / INDEX).is_file():
-            values = _index_of(path)["values"]
-            last = max((int(value.get("sample", 0)) for value in values), default=0)
-            return 1 + min(last, len(values))
-        return len(list(path.glob("test_data_set_*"))) or 1
-    except UNREADABLE:
-        return 1  # opening it reports the error
 
 
 def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int) -> ReferenceSet:
@@ -181,7 +178,7 @@ def _open_folder(
         return ReferenceSet(str(path), _own_entries(path, sample))
     if any(path.glob("*.pb")):
         return ReferenceSet(str(path), _pb_entries(path, inputs, outputs))
-    samples = sorted(path.glob("test_data_set_*"), key=_number)
+    samples = sample_folders(path)
     if samples:
         chosen = samples[min(sample, len(samples) - 1)]
         note = f"{str(path)!r} has {len(samples)} samples: using {chosen.name!r}"
@@ -198,7 +195,17 @@ def _open_folder(
     return ReferenceSet(str(path), {n: _npy_entry(arrays[n], path) for n in sorted(arrays)})
 
 
+def sample_folders(path: Path) -> list[Path]:
+    """Return the folders of samples in a folder, in their order."""
+    return sorted(path.glob("test_data_set_*"), key=_number)
+
+
 def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
+    return own_samples(path).get(sample, {})
+
+
+def own_samples(path: Path) -> dict[int, dict[str, Entry]]:
+    """Return the entries of each sample of our own folder; its index is read once."""
     index = _index_of(path)
     if index.get("version", 1) != 1:
         raise ReferenceSetError(
@@ -208,11 +215,9 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
     if not is_values_name(file):
         raise ReferenceSetError(f"{str(path / INDEX)!r} names another file as its own: {file!r}")
     size = require_regular(path / file, path).stat().st_size
-    entries = {}
+    samples = defaultdict[int, dict[str, Entry]](dict)
     for value in index["values"]:
         name, offset, length = value["name"], value["offset"], value["length"]
-        if value.get("sample", 0) != sample:
-            continue
         if offset < 0 or length < 0 or offset + length > size:
             raise ReferenceSetError(
                 f"{str(path / file)!r} is too short for {name!r}: it has {size} bytes",
@@ -224,10 +229,10 @@ def _own_entries(path: Path, sample: int) -> dict[str, Entry]:
             read = _in_file(read, path / file, offset, length, value["dtype"], shape)
         scope, class_name, source = (str(value.get(k, "")) for k in ("scope", "class", "source"))
         is_input = value.get("kind") == "input"
-        entries[name] = Entry(
+        samples[int(value.get("sample", 0))][name] = Entry(
             read, shape, value["dtype"], scope, class_name, source, is_input, length
         )
-    return entries
+    return dict(samples)
 
 
 def is_values_name(name: object) -> bool:
@@ -267,16 +272,16 @@ def _read_own(path: Path, value: dict[str, object]) -> Stored:
 
 
 def _read_at(path: Path, offset: int, length: int) -> bytes:
-    with path.open("rb") as file:
+    with path.open("rb", 0 if isinstance(path, Remote) else -1) as file:
         file.seek(offset)
-        data = file.read(length)
+        data = bytes(file.read(length))
     if len(data) != length:
         raise ReferenceSetError(f"{str(path)!r} ends before byte {offset + length}")
     return data
 
 
 def _npz_entries(path: Path) -> dict[str, Entry]:
-    archive = zipfile.ZipFile(path)  # stays open, so that its directory is read once
+    archive = zipfile.ZipFile(path.open("rb"))  # stays open, so that its directory is read once
     if archive.fp is not None:
         weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
@@ -287,9 +292,11 @@ def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     """Return the entry of a member; of one that is stored plainly, the place of its elements is known."""
     info = archive.getinfo(member)
     whole, size = partial(_read_npz, archive, member), info.file_size
+    if isinstance(path, Remote):
+        return Entry(whole, size=size)
     file = archive.fp if info.compress_type == zipfile.ZIP_STORED else None
     raw = os.pread(file.fileno(), _HEAD, info.header_offset) if file is not None else b""
-    start = 30 + int.from_bytes(raw[26:28], "little") + int.from_bytes(raw[28:30], "little")
+    start = _ZIP_HEADER + sum(int.from_bytes(raw[at : at + 2], "little") for at in (26, 28))
     header = _PLAIN_HEADER.match(raw, start)
     if header is None or sys.byteorder != "little":
         return Entry(whole, size=size)
@@ -299,7 +306,15 @@ def _npz_entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     if size != offset - start + math.prod(shape) * dtype.itemsize:
         return Entry(whole, size=size)
     place = InFile(whole, path, info.header_offset + offset, shape, dtype)
-    return Entry(place, shape, dtypes.dtype_name(dtypes.data_type_of_numpy(dtype)), size=size)
+    kind = dtypes.dtype_name(dtypes.data_type_of_numpy(dtype))
+    return Entry(place, shape, kind, size=size)
+
+
+def _read_header(
+    file: IO[bytes], version: tuple[int, int]
+) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    headers = {(1, 0): np.lib.format.read_array_header_1_0}
+    return headers.get(version, np.lib.format.read_array_header_2_0)(file)
 
 
 def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
@@ -308,7 +323,7 @@ def _read_npz(archive: zipfile.ZipFile, member: str) -> Array:
             _require_size(file, archive.getinfo(member).file_size)
         return _npy_array(archive.read(member))
 
-    return _numpy_array(read, f"{archive.filename}:{member}")
+    return numpy_array(read, f"{archive.filename}:{member}")
 
 
 def _npy_array(raw: bytes) -> Array:
@@ -325,10 +340,7 @@ def _npy_array(raw: bytes) -> Array:
 
 def _require_size(file: IO[bytes], size: int) -> None:
     """Raise `ValueError` unless a `.npy` file, of which a header is read, has the bytes that the header says."""
-    version = np.lib.format.read_magic(file)
-    headers = {(1, 0): np.lib.format.read_array_header_1_0}
-    read_header = headers.get(version, np.lib.format.read_array_header_2_0)
-    shape, _, dtype = read_header(file)
+    shape, _, dtype = _read_header(file, np.lib.format.read_magic(file))
     if dtype.hasobject:
         raise ValueError("object arrays are pickles")
     wanted = file.tell() + math.prod(shape) * dtype.itemsize
@@ -343,12 +355,13 @@ def _npy_entry(path: Path, folder: Path) -> Entry:
     def read() -> Array:
         with path.open("rb") as file:
             _require_size(file, size)
-        return np.asarray(np.load(path, allow_pickle=False))
+            file.seek(0)
+            return np.asarray(np.load(file, allow_pickle=False))
 
-    return Entry(lambda: _numpy_array(read, str(path)), size=size)
+    return Entry(lambda: numpy_array(read, str(path)), size=size)
 
 
-def _numpy_array(read: Callable[[], Array], place: str) -> Array:
+def numpy_array(read: Callable[[], Array], place: str) -> Array:
     """Read an array into this machine's byte order; numpy files store bfloat16 as two-byte voids."""
     try:
         array = read()

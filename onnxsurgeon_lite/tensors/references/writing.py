@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import BinaryIO
 
@@ -17,6 +18,7 @@ from onnx import SequenceProto, TensorProto
 from onnxsurgeon_lite.atomic import Staging, rename_folder, temporary_folder
 from onnxsurgeon_lite.errors import ReferenceSetError, WriteError
 from onnxsurgeon_lite.names import command
+from onnxsurgeon_lite.remote import Remote, placed
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.reading import (
@@ -41,12 +43,18 @@ class FolderWriter:
     complete they have no name, and a new folder does not exist, which appears whole.
     """
 
+    _target: Remote | None = None
+
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = placed(folder)
         self._index: list[dict[str, object]] = []
         self._staging = Staging()
+        self._local = contextlib.ExitStack()
 
     def __enter__(self) -> "FolderWriter":
+        if isinstance(self.folder, Remote):
+            local = self._local.enter_context(TemporaryDirectory(prefix="onnxdbg-"))
+            self._target, self.folder = self.folder, Path(local, self.folder.name)
         new = not os.path.lexists(self.folder)
         self._place = temporary_folder(self.folder) if new else self.folder
         if make_folder(self._place, self.folder):  # or it is told at once why that is impossible
@@ -76,9 +84,12 @@ class FolderWriter:
                             old.unlink()
             if made:
                 rename_folder(self._place, self.folder)
+            if made and self._target is not None:
+                _upload(self.folder, self._target)
         finally:
             if made:
                 shutil.rmtree(self._place, ignore_errors=True)
+            self._local.close()
 
     def add(
         self, name: str, value: Stored, place: Mapping[str, str] | None = None, sample: int = 0
@@ -162,7 +173,12 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
         >>> osl.open_references("ones.npz").read("x").shape
         (3,)
     """
-    path = Path(path)
+    path = placed(path)
+    if isinstance(path, Remote):
+        with TemporaryDirectory(prefix="onnxdbg-") as folder:
+            save_tensors(Path(folder, path.name), values)
+            _upload(Path(folder, path.name), path)
+        return
     if path.suffix not in (".npz", ".safetensors"):
         with FolderWriter(path) as writer:
             for name, value in values.items():
@@ -180,6 +196,15 @@ def save_tensors(path: str | Path, values: Mapping[str, Stored]) -> None:
                 ordered = {name: np.asarray(value, order="C") for name, value in values.items()}
                 file.write(safetensors.numpy.save(ordered))
         staging.commit()
+
+
+def _upload(source: Path, target: Remote) -> None:
+    """Write a file, or the files of a folder, its index last."""
+    files = (
+        [source] if source.is_file() else sorted(source.iterdir(), key=lambda f: f.name == INDEX)
+    )
+    for file in files:
+        (target if file == source else target / file.name).upload(file)
 
 
 def _write_npz(file: BinaryIO, values: Mapping[str, Stored]) -> None:

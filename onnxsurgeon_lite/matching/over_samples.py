@@ -1,0 +1,321 @@
+"""Compare a model's values with references, sample by sample; the worst first, and quantiles of each value."""
+
+import heapq
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, RuntimeFailure, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.metric import Metric, Values
+from onnxsurgeon_lite.matching.samples import Carried, Sample, SampleJob, Session
+from onnxsurgeon_lite.matching.sets import Allowed, SetComparison, compared, wanted
+from onnxsurgeon_lite.matching.values import feeds_of_other
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.choice import runtime_of
+from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.tensors.comparison import Comparison
+from onnxsurgeon_lite.tensors.references import ReferenceSet
+
+_WORST = 8  # samples that are shown
+_QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+_Place = tuple[int, RuntimeOptions, tuple[str, ...]]  # a graph, how it runs, what is fetched
+
+OF_A_SAMPLE = (RuntimeFailure, FeedsError, ReferenceSetError)
+"""What may be wrong with one sample alone."""
+
+
+@dataclass(frozen=True)
+class SampleOutcome:
+    """What one sample gave.
+
+    Attributes:
+        match: whether it agrees: each value within its tolerance, or the metric within its limit.
+        error: how far it is off: the largest multiple of what an element is allowed, or what the metric says.
+        failure: why it could not be compared; '' otherwise.
+    """
+
+    number: int
+    match: bool
+    error: float
+    compared: dict[str, Comparison] = field(default_factory=dict)
+    failure: str = ""
+    raised: SurgeonError | None = field(default=None, metadata=HIDDEN)
+    values: tuple[Values, Values] | None = field(default=None, metadata=HIDDEN)
+
+
+@dataclass(frozen=True)
+class ValueQuantiles:
+    """How far a value is off, over all samples.
+
+    Attributes:
+        samples: how many have a reference for it. failing: how many of them mismatch.
+        median, q90, q99, largest: of the largest absolute error in a sample.
+        exceeds: the largest multiple of what an element is allowed.
+    """
+
+    samples: int
+    failing: int
+    median: float
+    q90: float
+    q99: float
+    largest: float
+    exceeds: float
+
+
+@dataclass(frozen=True)
+class MeasuredMetric:
+    """What a user's metric says.
+
+    Attributes:
+        value: the largest of any sample, or that of all together.
+        whole: it is of all together.
+    """
+
+    name: str
+    value: float
+    limit: float
+    whole: bool
+
+
+@dataclass(frozen=True, repr=False)
+class SampleComparison(Shown):
+    """The comparison of many samples, numbered from 0.
+
+    Attributes:
+        match: every sample agrees.
+        failing: the numbers of those that do not, in their order; those that failed to run among them.
+        values: quantiles of each value.
+        worst: the worst samples, the worst first.
+        metric: what decided instead of tolerances, if a metric was given.
+        repeated: what was done again because a worker or a runtime was lost.
+
+    Example:
+        >>> images = np.random.default_rng(0).standard_normal((5, 3, 20, 20)).astype("float32")
+        >>> osl.compare_sets("whole_model.onnx", "whole_model.onnx", {"input.1": images}).total
+        5
+    """
+
+    total: int
+    match: bool
+    failing: list[int]
+    values: dict[str, ValueQuantiles]
+    worst: list[SampleOutcome]
+    metric: MeasuredMetric | None = None
+    repeated: list[str] = field(default_factory=list)
+
+    def worst_set(self) -> SetComparison:
+        """Return the comparison of the worst sample.
+
+        Raises:
+            SurgeonError: it could not be compared.
+        """
+        worst = self.worst[0]
+        if worst.raised is not None:
+            raise worst.raised
+        return SetComparison(worst.compared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSamples(SampleJob):
+    """Compare each sample.
+
+    Attributes:
+        other: the model whose values are the references. other_options: its runtime's, the same by default.
+        second: another way to run the model; a sample is as bad as the worse of both.
+        every: compare all values.
+    """
+
+    other: Model | None = None
+    other_options: RuntimeOptions | None = None
+    second: RuntimeOptions | None = None
+    allowed: Allowed = None
+    every: bool = False
+    metric: Metric | None = None
+
+    def opened(self) -> "Comparing":
+        """Open what compares."""
+        return Comparing(self)
+
+
+class Comparing:
+    """Compares samples in open sessions."""
+
+    def __init__(self, job: CompareSamples) -> None:
+        self.job, self.index = job, GraphIndex.of(job.model)
+        self._other = None if job.other is None else GraphIndex.of(job.other)
+        self._sessions: dict[_Place, Session] = {}
+        self._carried: dict[_Place, Carried] = {}
+
+    def __call__(self, sample: Sample) -> SampleOutcome:
+        try:
+            return self._outcome(sample)
+        except OF_A_SAMPLE as error:
+            return SampleOutcome(sample.number, False, inf, failure=error.message, raised=error)
+
+    def close(self) -> None:
+        """End the runtimes' processes."""
+        for session in self._sessions.values():
+            session.close()
+
+    def _outcome(self, sample: Sample) -> SampleOutcome:
+        references, feeds = self.job.read(self.index, sample)
+        if self._other is not None:
+            references = self._computed(self._other, feeds)
+        fetch = self.wanted(references)
+        ways = [way for way in (self.job.options, self.job.second) if way is not None]
+        found = [self._judged(sample, references, feeds, fetch, way) for way in ways]
+        return max(found, key=lambda outcome: (not outcome.match, outcome.error))
+
+    def _judged(
+        self,
+        sample: Sample,
+        references: ReferenceSet,
+        feeds: Feeds,
+        fetch: list[str],
+        way: RuntimeOptions,
+    ) -> SampleOutcome:
+        values = self._run(self.index, feeds, fetch, way)
+        found = self.compared(references, values, fetch)
+        match = all(comparison.match for comparison in found.values())
+        outcome = SampleOutcome(sample.number, match, self.error(found), found)
+        if self.job.metric is None:
+            return outcome
+        pair = {name: references.read(name) for name in fetch if name in references}, values
+        if self.job.metric.whole:
+            return replace(outcome, match=True, values=pair)
+        error = self.job.metric.of_sample(*pair)
+        return replace(outcome, match=error <= self.job.metric.limit, error=error)
+
+    def wanted(self, references: ReferenceSet) -> list[str]:
+        """Return the values that are compared."""
+        return wanted(self.index, references, self.job.every)
+
+    def compared(
+        self, references: ReferenceSet, values: Values, fetch: list[str]
+    ) -> dict[str, Comparison]:
+        """Compare them."""
+        return compared(self.index, references, values.items(), fetch, self.job.allowed).compared
+
+    def error(self, found: Mapping[str, Comparison]) -> float:
+        """Return how far a sample is off."""
+        return max(map(excess, found.values()), default=0.0)
+
+    def _computed(self, other: GraphIndex, feeds: Feeds) -> ReferenceSet:
+        """Return what the other model gives: its outputs, or all values that this one has, too."""
+        fetch = [n for n in other.producer if n in self.index.producer] if self.job.every else []
+        given, way = feeds_of_other(other, feeds), self.job.other_options or self.job.options
+        values = self._run(other, given, fetch or list(other.outputs), way)
+        there = {name: value for name, value in values.items() if value is not None}
+        return ReferenceSet.of(there, str(other.model.path or "the other model"))
+
+    def _run(
+        self, index: GraphIndex, feeds: Feeds, fetch: Sequence[str], way: RuntimeOptions
+    ) -> Values:
+        place = id(index), way, tuple(fetch)
+        if place not in self._sessions:
+            every = dict.fromkeys((*fetch, *self.job.carry.values()))
+            self._sessions[place] = Session(index, runtime_of(way), [*every])
+            self._carried[place] = Carried(self.job.carry)
+        values = self._sessions[place].run(self._carried[place].into(feeds))
+        self._carried[place].take(values)
+        return {
+            name: values[name]
+            for name in values
+            if name not in self.job.carry.values() or name in fetch
+        }
+
+
+def excess(comparison: Comparison) -> float:
+    """Return the largest multiple of what an element may be off; Inf for another shape, dtype or non-finite element."""
+    if comparison.reason in ("shape", "dtype", "non-finite"):
+        return inf
+    worst = comparison.worst
+    gap = comparison.max_abs if worst is None else worst.difference
+    return gap / comparison.allowed if comparison.allowed else (inf if gap else 0.0)
+
+
+@dataclass
+class Tally:
+    """What is known of all samples while they pass by: a number for each value and sample, and the worst outcomes."""
+
+    metric: Metric | None = None
+    total: int = 0
+    failing: list[int] = field(default_factory=list)
+    raised: list[SurgeonError] = field(default_factory=list)
+    _errors: "dict[str, array[float]]" = field(default_factory=lambda: defaultdict(_doubles))
+    _wrong: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _exceeds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _worst: list[tuple[bool, float, int, SampleOutcome]] = field(default_factory=list)
+    _measured: float = 0.0
+
+    def take(self, outcomes: Iterable[SampleOutcome]) -> None:
+        """Count all; a metric of all samples sees them as they pass."""
+        if self.metric is not None and self.metric.whole:
+            self._measured = self.metric.of_all(self._pairs(outcomes))
+        for outcome in outcomes:  # or what the metric left
+            self._add(outcome)
+
+    def _pairs(self, outcomes: Iterable[SampleOutcome]) -> Iterator[tuple[Values, Values]]:
+        for outcome in outcomes:
+            if outcome.values is not None:
+                yield outcome.values
+            self._add(replace(outcome, values=None))
+
+    def _add(self, outcome: SampleOutcome) -> None:
+        self.total += 1
+        if outcome.raised is not None:
+            self.raised.append(outcome.raised)
+        elif self.metric is not None and not self.metric.whole:
+            self._measured = max(self._measured, outcome.error)
+        if not outcome.match:
+            self.failing.append(outcome.number)
+        for name, comparison in outcome.compared.items():
+            self._errors[name].append(comparison.max_abs)
+            self._wrong[name] += not comparison.match
+            self._exceeds[name] = max(self._exceeds[name], excess(comparison))
+        rank = not outcome.match, outcome.error, -outcome.number, outcome
+        (heapq.heappush if len(self._worst) < _WORST else heapq.heappushpop)(self._worst, rank)
+
+    def result(self, repeated: Sequence[str] = ()) -> SampleComparison:
+        """Return what was found.
+
+        Raises:
+            SurgeonError: no sample could be compared; that of the first.
+        """
+        if not self.total:
+            raise ReferenceSetError("there are no samples")
+        if len(self.raised) == self.total:
+            raise self.raised[0]
+        worst = [outcome for *_, outcome in sorted(self._worst, reverse=True)]
+        values = {name: self._quantiles(name) for name in self._errors}
+        measured = self.measured()
+        match = not self.failing and (measured is None or measured.value <= measured.limit)
+        return SampleComparison(
+            self.total, match, self.failing, values, worst, measured, [*repeated]
+        )
+
+    def measured(self) -> MeasuredMetric | None:
+        """Return what the metric says; None without one."""
+        if self.metric is None:
+            return None
+        return MeasuredMetric(
+            self.metric.name, self._measured, self.metric.limit, self.metric.whole
+        )
+
+    def _quantiles(self, name: str) -> ValueQuantiles:
+        errors = np.frombuffer(self._errors[name])
+        at = [float(q) for q in np.quantile(errors, _QUANTILES, method="lower")]
+        wrong, exceeds = self._wrong[name], self._exceeds[name]
+        return ValueQuantiles(len(errors), wrong, at[0], at[1], at[2], at[3], exceeds)
+
+
+def _doubles() -> "array[float]":
+    return array("d")

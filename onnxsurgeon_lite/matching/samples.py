@@ -1,0 +1,237 @@
+"""What work on many samples shares: where each comes from, and how it is tried again where a runtime dies."""
+
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import numpy as np
+
+from onnxsurgeon_lite.errors import (
+    ReferenceSetError,
+    RuntimeCrash,
+    RuntimeTimeout,
+    UnknownNameError,
+)
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.matching.values import Alignment, feeds_in_order
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.runtime.feeds import Feeds, feeds_from, known_size, sizes_of
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.run import opened
+from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, numpy_dtype
+from onnxsurgeon_lite.tensors.references import ReferenceSet, Samples
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample's number; its references and feeds where another process cannot open them."""
+
+    number: int
+    references: ReferenceSet | None = None
+    feeds: ReferenceSet | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleJob:
+    """Work on samples: the model's structure, and where the samples are.
+
+    Attributes:
+        references: None where another model computes them, or none are needed.
+        feeds: None where the references hold them.
+        dims: sizes that symbolic dimensions must have.
+        carry: the samples are steps: input -> the output of the step before that it gets.
+    """
+
+    model: Model
+    options: RuntimeOptions
+    references: Samples | None
+    feeds: Samples | None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    alignment: Alignment = Alignment()
+    carry: Mapping[str, str] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one sample."""
+        return any(source.count != 1 for source in self._sources)
+
+    @property
+    def _sources(self) -> list[Samples]:
+        return [source for source in (self.references, self.feeds) if source is not None]
+
+    def items(self, local: bool = True) -> Iterator[Sample]:
+        """Yield all samples; with what they hold, where a worker cannot open it.
+
+        Args:
+            local: the workers are threads of this process.
+
+        Raises:
+            ReferenceSetError: there are more samples of the one than of the other.
+        """
+        sources = self._sources
+        counts = [source.count for source in sources]
+        known = {number for number in counts if number is not None}
+        if len(known) > 1:
+            raise _uneven(sources)
+        if None not in counts and (local or all(source.travels for source in sources)):
+            yield from map(Sample, range(known.pop()))
+            return
+        ends = [_ended(source) for source in sources]
+        for number, *sets in zip(count(), *ends, strict=False):
+            if None in sets:
+                if any(sets):
+                    raise _uneven(sources)
+                return
+            loaded = {id(source): _loaded(each) for source, each in zip(sources, sets, strict=True)}
+            mine = (loaded.get(id(source)) for source in (self.references, self.feeds))
+            yield Sample(number, *mine)
+
+    def read(self, index: GraphIndex, sample: Sample) -> tuple[ReferenceSet, Feeds]:
+        """Return the references of a sample, which may be none, and its feeds.
+
+        Raises:
+            FeedsError, ReferenceSetError: they cannot be read, or do not fit the model.
+        """
+        stored = sample.references or _at(self.references, sample)
+        fed = sample.feeds or _at(self.feeds, sample)
+        if self.carry:
+            stored, fed = (_begun(index, each, self.carry, self.dims) for each in (stored, fed))
+        feeds = feeds_in_order(index, stored) if fed is None and stored else _fed(index, fed)
+        if self.dims:
+            sizes_of(index, feeds, self.dims)
+        return self.alignment.of(stored or ReferenceSet("no references", {}), index), feeds
+
+
+def _begun(
+    index: GraphIndex,
+    given: ReferenceSet | None,
+    carry: Mapping[str, str],
+    dims: Mapping[str, int],
+) -> ReferenceSet | None:
+    """Return a step's set with an empty array for each input that it gets from the step before."""
+    lacking = [name for name in carry if given is not None and name not in given]
+    if given is None or not lacking:
+        return given
+    there = {n: given.read(n) for n in index.inputs if n in given}
+    sizes = {**sizes_of(index, there, dims), **dims}
+    empty = {name: _empty(index, name, sizes) for name in lacking}
+    return replace(
+        given, entries={**given.entries, **ReferenceSet.of(empty, inputs=lacking).entries}
+    )
+
+
+def _empty(index: GraphIndex, name: str, sizes: Mapping[str, int]) -> Array:
+    kind = index.inputs[name].type.tensor_type
+    shape = [known_size(d) or sizes.get(d.dim_param, 0) for d in kind.shape.dim]
+    return np.zeros(shape, numpy_dtype(kind.elem_type))
+
+
+@dataclass
+class Carried:
+    """What steps hand on: outputs of one are inputs of the next."""
+
+    carry: Mapping[str, str]
+    _held: Feeds = field(default_factory=dict)
+
+    def into(self, feeds: Feeds) -> Feeds:
+        """Return the feeds of a step, with what the step before handed on."""
+        return {**feeds, **self._held}
+
+    def take(self, values: Mapping[str, RunValue]) -> None:
+        """Keep what the next step gets."""
+        made = {name: values[output] for name, output in self.carry.items()}
+        self._held = {name: value for name, value in made.items() if value is not None}
+
+
+def carried_by(index: GraphIndex, sequence: Mapping[str, str]) -> dict[str, str]:
+    """Return input -> output of a sequence, written output -> input; a `*` of both stands for the same text.
+
+    Raises:
+        UnknownNameError: the model has no such output or input.
+    """
+    found = {}
+    for output, name in sequence.items():
+        pattern = re.compile("(.*)".join(map(re.escape, output.split("*", 1))))
+        matches = [match for each in index.outputs if (match := pattern.fullmatch(each))]
+        if not matches:
+            raise UnknownNameError(output, "the model", index.outputs, kind="output")
+        for match in matches:
+            own = name.replace("*", match[1], 1) if "*" in output else name
+            if own not in index.inputs:
+                raise UnknownNameError(own, "the model", index.inputs, kind="input")
+            found[own] = match[0]
+    return found
+
+
+def _fed(index: GraphIndex, fed: ReferenceSet | None) -> Feeds:
+    return {} if fed is None else feeds_from(index, fed)
+
+
+def _at(samples: Samples | None, sample: Sample) -> ReferenceSet | None:
+    return None if samples is None else samples.at(sample.number)
+
+
+def _ended(source: Samples) -> Iterator[ReferenceSet | None]:
+    """Yield all samples, then None."""
+    yield from source
+    yield None
+
+
+def _loaded(stored: ReferenceSet | None) -> ReferenceSet | None:
+    """Return a set in memory, which can be sent."""
+    if stored is None:
+        return None
+    inputs = [name for name, entry in stored.entries.items() if entry.is_input]
+    return ReferenceSet.of({name: stored.read(name) for name in stored}, stored.place, inputs)
+
+
+def _uneven(sources: list[Samples]) -> ReferenceSetError:
+    ones = " and ".join(f"{source.place!r} ({source.count or 'some'})" for source in sources)
+    return ReferenceSetError(f"references and feeds have other numbers of samples: {ones}")
+
+
+@dataclass
+class Session:
+    """A model open in a runtime; after a crash it is opened again."""
+
+    index: GraphIndex
+    runtime: Runtime
+    fetch: list[str]
+    _run: Callable[[Feeds], dict[str, RunValue]] | None = None
+
+    def run(self, feeds: Feeds) -> dict[str, RunValue]:
+        """Return the values that are fetched.
+
+        Raises:
+            RuntimeFailure: it failed, and if the process died, once more in another one.
+        """
+        try:
+            return self._opened()(feeds)
+        except RuntimeCrash:
+            self._reopen()
+        except RuntimeTimeout:
+            self._reopen()
+            raise
+        try:
+            return self._opened()(feeds)
+        except (RuntimeCrash, RuntimeTimeout):
+            self._reopen()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        with self.runtime:
+            self._run = None
+
+    def _opened(self) -> Callable[[Feeds], dict[str, RunValue]]:
+        if self._run is None:
+            self._run = opened(self.index, self.runtime, self.fetch)
+        return self._run
+
+    def _reopen(self) -> None:
+        self._run = None
+        self.runtime.restart()

@@ -1,0 +1,340 @@
+"""Files at URLs (`s3://`, `gs://`, `az://`, `https://`, ...), read by ranges through fsspec; its only importer.
+
+A `Remote` is a path like any other: what opens, measures and lists local files does the same with it.
+"""
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import re
+import stat
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path, PosixPath
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from onnxsurgeon_lite.errors import SourceChangedError, UsageError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+R = TypeVar("R")
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")  # pathlib makes one slash of two
+_TRIES = 5
+_PAUSE = 0.2  # seconds before the second try, twice as many before each further one
+_LEAST, _LARGEST = 1 << 12, 1 << 20  # bytes that are read ahead of what is asked for
+_FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, SourceChangedError, UsageError)
+_VERSION = (
+    "ETag",
+    "etag",
+    "version_id",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "mtime",
+    "created",
+)
+
+
+def placed(path: str | os.PathLike[str]) -> Path:
+    """Return a path; of a URL one that reads there, unless a local file has this name."""
+    text = os.fspath(path)
+    if isinstance(path, Path) and type(path) is not PosixPath:
+        return path
+    return Remote(text) if _URL.match(text) and not os.path.lexists(text) else Path(path)
+
+
+class Remote(PosixPath):
+    """A file or a folder at a URL."""
+
+    @property
+    def url(self) -> str:
+        """The URL, with the slashes that it was written with."""
+        text = super().__str__()
+        found = _URL.match(text)
+        assert found is not None
+        slashes = "///" if found[1] in ("file", "local") else "//"
+        return f"{found[1]}:{slashes}{text[found.end() :]}"
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __fspath__(self) -> str:
+        return self.url
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:  # noqa: ARG002
+        """Return size and version: the inode stands for the ETag, or what the store has instead."""
+        info = self._info()
+        kind = stat.S_IFDIR if info["type"] == "directory" else stat.S_IFREG
+        version = repr([str(info[key]) for key in _VERSION if info.get(key)])
+        inode = int.from_bytes(hashlib.blake2b(version.encode(), digest_size=7).digest(), "big")
+        size = info.get("size")
+        if size is None and kind == stat.S_IFREG:
+            size = os.fstat(self.copied().fileno()).st_size
+        numbers = (kind | 0o644, inode, 0, 1, 0, 0, size or 0, 0, 0, 0)
+        return os.stat_result(numbers, {"st_mtime_ns": 0})
+
+    def lstat(self) -> os.stat_result:
+        """As `stat`: there are no links."""
+        return self.stat()
+
+    def exists(self) -> bool:
+        """Return whether something is there."""
+        with contextlib.suppress(FileNotFoundError):
+            return bool(self.stat())
+        return False
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        return self.exists() and stat.S_ISREG(self.stat().st_mode)
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder."""
+        return self.exists() and stat.S_ISDIR(self.stat().st_mode)
+
+    def is_symlink(self) -> bool:
+        """There are no links."""
+        return False
+
+    def samefile(self, other_path: str | os.PathLike[str]) -> bool:
+        """Return whether it is the same URL."""
+        return str(self) == str(other_path)
+
+    def resolve(self, strict: bool = False) -> "Remote":
+        """Return the path; `strict`: something is there."""
+        if strict:
+            self.stat()
+        return self
+
+    def absolute(self) -> "Remote":
+        """Return the path."""
+        return self
+
+    def glob(self, pattern: str) -> "Iterator[Remote]":  # type: ignore[override]
+        """Yield what matches a pattern."""
+        system, path = self._store()
+        scheme = self.url.partition("://")[0]
+        for name in sorted(map(str, system.glob(f"{path.rstrip('/')}/{pattern}"))):
+            yield Remote(name if "://" in name else f"{scheme}://{name.lstrip('/')}")
+
+    def rglob(self, pattern: str) -> "Iterator[Remote]":  # type: ignore[override]
+        """Yield what matches a pattern, at any depth."""
+        yield from self.glob(pattern)
+        yield from self.glob(f"**/{pattern}")
+
+    def open(self, mode: str = "r", buffering: int = -1, *_: object, **__: object) -> IO[Any]:  # type: ignore[override]
+        """Open for reading; with `buffering=0` each read moves the bytes that it returns, no more."""
+        if mode != "rb":
+            raise io.UnsupportedOperation(f"{str(self)!r} is read only")
+        raw = RangeFile(self)
+        return raw if buffering == 0 else io.BufferedReader(raw, _LEAST)  # type: ignore[return-value]
+
+    def read_bytes(self) -> bytes:
+        """Read all."""
+        with self.open("rb", 0) as file:
+            return bytes(file.read(self.stat().st_size))
+
+    def opened(self) -> IO[bytes]:
+        """Open the store's own file, without what it would read ahead."""
+        system, path = self._store()
+        file: IO[bytes] = system.open(path, "rb", cache_type="none")
+        return file
+
+    def upload(self, source: Path) -> None:
+        """Write a file, whole or not at all.
+
+        Raises:
+            OSError: the store refuses it.
+        """
+        system, path = self._store()
+        self.again(lambda: system.put_file(str(source), path))
+
+    def _info(self) -> dict[str, Any]:
+        system, path = self._store()
+
+        def ask() -> dict[str, Any]:
+            system.invalidate_cache()
+            return dict(system.info(path))
+
+        return self.again(ask)
+
+    def _store(self) -> "tuple[AbstractFileSystem, str]":
+        try:
+            from fsspec.core import url_to_fs
+
+            system, path = url_to_fs(self.url)
+        except ImportError as error:
+            raise UsageError(
+                f"{self.url!r} needs fsspec and the store's package: {error}",
+                "pip install 'onnxsurgeon-lite[remote]'",
+            ) from error
+        except ValueError as error:
+            raise UsageError(
+                f"cannot read {self.url!r}: {error}", "is it spelled right?"
+            ) from error
+        return system, path
+
+    def again(self, ask: Callable[[], R]) -> R:
+        """Ask, and once more where a connection breaks."""
+        for number in range(_TRIES):
+            try:
+                return ask()
+            except _FINAL as error:
+                raise self._told(error) from error
+            except Exception as error:
+                if isinstance(error, NotImplementedError) or _is_changed(error):
+                    raise self._told(error) from error
+                if number == _TRIES - 1:
+                    raise OSError(errno.EIO, f"{error} ({_TRIES} tries)", self.url) from error
+                time.sleep(_PAUSE * 2**number)
+        raise AssertionError("unreachable")
+
+    def _told(self, error: BaseException) -> BaseException:
+        """Return the error with the words that those of local files have."""
+        if _is_changed(error):
+            return changed(self)
+        if isinstance(error, FileNotFoundError):
+            return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url)
+        if isinstance(error, PermissionError):
+            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.url)
+        return error
+
+    def copied(self) -> IO[bytes]:
+        """Return a copy of the whole file, of a server that has no ranges or tells no size; it is made once."""
+        system, path = self._store()
+        version = repr(self._info())
+        if _COPIES.get(self.url, ("",))[0] != version:
+            copy = tempfile.NamedTemporaryFile(prefix="onnxdbg-")  # noqa: SIM115  as long as the process
+            self.again(lambda: system.get_file(path, copy.name))
+            _COPIES[self.url] = version, copy
+        return _COPIES[self.url][1]
+
+
+_COPIES: dict[str, tuple[str, IO[bytes]]] = {}
+
+
+class RangeFile(io.RawIOBase):
+    """A file at a URL, of which only the bytes are moved that are read; where a connection breaks, it is opened again.
+
+    Raises:
+        SourceChangedError: the object is another one by then.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self.name = remote.url
+        self._remote, self._at = remote, 0
+        status = remote.stat()
+        self.size, self._version = status.st_size, status.st_ino
+        self._file: IO[bytes] | None = None
+        self._broken = False
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set the position."""
+        self._at = offset + (0, self._at, self.size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what fits."""
+        view = memoryview(buffer).cast("B")
+        data = self.fetch(self._at, len(view))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """Return bytes from a place, fewer only at the end."""
+        stop, data = min(start + length, self.size), bytearray()
+        while start + len(data) < stop:
+            data += self._remote.again(partial(self._piece, start + len(data), stop))
+        return bytes(data)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+    def _piece(self, start: int, stop: int) -> bytes:
+        file, self._file = self._file or self._opened(), None
+        try:
+            file.seek(start)
+            piece = file.read(stop - start)
+        except ValueError:  # the server has no ranges
+            file = self._remote.copied()
+            piece = os.pread(file.fileno(), stop - start, start)
+        if not piece:
+            raise ConnectionError(f"{self.name!r} gave no bytes at {start}")
+        self._file = file
+        return bytes(piece)
+
+    def _opened(self) -> IO[bytes]:
+        if self._broken and self._remote.stat().st_ino != self._version:
+            raise changed(self._remote)
+        self._broken = True  # unless it comes back
+        return self._remote.opened()
+
+
+class RangeBuffer:
+    """The bytes of a file by their places; what was read once is kept, and more is read ahead where one goes on."""
+
+    def __init__(self, file: RangeFile) -> None:
+        self._file = file
+        self._starts: list[int] = []
+        self._windows: list[bytes] = []
+        self._start, self._window = 0, b""
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return b"".join(self._pieces(*place.indices(self._file.size)[:2]))
+        at = place - self._start
+        if not 0 <= at < len(self._window):
+            at = place - self._find(place, 1)
+        return self._window[at]
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        while start < stop:
+            begin = self._find(start, stop - start)
+            piece = self._window[start - begin : stop - begin]
+            start += len(piece)
+            yield piece
+
+    def _find(self, place: int, length: int) -> int:
+        """Make the window the one that holds a place, read if need be; return where it starts."""
+        number = bisect_right(self._starts, place)
+        before = self._starts[number - 1] + len(self._windows[number - 1]) if number else -1
+        if place >= before:
+            goes_on = place == before
+            ahead = min(_LARGEST, 2 * len(self._windows[number - 1])) if goes_on else _LEAST
+            after = self._starts[number] if number < len(self._starts) else self._file.size
+            self._starts.insert(number, place)
+            window = self._file.fetch(place, min(max(ahead, length), after - place))
+            self._windows.insert(number, window)
+            number += 1
+        self._start, self._window = self._starts[number - 1], self._windows[number - 1]
+        return self._start
+
+
+def changed(path: Path) -> SourceChangedError:
+    """Return the error for an object that is not what it was."""
+    return SourceChangedError(f"{str(path)!r} changed while it was read", "load the model again")
+
+
+def _is_changed(error: BaseException) -> bool:
+    return type(error).__name__ == "FileExpired"

@@ -1,0 +1,67 @@
+"""Many samples for the terminal: how many fail, quantiles of each value, the worst first."""
+
+from collections.abc import Iterator, Sequence
+
+from onnxsurgeon_lite.matching.over_samples import SampleComparison, SampleOutcome, excess
+from onnxsurgeon_lite.report.mismatches import explain
+from onnxsurgeon_lite.report.plain import say, say_all, show_notes
+from onnxsurgeon_lite.report.tables import show_table
+from onnxsurgeon_lite.tensors.metrics import number_text
+
+_LISTED = 8  # samples in a list of numbers
+
+
+def show_samples(result: SampleComparison, every_metric: bool = False) -> None:
+    """Show the verdict, quantiles of each value, then the worst samples.
+
+    Args:
+        every_metric: explain every one of the worst.
+    """
+    count = f"{result.total} sample{'s' * (result.total != 1)}"
+    fails = f"MISMATCH in {len(result.failing)} of {count}" if result.failing else f"{count}: match"
+    say(fails if result.failing or result.match else f"MISMATCH over {count}")
+    if (metric := result.metric) is not None:
+        whole = "of all samples" if metric.whole else "largest of a sample"
+        limit = number_text(metric.limit, 4)
+        say(f"{metric.name}: {number_text(metric.value, 4)} ({whole}), {limit} is allowed")
+    rows = [
+        (
+            name,
+            f"{v.failing} of {v.samples}",
+            *(_short(q) for q in (v.median, v.q90, v.q99, v.largest)),
+        )
+        for name, v in result.values.items()
+    ]
+    if rows:
+        show_table(["max abs of", "fails", "median", "90%", "99%", "largest"], rows)
+    wrong = [outcome for outcome in result.worst if not outcome.match]
+    if wrong:
+        say(f"failing: {numbers(result.failing)}")
+        show_table(["worst sample", "off by", "at"], [_line(outcome) for outcome in wrong])
+    for outcome in wrong if every_metric else wrong[:1]:
+        say_all(_explained(outcome))
+    show_notes(result.repeated)
+
+
+def _line(outcome: SampleOutcome) -> tuple[object, ...]:
+    found = outcome.compared
+    at = max(found, key=lambda name: excess(found[name])) if found else outcome.failure
+    return outcome.number, _short(outcome.error), at
+
+
+def numbers(samples: Sequence[int]) -> str:
+    """Return the first numbers of samples."""
+    more = f" and {len(samples) - _LISTED} more" if len(samples) > _LISTED else ""
+    return ", ".join(map(str, samples[:_LISTED])) + more
+
+
+def _explained(outcome: SampleOutcome) -> Iterator[str]:
+    if outcome.failure:
+        yield f"sample {outcome.number} failed: {outcome.failure}"
+    for name, comparison in outcome.compared.items():
+        if not comparison.match:
+            yield from explain(name, comparison)
+
+
+def _short(number: float) -> str:
+    return number_text(number, 3)

@@ -1,0 +1,135 @@
+"""Samples on a Dask cluster: the same answer bit for bit, whatever happens to its workers."""
+
+import numpy as np
+import pytest
+from conftest import FIXTURES
+from typer.testing import CliRunner
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.cli.app import app
+from onnxsurgeon_lite.errors import UsageError
+
+distributed = pytest.importorskip("distributed")
+
+MODEL, OTHER = str(FIXTURES / "faulty_constant.onnx"), str(FIXTURES / "whole_model.onnx")
+
+
+@pytest.fixture(scope="module")
+def scheduler():
+    """A cluster of two processes."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A file with rows of samples."""
+    path = tmp_path_factory.mktemp("images") / "images.npz"
+    rows = np.random.default_rng(0).standard_normal((60, 3, 20, 20)).astype(np.float32)
+    np.savez(path, **{"input.1": rows})
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(images):
+    """What one runtime says."""
+    return osl.compare_sets(MODEL, OTHER, images, jobs=1).to_json()
+
+
+def of_cluster(scheduler, images, **how):
+    return osl.compare_sets(MODEL, OTHER, images, cluster=scheduler.scheduler_address, **how)
+
+
+def test_a_cluster_says_the_same_as_one_runtime(scheduler, images, alone, tmp_path):
+    assert of_cluster(scheduler, images).to_json() == alone
+
+    file = tmp_path / "rows.py"
+    file.write_text(
+        f"import numpy as np\ndef rows():\n    yield from np.load({str(images)!r})['input.1'][:, None]\n"
+    )
+    file.write_text(file.read_text() + "def gap(a, b):\n    return abs(a['31'] - b['31']).max()\n")
+    how = {"metric": f"{file}:gap", "tolerance": 0.05}
+    flowing = of_cluster(scheduler, f"{file}:rows", **how).to_json()
+    assert flowing == osl.compare_sets(MODEL, OTHER, f"{file}:rows", jobs=1, **how).to_json()
+
+
+def test_a_worker_that_is_killed_changes_nothing_and_is_told(scheduler, images, alone, tmp_path):
+    lost = tmp_path / "lost"
+    file = tmp_path / "kill.py"
+    file.write_text(
+        f"""
+import os, signal
+def gap(reference, actual):
+    try:
+        os.close(os.open({str(lost)!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return 0.0
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+
+    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+
+    assert lost.exists()
+    assert found.total == 60
+    assert found.match
+    assert found.to_json()["values"] == alone["values"]
+    assert any("was lost" in line for line in found.repeated)
+
+
+def test_a_runtime_that_is_killed_on_a_worker_is_started_again(scheduler, images, alone, tmp_path):
+    lost = tmp_path / "lost"
+    file = tmp_path / "kill.py"
+    file.write_text(
+        f"""
+import os, signal
+from pathlib import Path
+def gap(reference, actual):
+    try:
+        os.close(os.open({str(lost)!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return 0.0
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+    return 0.0
+"""
+    )
+
+    found = of_cluster(scheduler, images, metric=f"{file}:gap")
+
+    assert lost.exists()
+    assert found.match
+    assert found.to_json()["values"] == alone["values"]
+
+
+def test_values_are_recorded_and_searched_on_a_cluster(scheduler, images, tmp_path):
+    address = scheduler.scheduler_address
+    for name, how in (("one", {"jobs": 1}), ("many", {"cluster": address})):
+        osl.record(OTHER, tmp_path / name, images, value="23,31", **how)
+    files = ("index.json", "values.bin")
+    one, many = (
+        [(tmp_path / name / file).read_bytes() for file in files] for name in ("one", "many")
+    )
+    assert one == many
+
+    result = osl.bisect(MODEL, tmp_path / "many", cluster=address, cause=False, quick=True)
+    assert len(result.samples.failing) == 60
+
+
+def test_no_scheduler_is_told(monkeypatch):
+    monkeypatch.setattr("onnxsurgeon_lite.runtime.cluster._PATIENCE", 0.2)
+
+    with pytest.raises(UsageError, match="no cluster answers at 'tcp://127.0.0.1:9'"):
+        osl.compare_sets(MODEL, OTHER, cluster="tcp://127.0.0.1:9")
+
+
+def test_the_command_starts_a_cluster_of_this_machine(images):
+    words = ["compare", MODEL, OTHER, "--feeds", str(images), "--cluster", "local", "--jobs", "1"]
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == 1, done.output
+    assert "MISMATCH in 60 of 60 samples" in done.output
+    assert "dashboard: http" in done.output
