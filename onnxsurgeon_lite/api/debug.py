@@ -112,7 +112,6 @@ def bisect(
     _require_possible(resume and journal is None, no_causes, bool(blame and find))
     with Call(opt=opt, **how) as call:
         child = call.child()
-        second = call.child() if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
@@ -125,8 +124,8 @@ def bisect(
         searched = with_settings(usual, b)
         runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
         optimized = None
-        if second is not None and searched.opt != "none":
-            optimized = call.stack.enter_context(Runtime(searched, second))
+        if not quick and not find and searched.opt != "none":
+            optimized = call.stack.enter_context(Runtime(searched))
         search = bisection.Search(
             call.tolerance(),
             None if look == "auto" else look,
