@@ -15,6 +15,7 @@ from .api.edit import apply as apply, build as build, merge as merge
 from .api.look import check as check, diff as diff, inspect as inspect, text as text
 from .api.profile import profile as profile
 from .api.run import compare_sets as compare_sets, record as record, run as run, test as test
+from .api.view import view as view
 from .api.verbs import *  # noqa: F403
 from .debug.bisection import BisectResult as BisectResult
 from .debug.conversion.result import Conversion as Conversion
@@ -32,7 +33,8 @@ from .passes import *  # noqa: F403
 from .passes.builder import Builder as Builder
 from .runtime.feeds import Recipe as Recipe, make_feeds as make_feeds
 from .runtime.run import RunResult as RunResult
-from .runtime.session import Runtime as Runtime, RuntimeOptions as RuntimeOptions
+from .runtime.options import RuntimeOptions as RuntimeOptions
+from .runtime.session import Runtime as Runtime
 from .tensors.comparison import Comparison as Comparison, Tolerance as Tolerance, compare as compare
 from .tensors.references import (
     ReferenceSet as ReferenceSet,

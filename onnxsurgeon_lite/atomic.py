@@ -8,7 +8,6 @@ import functools
 import io
 import os
 import re
-import secrets
 import shutil
 import sys
 import tempfile
@@ -170,7 +169,7 @@ class Staging:
 
 def _appeared(file: IO[bytes], target: Path) -> Path:
     """Give a file without a name a temporary one beside the target, else a copy of it."""
-    name = target.parent / f"{temporary_prefix(target)}{secrets.token_hex(4)}{WRITING}"
+    name = target.parent / f"{temporary_prefix(target)}{os.urandom(4).hex()}{WRITING}"
     try:
         os.link(f"/proc/self/fd/{file.fileno()}", name)
     except OSError:
@@ -254,7 +253,7 @@ class NewFolder:
 
 def temporary_folder(target: Path) -> Path:
     """Return a name beside a folder for what will be renamed to it; if it is left behind, the next run removes it."""
-    return target.with_name(f"{temporary_prefix(target)}{secrets.token_hex(4)}{WRITING}")
+    return target.with_name(f"{temporary_prefix(target)}{os.urandom(4).hex()}{WRITING}")
 
 
 def rename_folder(folder: Path, target: Path) -> None:

@@ -20,6 +20,8 @@
     ├── FeedsError              feeds have a wrong name, dtype or shape
     ├── UsageError              a request has no meaning
     └── RuntimeFailure          the runtime refuses the model or fails while it runs
+        ├── NoKernel            the runtime has no kernel for an operator, or for its dtypes
+        ├── PartialAnswer       the runtime left out values that were wanted
         ├── RuntimeCrash        the runtime's process died
         └── RuntimeTimeout      the runtime's process ran out of time
 
@@ -178,6 +180,19 @@ class UsageError(SurgeonError):
 
 class RuntimeFailure(SurgeonError):
     """The runtime refuses the model or fails while it runs."""
+
+
+class NoKernel(RuntimeFailure):
+    """The runtime has no kernel for an operator, or none for its dtypes."""
+
+    def __init__(self, message: str, hint: str, domain: str, op_type: str) -> None:
+        super().__init__(message, hint)
+        self.domain = domain
+        self.op_type = op_type
+
+
+class PartialAnswer(RuntimeFailure):
+    """The runtime left out values that were wanted."""
 
 
 class RuntimeCrash(RuntimeFailure):

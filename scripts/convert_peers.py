@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +17,8 @@ import onnx
 from onnx import TensorProto
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.graph.bodies import InnerGraph
+from onnxsurgeon_lite.model import walk
 
 PEERS = {
     "occ float16": """
@@ -50,20 +53,31 @@ def error(path: Path, feeds: dict[str, np.ndarray], reference: dict[str, np.ndar
     with osl.Runtime(osl.RuntimeOptions(opt="none")) as runtime:
         observer = Observer(index, runtime, by_node=True)
         observer.feed(feeds)
-        found = dict(zip(reference, observer.fetch(list(index.outputs)).values(), strict=True))
+        fetched = observer.fetch(list(index.outputs))
+    found = dict(zip(reference, (fetched[name] for name in index.outputs), strict=True))
     gaps = [np.abs(found[n].astype(np.float64) - reference[n]).max() for n in reference]
     return float(max(gaps)) if np.isfinite(gaps).all() else float("nan")
 
 
 def counted(path: Path) -> tuple[int, int]:
-    """(nodes in float32, Casts): a node is in float32 if it makes or reads a float32 value, Casts aside."""
-    index = osl.GraphIndex.of(osl.load(path))
-    wide = 0
-    for node in index.nodes:
-        kinds = [index.type_of(name) for name in (*node.input, *node.output) if name]
-        floats = {k.tensor_type.elem_type for k in kinds if k is not None}
-        wide += node.op_type not in ("Cast", "Constant") and TensorProto.FLOAT in floats
-    return wide, sum(node.op_type == "Cast" for node in index.nodes)
+    """(nodes that make or read float32, Casts aside; Casts), in bodies too."""
+    main = osl.GraphIndex.of(osl.load(path))
+    wide = casts = 0
+    for index in graphs(main):
+        for node in index.nodes:
+            kinds = [index.type_of(name) for name in (*node.input, *node.output) if name]
+            floats = {k.tensor_type.elem_type for k in kinds if k is not None}
+            wide += node.op_type not in ("Cast", "Constant") and TensorProto.FLOAT in floats
+            casts += node.op_type == "Cast"
+    return wide, casts
+
+
+def graphs(index: osl.GraphIndex) -> Iterator[osl.GraphIndex]:
+    """The graph and its bodies."""
+    yield index
+    for position, node in enumerate(index.nodes):
+        for name, _ in walk.bodies(node):
+            yield from graphs(InnerGraph.of(index, position, name).index)
 
 
 def main() -> None:

@@ -21,7 +21,9 @@ LEFT_OUT = [
     for path in sorted(Path(__file__).parent.glob("test_*.py"))
     if path.name in INSIDE
     or re.search(
-        r"^(import|from) (torch|transformers|onnxscript|faults)\b", path.read_text(), re.MULTILINE
+        r"^(import|from) (torch|transformers|onnxscript|onnx_ir|faults)\b",
+        path.read_text(),
+        re.MULTILINE,
     )
 ]
 if all(map(find_spec, ("torch", "transformers", "onnxscript"))):

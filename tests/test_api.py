@@ -75,7 +75,9 @@ SYNONYMS = {
 OBJECTS = {
     **dict.fromkeys(("seed", "dim", "fill"), "recipe"),
     **dict.fromkeys(("rtol", "atol"), "tolerance"),
-    **dict.fromkeys(("provider", "threads", "timeout", "memory_limit", "ops_library"), "runtime"),
+    **dict.fromkeys(
+        ("provider", "threads", "timeout", "memory_limit", "ops_library", "ops"), "runtime"
+    ),
     "reference": "references",
     "memory": "budget",
 }

@@ -9,13 +9,19 @@ from conftest import COMMAND, FIXTURES
 from onnx import parser
 
 import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.debug.causes import finding
 
 REFERENCES = FIXTURES / "references" / "whole_model.npz"
 
 
+@pytest.fixture(autouse=True)
+def _enough_time(monkeypatch):
+    monkeypatch.setattr(finding, "SECONDS", 120.0)
+
+
 def model(text: str, **weights: np.ndarray) -> onnx.ModelProto:
     """A model of a text, with weights as its initializers."""
-    header = '<ir_version: 10, opset_import: ["" : 21]> '
+    header = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]> '
     proto = parser.parse_model(header + text)
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
     return proto
@@ -243,3 +249,56 @@ def test_two_causes_that_fit_equally_come_with_what_tells_them_apart():
     assert "Clip to 0 .. 6 is missing" in second.sentence
     assert not first.apart
     assert "in which the inputs here are 10 times as large" in second.apart
+
+
+LOOP = """g (float[4,16] x, float[16] s) => (float[4,16] y) {{
+    n = Constant <value = int64 {{3}}> () c = Constant <value = bool {{1}}> ()
+    y = Loop(n, c, x) <body = b (int64 i, bool go, float[4,16] a) => (bool on, float[4,16] o) {{
+        on = Identity(go) {} o = Tanh(t) }}> }}"""
+CALL = """g (float[4,16] x, float[16] s) => (float[4,16] y) {{ y = local.f(x, s) }}
+<domain: "local", opset_import: ["" : 21]> f (a, s) => (o) {{ {} o = Tanh(t) }}"""
+IN_BODIES = {
+    "a missing activation": (LOOP, "q = Relu(a) t = Sub(q, s)", "Relu", "Identity"),
+    "a constant of the body": (LOOP, "e = Constant <value_float = 0.5> () t = Mul(a, e)", "= 0.5", "= 0.25"),
+    "a weight from outside": (LOOP, "p = MatMul(a, w) t = Add(p, s)", "w)", "v)"),
+    "exchanged operands": (CALL, "p = Mul(a, s) t = Sub(p, s)", "p, s", "s, p"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", IN_BODIES)
+def test_a_mistake_in_a_body_is_repaired_there(mistake):
+    place, text, right_text, wrong_text = IN_BODIES[mistake]
+    weight = numbers(16, 16, seed=3)
+    weights = {"w": weight, "v": np.ascontiguousarray(weight.T)} if "w)" in text else {}
+    right = model(place.format(text), **weights)
+    wrong = model(place.format(text.replace(right_text, wrong_text)), **weights)
+    feeds = {"x": numbers(4, 16), "s": numbers(16, seed=1)}
+
+    result = osl.bisect(wrong, against=right, feeds=feeds)
+
+    fixed = osl.repair(wrong, result).model
+    assert osl.bisect(fixed, against=right, feeds=feeds, cause=False).verdict == "agrees"
+
+
+def test_a_table_whose_rows_are_off_by_one_is_moved_and_its_new_row_is_solved_for():
+    text = "g (float[8,16,4] x) => (float[8,16,4] y) { y = Add(x, table) }"
+    table = numbers(17, 4)
+
+    result = found(
+        model(text, table=table[1:]), model(text, table=table[:-1]), x=numbers(8, 16, 4, seed=1)
+    )
+
+    assert "is off by 1 along axis 0; moved by 1" in result.culprits[0].causes[0].sentence
+
+
+def test_a_limit_of_a_clip_is_solved_for_in_few_digits():
+    text = "g (float[4,16] x) => (float[4,16] y) { y = Clip(x, low, high) }"
+    low = np.float32(-2)
+
+    result = found(
+        model(text, low=low, high=np.float32(0.6)),
+        model(text, low=low, high=np.float32(0.37)),
+        x=numbers(4, 16),
+    )
+
+    assert "is 0.6; with 0.37 the node" in result.culprits[0].causes[0].sentence

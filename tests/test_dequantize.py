@@ -103,3 +103,19 @@ def test_a_float_model_stays_as_it_is(net):
 
     assert not result.changed
     assert result.notes == ("nothing is quantized with constant scales",)
+
+
+def test_functions_that_quantize_are_dequantized():
+    model = osl.Model(
+        parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "f": 1]>
+        g (float[2] x) => (float[2] y) <float s = {0.5}> { q = f.rounded(x, s) y = Neg(q) }
+        <domain: "f", opset_import: ["": 17]> rounded (i, s) => (o) {
+            k = QuantizeLinear(i, s) o = DequantizeLinear(k, s) }""")
+    )
+
+    result = osl.dequantize(model)
+
+    assert not {"QuantizeLinear", "rounded"} & {n.op_type for n in result.model.proto.graph.node}
+    assert osl.run(result.model, {"x": np.float32([0.1, 0.2])})["y"] == pytest.approx(
+        np.float32([-0.1, -0.2])
+    )

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from onnxsurgeon_lite import Tolerance, load
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.graph.index import GraphIndex
-from onnxsurgeon_lite.matching.diff import Difference, diff, with_outputs
+from onnxsurgeon_lite.matching.diff import Difference, diff
+from onnxsurgeon_lite.matching.diff.outputs import with_outputs
 from onnxsurgeon_lite.matching.trials import Trial
 from onnxsurgeon_lite.model import DataFile, Model
 from onnxsurgeon_lite.runtime.run import run

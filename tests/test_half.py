@@ -134,3 +134,26 @@ def test_the_fill_of_a_mask_that_half_precision_cannot_hold_is_no_fault(tmp_path
     result = osl.bisect(tmp_path / "half.onnx", tmp_path / "refs.npz")
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_an_error_below_the_tolerance_that_grows_is_found_where_it_is_made():
+    text = """<ir_version: 10, opset_import: ["" : 21]> net (float16[8,16] x) => (float16[8,16] y) {
+        [first] a = Add(x, w)
+        [second] b = Tanh(a)
+        [third] c = Sub(b, v)
+        [last] y = Mul(c, c)
+    }"""
+    right, wrong = onnx.parser.parse_model(text), onnx.parser.parse_model(text)
+    bias, x = random(16, seed=1).astype(np.float16), random(8, 16).astype(np.float16)
+    near = np.tanh(x + bias) - np.float16(0.02)
+    for net, shift in ((right, 0), (wrong, 0.008)):
+        given = {"w": bias + np.float16(shift), "v": near}
+        net.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in given.items())
+    references = osl.run(right, {"x": x}, fetch=["a", "b", "c", "y"])
+
+    result = osl.bisect(wrong, {"x": x, **references}, feeds={"x": x})
+
+    (culprit,) = result.culprits
+    assert culprit.name == "first"
+    assert culprit.findings[0].verdict == "wrong constant"
+    assert any("below half precision's tolerance" in note for note in result.notes)

@@ -59,6 +59,7 @@ def test_every_example_runs(tmp_path, monkeypatch):
     (tmp_path / "recipe.toml").write_text(RECIPE)
     (tmp_path / "onnxdbg.toml").write_text(SUITE)
     (tmp_path / "patch.py").write_text(PATCH)
+    (tmp_path / "result.json").write_text("{}")
     np.save(tmp_path / "a.npy", np.eye(10, dtype=np.float32))
     np.save(tmp_path / "hidden.npy", np.ones((1, 8, 16), np.float32))
     monkeypatch.chdir(tmp_path)

@@ -157,3 +157,28 @@ def test_an_unknown_operator_is_named_and_what_follows_is_inferred():
     result = osl.infer(model)
 
     assert result.notes == ("no shape is known for 2 values: 'h', 'z'",)
+
+
+def test_what_follows_a_declared_shape_is_inferred_from_it():
+    model = built("""g (float[n] x, int64[k] s) => (float[m] y) {
+        r = Reshape(x, s) t = Transpose<perm = [1,0,2]>(r) u = Neg(t)
+        w = Reshape(u, s) y = Flatten<axis = 0>(u)
+    }""")
+    for name, shape in (("r", [2, 3, 4]), ("t", ["a", "b", 4])):
+        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        model.proto.graph.value_info.append(info)
+
+    result = osl.infer(model)
+
+    types = declared(result.model)
+    assert {types["t"], types["u"]} == {"float [3, 2, 4]"}
+    assert result.notes[-1] == "no shape is known for 1 values: 'w'"
+
+
+def test_a_node_that_refuses_what_it_reads_is_noted():
+    model = built("g (float[2,3] x, float[4,5] w) => (float[m] y) { h = MatMul(x, w) y = Neg(h) }")
+
+    note, unknown = osl.infer(model).notes
+
+    assert note.startswith("MatMul @0: ")
+    assert unknown.startswith("no shape is known for")

@@ -15,6 +15,7 @@ PACKAGE = Path(onnxsurgeon_lite.__file__).parent
 ROOMS = (
     "errors",
     "names",
+    "plugins",
     "atomic",
     "shown",
     "tensors",

@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -9,6 +10,10 @@ from conftest import FIXTURES
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.graph.browse import Graph
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.report import svg
 from onnxsurgeon_lite.report.html import html_of
 from onnxsurgeon_lite.report.picture import picture
 
@@ -107,3 +112,36 @@ def test_other_tensors_are_no_pictures(shape):
 def test_numbers_that_are_not_finite_have_a_color():
     assert picture(np.full((5, 5), np.nan)) is not None
     assert pixels(picture(np.diag([np.inf, 1, 2, 3.0])))[0, 0] == 255
+
+
+def test_what_lies_around_a_value_is_drawn(model_of, monkeypatch):
+    hostile = "</svg><script>alert(1)</script>"
+    model = model_of("g (float[2] x) => (float[2] y) { [one] h = Neg(x) [two] y = Relu(h) }")
+    model.proto.graph.node[1].name = hostile
+    around = Graph(GraphIndex.of(model)).around("h")
+
+    drawn = html_of(around)
+
+    assert drawn.count("<rect") == 4  # two nodes, an input and an output
+    assert "h float [2]" in drawn
+    assert "<script" not in drawn
+    assert drawn.count("</svg>") == 1
+    ElementTree.fromstring(drawn[: drawn.index("</svg>") + 6])
+    monkeypatch.setattr(svg, "find_spec", lambda _: None)
+    assert html_of(around).startswith("<pre>")
+
+
+def test_results_show_the_picture_of_their_page():
+    whole, faulty = FIXTURES / "whole_model.onnx", FIXTURES / "faulty_constant.onnx"
+    reference = FIXTURES / "references/whole_model.npz"
+
+    ranked = osl.rank(faulty, against=whole)._repr_html_()
+    compared = osl.compare_sets(faulty, reference, every=True)._repr_html_()
+    found = osl.bisect(faulty, reference, quick=True)._repr_html_()
+
+    assert "<svg" in ranked
+    assert "What each node loses by itself" in ranked
+    assert compared.count("<circle") + compared.count("<path d") - 1 == 11
+    assert compared.count('stroke-width="2"') == 5  # crosses
+    assert found.count("<img") == 3
+    assert not any("<script" in html for html in (ranked, compared, found))

@@ -71,6 +71,8 @@ def example(kind: type[BaseException]) -> BaseException:
         return kind("a", ["ab", "ac"])
     if issubclass(kind, errors.OpenCutError):
         return kind("wrong", "try", ["a"], ["a", "b"])
+    if issubclass(kind, errors.NoKernel):
+        return kind("wrong", "try", "custom", "Asinh")
     return kind("wrong", "try")
 
 

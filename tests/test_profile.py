@@ -15,6 +15,8 @@ import onnxsurgeon_lite as osl
 from faults import Output
 from onnxsurgeon_lite.cli.app import app
 from onnxsurgeon_lite.debug.profiling.macs import macs
+from onnxsurgeon_lite.errors import SurgeonError
+from onnxsurgeon_lite.report.results import show
 
 MODEL = FIXTURES / "whole_model.onnx"
 
@@ -184,3 +186,22 @@ def test_the_command_shows_tables_and_writes_the_trace(tmp_path):
     again = CliRunner().invoke(app, ["profile", str(MODEL), "--trace", str(trace)])
     assert again.exit_code == 2
     assert "--force" in again.output
+
+
+def test_two_settings_of_a_model_are_put_side_by_side():
+    found = osl.profile(MODEL, a="opt=none", b={"threads": 1}, runs=1)
+
+    assert "Add" in found.before.by_operator()
+    assert [change.after for change in found.operators if change.name == "Add"] == [None]
+    assert len(found.told) == len(osl.profile(MODEL, runs=1).told)  # feeds are made once
+    with pytest.raises(SurgeonError, match="disabled=Nothing"):
+        osl.profile(MODEL, b="disabled=Nothing", runs=1)
+
+
+def test_nodes_that_fell_back_are_named(capsys):
+    profile = osl.profile(MODEL, provider="AzureExecutionProvider", runs=1)
+
+    assert profile.fell_back == profile.nodes
+    assert {node.provider for node in profile.nodes} == {"CPUExecutionProvider"}
+    show(profile)
+    assert "nodes did not run on AzureExecutionProvider" in capsys.readouterr().err

@@ -7,17 +7,21 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar, cast
 
+from onnxsurgeon_lite.api import page
 from onnxsurgeon_lite.errors import SurgeonError, UsageError
-from onnxsurgeon_lite.graph.limits import limited, memory_of_runtime
-from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.graph.limits import limited
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, named
 from onnxsurgeon_lite.shown import Shown
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.sets import See
     from onnxsurgeon_lite.matching.trials import Trial
     from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.runtime.child import Child
     from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.comparison import Tolerance
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
 
@@ -53,9 +57,11 @@ class Limiting(TypedDict, total=False):
 class Running(Limiting, total=False):
     """How models run."""
 
+    runtime: str
     provider: str
     threads: int
     ops_library: Sequence[str | PathLike[str]]
+    ops: str | PathLike[str] | None
     progress: Progress
 
 
@@ -80,6 +86,9 @@ class Call:
     """A call under way; a context manager that ends the processes it started.
 
     Attributes:
+        html: where a page of the result is wanted. node_data: where its numbers of nodes.
+        force: write over what is there.
+        models: the indexed models, in the order in which they were given. sight: what was seen of them.
         notes: what a user should know; an error that ends the call carries them, the result does otherwise.
         made: how feeds were made.
     """
@@ -90,17 +99,25 @@ class Call:
     rtol: float | None = None
     atol: float | None = None
     opt: OptLevel = "all"
+    runtime: str = ORT
     provider: str = "cpu"
     threads: int = 0
     timeout: float | None = None
     memory_limit: int | str = 0
     ops_library: Sequence[str | PathLike[str]] = ()
+    ops: str | PathLike[str] | None = None
     progress: Progress = quiet
+    html: "str | PathLike[str] | None" = None
+    node_data: "str | PathLike[str] | None" = None
+    force: bool = True
     notes: list[str] = field(default_factory=list, init=False)
     made: list[str] = field(default_factory=list, init=False)
+    models: "list[GraphIndex]" = field(default_factory=list, init=False)
+    sight: "Sight | None" = field(default=None, init=False)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
 
     def __enter__(self) -> "Call":
+        page.require_page(self.html, self.node_data, self.force)
         self.stack.enter_context(limited(self.timeout, byte_size(self.memory_limit)))
         return self
 
@@ -109,40 +126,72 @@ class Call:
         if isinstance(error, SurgeonError):
             error.told = (*self.notes, *error.told)
 
-    def child(self) -> Child:
+    def child(self) -> "Child":
         """Start the runtime's process, so that it gets ready while the rest is imported."""
-        return self.stack.enter_context(Child(memory_of_runtime(self.provider)))
+        return self.start(self.options())
 
-    def options(self, opt: OptLevel | None = None, lean: bool = True) -> "RuntimeOptions":
+    def start(self, options: RuntimeOptions) -> "Child":
+        """Start the process of the runtime that options name."""
+        from onnxsurgeon_lite.runtime.starting import started
+
+        return self.stack.enter_context(started(options))
+
+    def options(self, opt: OptLevel | None = None, lean: bool = True) -> RuntimeOptions:
         """Return how the runtime works."""
-        from onnxsurgeon_lite.runtime.session import RuntimeOptions
-
-        libraries = [Path(library) for library in self.ops_library]
-        for library in libraries:
-            if not library.is_file():
-                raise UsageError(
-                    f"there is no operator library at {str(library)!r}",
-                    "give the path of a .so file",
-                )
-        resolved = tuple(str(library.resolve()) for library in libraries)
-        return RuntimeOptions(
-            opt or self.opt, self.provider, self.threads, lean, self.timeout, resolved
+        libraries = (self._file(library, "library", ".so") for library in self.ops_library)
+        usual = RuntimeOptions(
+            opt or self.opt,
+            self.provider,
+            self.threads,
+            lean,
+            self.timeout,
+            tuple(libraries),
+            ops="" if self.ops is None else self._file(self.ops, "file", ".py"),
         )
+        return named(usual, self.runtime)
 
-    def runtime(
-        self, child: Child | None = None, opt: OptLevel | None = None, lean: bool = True
+    def _file(self, path: str | PathLike[str], kind: str, suffix: str) -> str:
+        """Return the whole path of a file with operators."""
+        if not Path(path).is_file():
+            raise UsageError(
+                f"there is no operator {kind} at {str(path)!r}",
+                f"give the path of a {suffix} file",
+            )
+        return str(Path(path).resolve())
+
+    def started(
+        self, child: "Child | None" = None, opt: OptLevel | None = None, lean: bool = True
     ) -> "Runtime":
         """Return the runtime, in a process that is starting already or a new one."""
-        from onnxsurgeon_lite.runtime.session import Runtime
+        return self.runtime_of(self.options(opt, lean), child)
 
-        return self.stack.enter_context(Runtime(self.options(opt, lean), child or self.child()))
+    def runtime_of(self, options: RuntimeOptions, child: "Child | None" = None) -> "Runtime":
+        """Return a runtime that ends with the call."""
+        from onnxsurgeon_lite.runtime.choice import runtime_of
+
+        return self.stack.enter_context(runtime_of(options, child))
 
     def index(self, model: object) -> "GraphIndex":
         """Return a model's graph, indexed."""
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.model import loaded
 
-        return GraphIndex.of(loaded(cast("ModelLike", model)))
+        index = GraphIndex.of(loaded(cast("ModelLike", model)))
+        self.models.append(index)
+        return index
+
+    def draw(self, *models: object) -> None:
+        """Index models that are drawn, where a page is wanted."""
+        if self.html is not None:
+            for model in models:
+                self.index(model)
+
+    def see(self, index: "GraphIndex | None" = None) -> "See":
+        """Return what takes pictures of compared tensors, where a page is wanted."""
+        if self.html is None:
+            return lambda *_: None
+        self.sight, see = page.watched(index)
+        return see
 
     def recipe(self) -> "Recipe":
         """Return how feeds are made."""
@@ -215,8 +264,10 @@ class Call:
         return Tolerance(self.atol or 0.0, self.rtol or 0.0)
 
     def done(self, result: S) -> S:
-        """Return a result that carries the notes."""
-        return result.with_told(self.notes)
+        """Return a result that carries the notes; write its page where one is wanted."""
+        result = result.with_told(self.notes)
+        page.write_page(self.html, self.node_data, result, self.models, self.sight)
+        return result
 
 
 def byte_size(text: int | str) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from onnxsurgeon_lite.api.call import Call, RunOnFeeds
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
+from onnxsurgeon_lite.runtime.options import require_ort
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.conversion.goal import Goal, Metric
@@ -34,6 +35,8 @@ def convert(
     feeds: "Tensors | Sequence[Tensors] | None" = None,
     report: bool = False,
     calibrate: str | None = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Conversion":
     """Convert a model to half precision or to integers; with a goal, keep the nodes in float that the outputs need.
@@ -52,6 +55,7 @@ def convert(
         report: Measure the error that each node introduces alone.
         calibrate: For `int8`: find the ranges of activations in the samples, by `minmax`, `entropy` or `percentile`;
             without, each run finds them.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The converted model, the nodes in float32, what was measured; `met` is False if the goal was not reached.
@@ -66,7 +70,8 @@ def convert(
         >>> osl.convert("whole_model.onnx", "float16", tolerance=0.1).met
         True
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
+        require_ort("convert", call.options())
         from onnxsurgeon_lite.debug.conversion.goal import Goal
 
         goal = Goal.of(tolerance, min_sqnr, metric)
@@ -79,10 +84,9 @@ def convert(
         if goal is None:
             return call.done(_converted(index.model, to, kept, io))
         from onnxsurgeon_lite.debug.conversion.guard import Guard
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         options = replace(call.options("none"), lean=True)
-        simulating = call.stack.enter_context(Runtime(options, child))
+        simulating = call.runtime_of(options, child)
         samples = _samples(index, feeds, call)
         guard = Guard(index.model, to, kept, io, goal, samples, simulating, call.progress, report)
         result = _guarded(guard)
@@ -129,7 +133,7 @@ def _quantized(
     samples = _samples(index, feeds, call) if child is not None else []
     folder = Path(call.stack.enter_context(TemporaryDirectory()))
     tools = Quantizing(named(index.model), folder, to, calibrate or "", samples, call.timeout)
-    runtime = call.runtime(child)
+    runtime = call.started(child)
     return Integers(tools, _kept(keep), goal, samples, runtime, call.progress).result()
 
 
@@ -143,7 +147,8 @@ def _kept(keep: str | Sequence[str]) -> tuple[str, ...]:
         try:
             stored = json.loads(Path(argument).read_text("utf-8"))
             found += [
-                f"name:{name}" if not name.startswith("@") else name for name in stored["exclude"]
+                name if name.startswith(("@", "fn:")) else f"name:{name}"
+                for name in stored["exclude"]
             ]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
@@ -166,16 +171,15 @@ def _guarded(guard: "Guard") -> "Conversion":
 
     chosen, excess, measured = guard.kept()
     result = converted(guard.model, guard.to, (*guard.keep, *sorted(chosen)), guard.io)
-    result = replace(result, met=excess <= 1, measured=guard.goal.text(measured))
+    met, text = guard.goal.judged(excess, measured)
     try:
         with TemporaryDirectory() as folder:
             ran = guard.ran(Path(folder, "converted.onnx"), result.model)
     except RuntimeFailure as error:
-        first = error.message.splitlines()[0]
-        return replace(result, ran=f"simulated alone: the runtime does not run it ({first})")
-    return replace(
-        result, met=result.met and ran[0] <= 1, ran=f"as run here: {guard.goal.text(ran[1])}"
-    )
+        said = f"simulated alone: the runtime does not run it ({error.message.splitlines()[0]})"
+    else:
+        met, said = met and ran[0] <= 1, f"as run here: {guard.goal.text(ran[1])}"
+    return replace(result, met=met, measured=text, ran=said).with_told([*result.told])
 
 
 def _samples(

@@ -57,6 +57,6 @@ def split(
         folder = Path(output)
         require_free(folder, force)
         given = call.feeds(index, feeds)
-        runtime = call.runtime()
+        runtime = call.started()
         found = splitting.write_parts(index, found, folder)
         return call.done(splitting.compare_chain(index, found, given, runtime))

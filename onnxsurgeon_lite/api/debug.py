@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack, cast, get_args
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 from onnxsurgeon_lite.api.call import (
     Call,
@@ -19,10 +20,19 @@ from onnxsurgeon_lite.api.call import (
     quiet,
 )
 from onnxsurgeon_lite.api.narrow import narrowed
-from onnxsurgeon_lite.api.run import is_model
+from onnxsurgeon_lite.api.page import look_along
+from onnxsurgeon_lite.api.run import is_model, torch_recorder
 from onnxsurgeon_lite.api.spelling import spelled
 from onnxsurgeon_lite.errors import FeedsError, ReferenceSetError, SurgeonError, UsageError
-from onnxsurgeon_lite.names import is_count, key_value
+from onnxsurgeon_lite.runtime.options import (
+    ORT,
+    TARGET,
+    TORCH,
+    RuntimeOptions,
+    Settings,
+    with_settings,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.bisection import BisectResult
@@ -38,10 +48,8 @@ if TYPE_CHECKING:
     from onnxsurgeon_lite.model import Model, ModelLike
     from onnxsurgeon_lite.passes.protocol import PassResult
     from onnxsurgeon_lite.runtime.feeds import Feeds
-    from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import Runtime
     from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors
-
-Settings = str | Mapping[str, str | int]
 
 
 @spelled
@@ -66,6 +74,8 @@ def bisect(
     repair: str | PathLike[str] | None = None,
     factory: str | None = None,
     blame: bool = False,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "BisectResult":
@@ -92,6 +102,8 @@ def bisect(
         repair: Where to write the repaired model, and its recipe beside it; it is searched again, as proof.
         factory: `FILE.py:function` of the PyTorch module: where a region is wide, its operators are recorded too.
         blame: Share the error of the worst output among all nodes, to first order.
+        node_data: Where to write its numbers of nodes for model-explorer.
+        html: Where to write the result as a page for a browser.
 
     Returns:
         `verdict` (`agrees`, `mismatch` or `inconclusive`), `culprits` with their findings; `print` shows it all.
@@ -108,24 +120,29 @@ def bisect(
         ('mismatch', 'Conv_6', 'wrong node')
     """
     _require_one(reference, against, a or b, find)
-    no_causes = bool(repair and (find or quick or not cause))
-    _require_possible(resume and journal is None, no_causes, bool(blame and find))
-    with Call(opt=opt, **how) as call:
-        child = call.child()
+    _require_possible(
+        resume and journal is None,
+        bool(repair and (find or quick or not cause)),
+        bool(blame and find),
+    )
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
+        usual = call.options(lean=False)
+        searched, theirs = with_settings(usual, b), with_settings(usual, a)
+        child = call.start(searched)
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned, aligned_models
-        from onnxsurgeon_lite.runtime.session import Runtime
 
         index = call.index(model)
-        opened = _samples(index, reference, feeds, call) if reference is not None else []
+        live = theirs.runtime == TORCH
+        stored_at = _of_module(index, theirs, feeds, call) if live else reference
+        opened = _samples(index, stored_at, None if live else feeds, call) if stored_at else []
         _require_places(index.model, output, None if resume else journal, repair, force)
-        usual = call.options(lean=False)
-        searched = with_settings(usual, b)
-        runtime = call.stack.enter_context(Runtime(_unoptimized(searched), child))
+        runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
-        if not quick and not find and searched.opt != "none":
-            optimized = call.stack.enter_context(Runtime(searched))
+        also = not quick and not find and searched.opt != "none"
+        if also and not runtime.abilities.faithful:
+            optimized = call.runtime_of(searched)
         search = bisection.Search(
             call.tolerance(),
             None if look == "auto" else look,
@@ -138,7 +155,7 @@ def bisect(
         )
         tell = call.progress
         mapping = None if map is None else fspath(map)
-        if reference is not None:
+        if stored_at is not None:
             samples = [
                 (aligned(stored, index, given, runtime, mapping, tell), given)
                 for stored, given in opened
@@ -163,10 +180,11 @@ def bisect(
             if find is not None:
                 result = bisection.find(index.model, find, given, runtime, search, tell)
             else:
-                theirs = with_settings(usual, a) if a or b else runtime.options
-                _require_optimizers(index, theirs, searched, call)
+                require_optimizers(index, theirs, searched, call)
                 other = index if against is None else call.index(against)
-                stored = call.stack.enter_context(_other_side(other, given, theirs, call))
+                stored = call.stack.enter_context(
+                    _other_side(other, given, theirs if a or b else runtime.options, call)
+                )
                 stored = aligned_models(stored, other, index, given, runtime, mapping, tell)
                 changed = bisection.ChangedInitializers(index, other)
                 result = bisection.bisect(
@@ -174,8 +192,12 @@ def bisect(
                 )
         if blame and result.verdict == "mismatch":
             _share(result, index, stored, given, runtime, tell)
+        call.sight = look_along(
+            *(bool(html or node_data), index, None if find else stored, given, runtime),
+            *(call.tolerance(), find),
+        )
     if result.culprits and output is not None:
-        _write_reproducer(index.model, result, Path(output), strip_weights)
+        _write_reproducer(index.model, result, Path(output), strip_weights, words_of(searched))
     if repair is not None:
         again = partial(
             bisect, reference=reference, against=against, a=a, b=b, map=map, feeds=feeds
@@ -284,12 +306,16 @@ def _write_repair(
 
 
 def _write_reproducer(
-    model: "Model", result: "BisectResult", folder: Path, strip_weights: bool
+    model: "Model",
+    result: "BisectResult",
+    folder: Path,
+    strip_weights: bool,
+    runtime: Sequence[str],
 ) -> None:
     """Write the reproducer and run it: only a command that shows the failure is announced."""
     from onnxsurgeon_lite.debug import bisection
 
-    made = bisection.write_reproducer(model, result, folder)
+    made = bisection.write_reproducer(model, result, folder, runtime=runtime)
     result.reproducer, result.reproduce = made.folder, made.words
     if not made.words:
         result.notes.append("run alone, the culprit does not show the failure")
@@ -297,47 +323,19 @@ def _write_reproducer(
         result.notes.append(bisection.strip_weights(made, result))
 
 
-def with_settings(how: "RuntimeOptions", settings: Settings | None) -> "RuntimeOptions":
-    """Return other settings for one side of a comparison, written `opt=none,threads=1`.
-
-    Raises:
-        UsageError: A setting that is unknown, or has no such value.
-    """
-    if isinstance(settings, Mapping):
-        settings = ",".join(f"{name}={value}" for name, value in settings.items())
-    for text in settings.split(",") if settings else ():
-        name, value = key_value(text)
-        if value is None:
-            raise UsageError(f"setting {text!r} has no '='", "write setting NAME=...")
-        match name:
-            case "opt" if value in get_args(OptLevel):
-                how = replace(how, opt=cast(OptLevel, value))
-            case "provider":
-                how = replace(how, provider=value)
-            case "threads" if is_count(value):
-                how = replace(how, threads=int(value))
-            case "disabled":
-                how = replace(how, disabled=(*how.disabled, value))
-            case _:
-                raise UsageError(
-                    f"{name}={value} is no setting",
-                    "write opt=none, provider=cpu, threads=1 or disabled=OPTIMIZER",
-                )
-    return how
-
-
-def _require_optimizers(
-    index: "GraphIndex", a: "RuntimeOptions", b: "RuntimeOptions", call: Call
+def require_optimizers(
+    index: "GraphIndex", a: RuntimeOptions, b: RuntimeOptions, call: Call
 ) -> None:
     """Refuse to disable what is not an optimizer of the runtime, which would ignore it."""
     if not (a.disabled or b.disabled):
         return
     from onnxsurgeon_lite.runtime.optimized import known_optimizers
-    from onnxsurgeon_lite.runtime.session import Runtime
 
-    options = replace(a, opt="all", disabled=())
-    with Runtime(options, call.child()) as runtime:
-        known = known_optimizers(index, runtime)
+    for side in (a, b):
+        if side.disabled and side.runtime != ORT:
+            raise UsageError(f"{side.runtime} has no optimizers to disable", "leave out disabled=")
+    options = replace(a if a.runtime == ORT else b, opt="all", disabled=())
+    known = known_optimizers(index, call.runtime_of(options))
     for name in (*a.disabled, *b.disabled):
         if name not in known:
             raise UsageError(
@@ -346,7 +344,7 @@ def _require_optimizers(
             )
 
 
-def _unoptimized(how: "RuntimeOptions") -> "RuntimeOptions":
+def _unoptimized(how: RuntimeOptions) -> RuntimeOptions:
     """Return the same runtime with optimization off."""
     return replace(how, opt="none", lean=True)
 
@@ -405,18 +403,37 @@ def _of_sample(given: "Tensors | Sequence[Tensors]", number: int) -> "Tensors":
     return given[number] if isinstance(given, list | tuple) else cast("Tensors", given)
 
 
+def _of_module(
+    index: "GraphIndex",
+    how: RuntimeOptions,
+    feeds: "Tensors | Sequence[Tensors] | None",
+    call: Call,
+) -> Path:
+    """Return where the values of the PyTorch module are that a runtime `torch` names, recorded on these feeds."""
+    settings = dict(how.settings)
+    unknown = settings.keys() - {TARGET, "compile"}
+    if unknown or TARGET not in settings:
+        raise UsageError(
+            "runtime torch needs a module, and has the setting compile",
+            "write runtime=torch:FILE.py:FUNCTION, or runtime=torch:FILE.py:FUNCTION,compile=inductor",
+        )
+    folder = Path(call.stack.enter_context(TemporaryDirectory(prefix="onnxdbg-")), "refs")
+    target, compiler = settings[TARGET], settings.get("compile", "")
+    torch_recorder()(target, folder, feeds, index.model, compiler=compiler)
+    return folder
+
+
 @contextmanager
 def _other_side(
-    index: "GraphIndex", feeds: "Feeds", how: "RuntimeOptions", call: Call
+    index: "GraphIndex", feeds: "Feeds", how: RuntimeOptions, call: Call
 ) -> "Iterator[ReferenceSet]":
     """Return the references that a model gives under some settings."""
     from onnxsurgeon_lite.debug.bisection import computed_references
-    from onnxsurgeon_lite.runtime.session import Runtime
 
-    runtime = call.stack.enter_context(Runtime(_unoptimized(how), call.child()))
+    runtime = call.runtime_of(_unoptimized(how))
     optimized = None
-    if how.opt != "none":
-        optimized = call.stack.enter_context(Runtime(how, call.child()))
+    if how.opt != "none" and runtime.abilities.optimized_graph:
+        optimized = call.runtime_of(how)
     with computed_references(index, feeds, runtime, optimized) as references:
         yield references
 
@@ -434,6 +451,9 @@ def rank(
     by: Literal["node", "output"] = "node",
     of: str | None = None,
     bits: float | None = None,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "Ranking | Blame | BitsPerLayer | LeaveOneOut | Float16Risks":
     """Order nodes by the accuracy they lose, and name those that a quantizer or converter should exclude.
@@ -452,6 +472,8 @@ def rank(
         by: What each `node` loses itself, or its share in the error of an `output`, to first order.
         of: The output whose error is shared, the worst by default; or that `bits` is about, the first by default.
         bits: Choose the bits of each weight (4, 8, 16 or all) for this SQNR of an output, in dB, at the least bytes.
+        node_data: Where to write its numbers of nodes for model-explorer.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The nodes, the lossiest first, and the names to `exclude`.
@@ -481,12 +503,12 @@ def rank(
             "an output's error is shared among the nodes of one run against references",
             "give --by output with --reference or --against alone",
         )
-    with Call(**how) as call:
+    with Call(html=html, node_data=node_data, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.debug import rank as ranking
 
         index = call.index(model)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         if leave_one_out and against is not None:
             from onnxsurgeon_lite.debug import leave_one_out as leaving
 
@@ -523,6 +545,8 @@ def match(
     a: "ModelLike | Tensors",
     b: "ModelLike",
     feeds: "Tensors | None" = None,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> "MatchResult":
     """Say which value of one model, or of a reference set, is which value of another, whatever they are called.
@@ -531,6 +555,7 @@ def match(
         a: A model, or tensors: a path, name -> array, a `ReferenceSet`.
         b: A model.
         feeds: Input name -> array, or a path; those of the references by default, else made.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The pairs with their evidence, and what is unmatched on either side; `save` writes a file for `map=`.
@@ -544,16 +569,16 @@ def match(
         >>> len(result.only_a), len(result.only_b)
         (0, 0)
     """
-    with Call(**how) as call:
+    with Call(html=html, force=force, **how) as call:
         child = call.child()
         from onnxsurgeon_lite.matching.values.run_both import match_models, match_references
         from onnxsurgeon_lite.runtime.feeds import required_inputs
         from onnxsurgeon_lite.tensors.references import open_references
 
+        other = call.index(a) if is_model(a) else None
         index = call.index(b)
-        runtime = call.runtime(child, "none")
-        if is_model(a):
-            other = call.index(a)
+        runtime = call.started(child, "none")
+        if other is not None:
             given = call.feeds(other, feeds)
             return call.done(match_models(other, index, given, runtime, call.progress))
         tensors = cast("Tensors", a)
@@ -643,7 +668,7 @@ def verify(
         from onnxsurgeon_lite.matching.trials import unmoved_notes
 
         sides = call.index(original), call.index(edited)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         trials = call.trials(sides[0], feeds, runtime, verifying.known_feeds(*sides))
         compared = verifying.verify(*sides, trials, runtime, call.tolerance())
         call.notes += unmoved_notes(compared.unmoved)
@@ -690,5 +715,5 @@ def prove(
         models = loaded(original), loaded(changed)
         sizes = {name: tuple(shape) for name, shape in shapes.items()}
         other = None if second is None else loaded(second)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         return proving.prove(*models, sizes, runtime, call.recipe(), axis, other)

@@ -89,14 +89,14 @@ def applied(
             done.model, done.changed, done.notes, done.changes, verb=step.name, source=alone
         )
         if done.changed and step.name == "simplify" and not unproved:
-            result = _simplified(result, original, step, feeds, call.runtime(child, "none"), call)
+            result = _simplified(result, original, step, feeds, call.started(child, "none"), call)
         if unproved and is_proved(step):
             result = replace(result, ran=(_UNPROVED,))
         elif done.changed and is_proved(step):
-            result = _proved(result, original, step, call.runtime(child, "none"), call)
+            result = _proved(result, original, step, call.started(child, "none"), call)
         if not (done.changed and (verify or (done.unproved and not unproved))):
             return result
-        return _verified(result, original, feeds, call.runtime(child, "none"), call)
+        return _verified(result, original, feeds, call.started(child, "none"), call)
 
 
 def _simplified(

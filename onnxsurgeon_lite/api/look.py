@@ -29,6 +29,8 @@ def inspect(
     ops: bool = False,
     tree: bool = False,
     histogram: bool = False,
+    html: "str | PathLike[str] | None" = None,
+    force: bool = False,
     **how: Unpack[Limiting],
 ) -> "ModelSummary | NodeSummary | ValueSummaries | ModuleTree | Distributions":
     """Show what a model is: inputs, outputs, opsets, parameters, operators. No weight is read.
@@ -41,6 +43,7 @@ def inspect(
         tree: Show the modules of the PyTorch program that the model was exported from.
         histogram: Read the numbers of tensors, or of a model's initializers, and show how they are distributed;
             `value` names some of them.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         A summary: `print` shows it, its fields hold the facts.
@@ -62,9 +65,9 @@ def inspect(
         >>> osl.inspect({"x": np.array([0, 1, np.nan])}, histogram=True)[0].zeros
         1
     """
-    with Call(**how):
+    with Call(html=html, force=force, **how) as call:
         if histogram:
-            return _distributions(model, value)
+            return call.done(_distributions(model, value))
         from onnxsurgeon_lite.graph import summary as inspecting
         from onnxsurgeon_lite.graph.bodies import enter
         from onnxsurgeon_lite.graph.index import GraphIndex
@@ -72,21 +75,23 @@ def inspect(
         from onnxsurgeon_lite.model import loaded
 
         known = loaded(cast("ModelLike", model))
+        call.draw(known)
         if node is not None:
             index, name = enter(GraphIndex.of(known), node)
-            return inspecting.summarize_node(index, select_node(index, name))
+            return call.done(inspecting.summarize_node(index, select_node(index, name)))
         if value is not None:
             index = GraphIndex.of(known)
             selected = select_values(index, [value], inner=True)
             index.learn_types(name for name in selected.names if name in index)  # all at once
             found = (inspecting.summarize_value(index, name) for name in selected.names)
-            return inspecting.ValueSummaries(found).with_told(selected.notes)
+            call.notes += selected.notes
+            return call.done(inspecting.ValueSummaries(found))
         if tree:
             from onnxsurgeon_lite.graph.modules import module_tree
 
-            return module_tree(GraphIndex.of(known))
+            return call.done(module_tree(GraphIndex.of(known)))
         summary = inspecting.summarize(known)
-        return inspecting.OperatorCounts(**vars(summary)) if ops else summary
+        return call.done(inspecting.OperatorCounts(**vars(summary)) if ops else summary)
 
 
 def _distributions(source: "ModelLike | Tensors", wanted: str | None) -> "Distributions":
@@ -189,8 +194,9 @@ def _with_refused(found: "CheckResult", model: "Model", call: Call) -> "CheckRes
         index.require_sound()
     except GraphError:
         return found
-    more = refused(index, call.runtime(), lambda: call.feeds(index, None))
-    problem = found.problem or (f"onnxruntime: {more[0].message}" if more else "")
+    runtime = call.started()
+    more = refused(index, runtime, lambda: call.feeds(index, None))
+    problem = found.problem or (f"{runtime.title}: {more[0].message}" if more else "")
     return replace(found, valid=not problem, problem=problem, findings=(*more, *found.findings))
 
 
@@ -201,6 +207,8 @@ def diff(
     run: bool = False,
     map: "str | PathLike[str] | None" = None,
     feeds: "Tensors | None" = None,
+    html: "str | PathLike[str] | None" = None,
+    force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[ComparingOnFeeds],
 ) -> "ModelDiff":
@@ -211,6 +219,7 @@ def diff(
         second: The same, for the model to compare it with.
         run: Run both on the same feeds, too.
         map: `auto` or a file of `match`: nodes are the same where their values are.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         The differences; `same` when there is none.
@@ -224,7 +233,7 @@ def diff(
         >>> found.same, found.differences[0].subject
         (False, "Conv 'Conv_6' (@6)")
     """
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         from onnxsurgeon_lite.graph.index import GraphIndex
         from onnxsurgeon_lite.matching import diff as differing
         from onnxsurgeon_lite.matching.verify import known_feeds
@@ -235,7 +244,7 @@ def diff(
         given: Feeds = {}
         if run:
             indexes = GraphIndex.of(models[0]), GraphIndex.of(models[1])
-            runtime = call.runtime()
+            runtime = call.started()
             trials = call.trials(indexes[0], feeds, runtime, known_feeds(*indexes))
             given = trials[0].feeds
         elif map == "auto":
@@ -243,7 +252,10 @@ def diff(
         known = _same_nodes(models, None if map is None else str(map), given, call)
         found = differing.diff(*models, allowed, known)
         if run:
-            found = differing.with_outputs(indexes, found, trials, runtime, allowed)
+            from onnxsurgeon_lite.matching.diff.outputs import with_outputs
+
+            found = with_outputs(indexes, found, trials, runtime, allowed)
+        call.draw(*models)
         return call.done(found)
 
 
@@ -261,5 +273,5 @@ def _same_nodes(
     a, b = GraphIndex.of(models[0]), GraphIndex.of(models[1])
     if map != "auto":
         return same_nodes(a, b, load_map(Path(map)))
-    matched = match_models(a, b, feeds, call.runtime(opt="none"), call.progress)
+    matched = match_models(a, b, feeds, call.started(opt="none"), call.progress)
     return same_nodes(a, b, matched.matching.pairs)

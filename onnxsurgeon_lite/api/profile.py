@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from onnxsurgeon_lite.api.call import Call, OptLevel, RunOnFeeds
+from onnxsurgeon_lite.api.debug import require_optimizers
 from onnxsurgeon_lite.api.spelling import spelled
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.options import RuntimeOptions, Settings, require_ort, with_settings
 
 if TYPE_CHECKING:
     from onnxsurgeon_lite.debug.profiling import Profile, ProfileComparison
+    from onnxsurgeon_lite.graph.index import GraphIndex
     from onnxsurgeon_lite.model import ModelLike
+    from onnxsurgeon_lite.runtime.child import Child
+    from onnxsurgeon_lite.runtime.feeds import Feeds
     from onnxsurgeon_lite.tensors.references import Tensors
 
 
@@ -19,7 +25,11 @@ def profile(
     feeds: "Tensors | None" = None,
     runs: int = 10,
     against: "ModelLike | None" = None,
+    a: Settings | None = None,
+    b: Settings | None = None,
     trace: str | PathLike[str] | None = None,
+    html: str | PathLike[str] | None = None,
+    node_data: str | PathLike[str] | None = None,
     opt: OptLevel = "all",
     force: bool = True,
     **how: Unpack[RunOnFeeds],
@@ -29,8 +39,12 @@ def profile(
     Args:
         runs: How many runs are timed, after one that is not.
         against: The same of another model, to put both side by side; `model` is what comes after.
+        a: Settings of what comes before: `"opt=none,threads=1"`, or the same as a dict.
+        b: Settings of what comes after; both are the same model's without `against`.
         trace: Where to write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
-        force: Write over what stands at `trace`.
+        node_data: Where to write the times of nodes for model-explorer; of one profile.
+        html: Where to write the result as a page for a browser.
+        force: Write over what stands at `trace` and `html`.
 
     Returns:
         The nodes that the runtime runs, each with the ids of those that it stands for. A fused node has the MACs of
@@ -47,25 +61,45 @@ def profile(
     """
     from onnxsurgeon_lite.model.sharing import require_replaceable
 
+    if node_data is not None and (against or a or b):
+        raise UsageError(
+            "node data are the numbers of one profile", "leave out --against, --a and --b"
+        )
     place = None if trace is None else Path(trace)
     if place is not None:
         require_replaceable(place, force)
-    with Call(opt=opt, **how) as call:
-        after = _profiled(call, model, feeds, runs, place)
-        if against is None:
-            return call.done(after)
+    with Call(opt=opt, html=html, node_data=node_data, force=force, **how) as call:
+        child = call.child()
+        usual = call.options(lean=False)
+        before, after = with_settings(usual, a), with_settings(usual, b)
+        require_ort("profile", before, after)
+        index = call.index(model)
+        require_optimizers(index, before, after, call)
+        given = call.feeds(index, feeds)
+        found = _profiled(index, given, after, child, runs, place)
+        if not (against or a or b):
+            return call.done(found)
         from onnxsurgeon_lite.debug.profiling import ProfileComparison
 
-        before = _profiled(call, against, feeds, runs, None)
-        return call.done(ProfileComparison.of(before, after))
+        if against is None:
+            call.models.append(index)
+        else:
+            index = call.index(against)
+            given = call.feeds(index, feeds)
+        earlier = _profiled(index, given, before, call.child(), runs, None)
+        return call.done(ProfileComparison.of(earlier, found))
 
 
 def _profiled(
-    call: Call, model: "ModelLike", feeds: "Tensors | None", runs: int, trace: Path | None
+    index: "GraphIndex",
+    feeds: "Feeds",
+    options: RuntimeOptions,
+    child: "Child",
+    runs: int,
+    trace: Path | None,
 ) -> "Profile":
-    child = call.child()
     from onnxsurgeon_lite.debug.profiling import profile as profiled
+    from onnxsurgeon_lite.runtime.session import Runtime
 
-    index = call.index(model)
-    runtime = call.runtime(child, lean=False)
-    return profiled(index, call.feeds(index, feeds), runtime, runs, trace)
+    with Runtime(options, child) as runtime:
+        return profiled(index, feeds, runtime, runs, trace)

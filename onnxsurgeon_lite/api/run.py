@@ -61,6 +61,7 @@ def run(
         child = call.child()
         from onnxsurgeon_lite.graph.bodies import BodyName
         from onnxsurgeon_lite.graph.select import select_values
+        from onnxsurgeon_lite.names import few
         from onnxsurgeon_lite.runtime import run as running
         from onnxsurgeon_lite.runtime.wider import computed_wider
 
@@ -69,11 +70,15 @@ def run(
         selected = select_values(index, wanted, inner=True)
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        runtime = call.runtime(child)
+        runtime = call.started(child)
         try:
             values = running.run(index, given, runtime, selected.names)
         except RuntimeTimeout as error:
             raise _with_node(error, index, given, runtime, selected.names) from error
+        call.notes += (
+            f"{provider} ran {len(nodes)} of the nodes: {few(nodes)}"
+            for provider, nodes in runtime.elsewhere.items()
+        )
         call.notes += (
             f"{name!r} was not computed: its body did not run then"
             for name, value in values.items()
@@ -90,7 +95,8 @@ def _unfused(index: "GraphIndex", runtime: "Runtime", names: "Sequence[str]") ->
     from onnxsurgeon_lite.runtime.optimized import unfused
 
     inner = [name for name in names if name in index.producer and name not in index.outputs]
-    if not inner or runtime.options.opt == "none":
+    unfusing = runtime.options.opt == "none" or not runtime.abilities.optimized_graph
+    if not inner or unfusing:
         return []
     found = unfused(index, runtime, inner)
     return (
@@ -176,7 +182,7 @@ def record(
             _refuse("a PyTorch module", useless, "leave it out")
             require_replaceable(target, force)
             made = fspath(model) if isinstance(model, str | PathLike) else model
-            return _record_module()(made, target, feeds, names_of, scope, operators)
+            return torch_recorder()(made, target, feeds, names_of, scope, operators)
         torch_only: dict[str, object] = {"--scope": scope, "--operators": operators}
         torch_only["--model"] = names_of
         _refuse("an ONNX model", torch_only, "--value scope:layer.4.* chooses")
@@ -194,14 +200,19 @@ def record(
             selected.notes += left
         call.notes += selected.notes
         given = call.feeds(index, feeds)
-        runtime = call.runtime(child, "none")
+        runtime = call.started(child, "none")
         require_replaceable(target, force)
         how_to = selected.names, call.progress, float64, byte_size(memory)
         count = from_model.record(index, given, runtime, target, *how_to)
         return call.done(Recording(count, target))
 
 
-def _record_module() -> "Callable[..., Recording]":
+def torch_recorder() -> "Callable[..., Recording]":
+    """Return what records a PyTorch module.
+
+    Raises:
+        UsageError: torch is not installed.
+    """
     try:
         from onnxsurgeon_lite.recording.from_torch import record_factory
     except ModuleNotFoundError as error:
@@ -233,6 +244,8 @@ def compare_sets(
     feeds: "Tensors | None" = None,
     map: "str | PathLike[str] | None" = None,
     every: bool = False,
+    html: str | PathLike[str] | None = None,
+    force: bool = False,
     opt: OptLevel = "all",
     **how: Unpack[Comparing],
 ) -> "SetComparison":
@@ -243,6 +256,7 @@ def compare_sets(
         reference: The tensors to compare with.
         feeds: For a model: input name -> array, or a path; those of the references by default.
         every: For a model: compare every value that has a reference, computed with optimization off.
+        html: Where to write the result as a page for a browser. force: Write over what stands there.
 
     Returns:
         A `Comparison` for each tensor that both have, and the names that only one has.
@@ -257,7 +271,7 @@ def compare_sets(
         >>> osl.compare_sets({"y": np.ones(3)}, {"y": np.ones(3)}).match
         True
     """
-    with Call(opt=opt, **how) as call:
+    with Call(opt=opt, html=html, force=force, **how) as call:
         links = None if map is None else fspath(map)
         if is_model(actual):
             model, allowed = cast("ModelLike", actual), call.tolerance()
@@ -268,7 +282,7 @@ def compare_sets(
 
         tensors = open_references(cast("Tensors", actual))
         stored = aligned_sets(open_references(reference), tensors, links)
-        return sets.compare_sets(tensors, stored, call.tolerance())
+        return call.done(sets.compare_sets(tensors, stored, call.tolerance(), call.see()))
 
 
 def _compared(
@@ -290,10 +304,10 @@ def _compared(
     index = call.index(model)
     stored = open_references(reference, required_inputs(index), list(index.outputs))
     given = call.feeds_beside(index, stored, feeds)
-    runtime = call.runtime(child, "none" if every else None)
+    runtime = call.started(child, "none" if every else None)
     stored = aligned(stored, index, given, runtime, links)
     call.notes += stored.notes
-    result = sets.compare_model(index, stored, given, runtime, allowed, every)
+    result = sets.compare_model(index, stored, given, runtime, allowed, every, call.see(index))
     call.notes += () if result.match else stored.doubts
     return call.done(result)
 

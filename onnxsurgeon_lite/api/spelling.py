@@ -35,11 +35,13 @@ _MEANING = {
     "fill": "How an input is made, by name: `zeros`, `ones`, `normal`, `uniform:lo,hi`, numbers or a file.",
     "rtol": "Relative tolerance; None for each dtype's own, 0 when only `atol` is given.",
     "atol": "Absolute tolerance, in the value's unit; None for each dtype's own.",
+    "runtime": "`ort`, `reference`, `openvino`, `command:PROGRAM`, `torch:FILE.py:function` or a plugin, `:key=value`.",
     "provider": "Execution provider: `cpu`, `cuda`, or onnxruntime's own name for one.",
     "threads": "Threads of the runtime; 0 lets it choose.",
     "timeout": "Seconds that a request to the runtime, or to ONNX's own code, may take; None for the usual limits.",
     "memory_limit": "Bytes that the runtime, or ONNX's own code, may allocate, or `4GB`; 0 for the usual limits.",
     "ops_library": "Shared libraries with custom operators.",
+    "ops": "A Python file whose `OPS` maps `domain::Op` to a function of arrays: operators that the runtime lacks.",
     "progress": "Called with a sentence when the work goes on.",
 }
 _DEFAULTS = {f.name: f.default for f in fields(Call) if f.init}

@@ -13,6 +13,7 @@ def ended() -> int:
     import gc
     import sys
 
+    gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
     from onnxsurgeon_lite.cli.process import end_on_signals, open_streams
 
     open_streams()
@@ -20,7 +21,6 @@ def ended() -> int:
     from onnxsurgeon_lite.cli.completion import rejoin_words
 
     rejoin_words()
-    gc.disable()  # a short process: looking for cycles among the objects of a large graph only takes time
     code: object = 0
     try:
         end_on_signals()

@@ -130,3 +130,10 @@ def checks(context: typer.Context, incomplete: str) -> list[str]:
     except SurgeonError:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def runtimes(incomplete: str) -> list[str]:
+    """Complete the names of runtimes."""
+    from onnxsurgeon_lite.runtime.backends import names
+
+    return [name for name in names() if name.startswith(incomplete)]

@@ -32,6 +32,7 @@ def convert(
     output: Annotated[Path | None, Typed(("--output", "-o"))] = None,
     force: bool = False,
     dry_run: bool = False,
+    html: Path | None = None,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
@@ -54,9 +55,21 @@ def convert(
     """
     with progress(f"converting {model}") as how["progress"]:
         result = osl.convert(
-            model, to, keep, io, tolerance, min_sqnr, metric, feeds, report, calibrate, **how
+            model,
+            to,
+            keep,
+            io,
+            tolerance,
+            min_sqnr,
+            metric,
+            feeds,
+            report,
+            calibrate,
+            html,
+            force,
+            **how,
         )
-    options.show(result, json)
+    options.show(result, json, html=html)
     if result.met is False and not best_effort:
         plain.show_notes(["the goal is not reached: nothing was written; --best-effort writes it"])
         options.require(False)

@@ -45,6 +45,8 @@ def bisect(
     blame: bool = False,
     metrics: options.Metrics = "usual",
     verbose: bool = False,
+    html: Path | None = None,
+    node_data: Path | None = None,
     json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -95,12 +97,14 @@ def bisect(
             repair,
             factory,
             blame,
+            html,
+            node_data,
             opt=opt,
             **how,
         )
     if result.reproducer is not None:
         target.wrote()
-    options.show(result, json, metrics, verbose)
+    options.show(result, json, metrics, verbose, html=html, node_data=node_data)
     final = result if result.repair is None else result.repair
     options.require(final.verdict == "agrees")
 
@@ -142,6 +146,9 @@ def rank(
     of: Value | None = None,
     bits: float | None = None,
     feeds: str | None = None,
+    html: Path | None = None,
+    node_data: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
 ) -> None:
@@ -161,9 +168,23 @@ def rank(
     """
     with progress("ranking") as how["progress"]:
         result = osl.rank(
-            model, reference, against, risk, below, feeds, leave_one_out, reach, by, of, bits, **how
+            model,
+            reference,
+            against,
+            risk,
+            below,
+            feeds,
+            leave_one_out,
+            reach,
+            by,
+            of,
+            bits,
+            html,
+            node_data,
+            force,
+            **how,
         )
-    options.show(result, json)
+    options.show(result, json, html=html, node_data=node_data)
 
 
 @options.command

@@ -12,7 +12,7 @@ from onnxsurgeon_lite.cli import options
 _PANELS = {
     "Main": "",
     "Feeds": "feeds seed dim fill",
-    "Runtime": "opt provider threads timeout memory memory_limit ops_library",
+    "Runtime": "opt runtime provider threads timeout memory memory_limit ops_library ops",
     "Output": "output save undo in_place copy_data force dry_run journal resume metrics verbose json help",
 }
 """Panel -> the options that it holds; those of no other panel are in the first."""

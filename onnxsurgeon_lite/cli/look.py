@@ -20,6 +20,8 @@ def inspect(
     ops: bool = False,
     tree: bool = False,
     histogram: bool = False,
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[Limiting],
 ) -> None:
@@ -37,7 +39,8 @@ def inspect(
         histogram: Read the numbers: statistics, outliers and a histogram of each tensor, or initializer;
             --value names some.
     """
-    options.show(osl.inspect(model, node, value, ops, tree, histogram, **how), json)
+    found = osl.inspect(model, node, value, ops, tree, histogram, html, force, **how)
+    options.show(found, json, html=html)
 
 
 @options.command
@@ -91,6 +94,8 @@ def diff(
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|FILE")] = None,
     feeds: str | None = None,
     opt: OptLevel = "all",
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[ComparingOnFeeds],
 ) -> None:
@@ -106,6 +111,6 @@ def diff(
         mapping: Take nodes for the same whose values are: as `onnxdbg match` finds, or its file says.
     """
     with progress(f"comparing {first} with {second}") as how["progress"]:
-        found = osl.diff(first, second, run, mapping, feeds, opt=opt, **how)
-    options.show(found, json)
+        found = osl.diff(first, second, run, mapping, feeds, html, force, opt=opt, **how)
+    options.show(found, json, html=html)
     options.require(found.same)

@@ -17,6 +17,7 @@ def match(
     *,
     feeds: str | None = None,
     save: options.Save = None,
+    html: Path | None = None,
     force: bool = False,
     json: bool = False,
     **how: Unpack[RunOnFeeds],
@@ -32,8 +33,8 @@ def match(
         save: Write the pairs to a file for --map.
     """
     with progress("matching") as how["progress"]:
-        result = osl.match(a, b, feeds, **how)
-    options.store(result, save, force, json)
+        result = osl.match(a, b, feeds, html, force, **how)
+    options.store(result, save, force, json, html=html)
 
 
 @options.command

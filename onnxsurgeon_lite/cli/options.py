@@ -79,6 +79,8 @@ def usual(
     dry_run: bool = False,
     verbose: bool = False,
     metrics: Metrics = "usual",
+    html: Path | None = None,
+    node_data: Path | None = None,
     json: bool = False,
     feeds: str | None = None,
     seed: Annotated[int, Typed(least=0)] = 0,
@@ -87,11 +89,13 @@ def usual(
     rtol: float | None = None,
     atol: float | None = None,
     opt: OptLevel = "all",
+    runtime: Annotated[str, Typed((), completion.runtimes, "NAME[:OPTION=VALUE,...]")] = "ort",
     provider: str = "cpu",
     threads: Annotated[int, Typed(least=0)] = 0,
     timeout: Annotated[float | None, Typed(least=0, checks=_finite)] = None,
     memory_limit: str = "0",
     ops_library: Sequence[Path] = (),
+    ops: Annotated[Path | None, Typed(metavar="FILE.py")] = None,
     reference: str | None = None,
     against: Path | None = None,
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
@@ -105,17 +109,21 @@ def usual(
         dry_run: Say what would be made or changed, no more.
         verbose: Show the details of every culprit, and the search.
         metrics: Columns of tables: the usual metrics, or all.
+        html: Write the result as a page for a browser, too: one file, which asks for no other.
+        node_data: Write the numbers of nodes as model-explorer's custom node data, too.
         json: Print the result as JSON.
         feeds: Tensors for the inputs: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         seed: Seed of made feeds.
         dim: Size of a symbolic dimension in made feeds.
         fill: How an input is made: zeros, ones, normal, uniform:lo,hi, numbers or a file.
         opt: Graph optimization level of the runtime.
+        runtime: Runtime: ort, reference, openvino, command:PROGRAM, torch:FILE.py:FUNCTION, or a plugin.
         provider: Execution provider: cpu, cuda, or its full name.
         threads: Threads of the runtime; 0 lets it choose.
         timeout: Seconds that the runtime, or ONNX's inference, may take.
         memory_limit: What the runtime, or ONNX's inference, may allocate, such as 4GB; 0 for the usual limits.
         ops_library: Shared library with custom operators.
+        ops: Python file with operators that the runtime lacks: OPS = {"domain::Op": function of arrays}.
         reference: Reference tensors: .npz, .npy, .safetensors, test_data_set_N or a recorded folder.
         against: Model whose values are the references.
         mapping: How references are matched with values: auto, names, or a file of `onnxdbg match`;
@@ -273,12 +281,17 @@ def show(
     metrics: str = "usual",
     verbose: bool = False,
     by: str = "",
+    html: Path | None = None,
+    node_data: Path | None = None,
 ) -> None:
-    """Print a result, or its JSON."""
+    """Print a result, or its JSON; say what else was written."""
     from onnxsurgeon_lite.report import results
 
     how: dict[str, bool | str] = {"every_metric": metrics == "all", "verbose": verbose, "by": by}
     results.show(result, json, **{name: wanted for name, wanted in how.items() if wanted})
+    for place in (html, node_data):
+        if place is not None and not json:
+            plain.show_written(place)
 
 
 def require(agreement: bool) -> None:
@@ -288,7 +301,11 @@ def require(agreement: bool) -> None:
 
 
 def store(
-    result: "RunResult | MatchResult", place: Path | None, force: bool, json: bool = False
+    result: "RunResult | MatchResult",
+    place: Path | None,
+    force: bool,
+    json: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Save a result where it is wanted, then print it: a result that cannot be saved is an error alone."""
     from onnxsurgeon_lite.model.sharing import require_replaceable
@@ -296,7 +313,7 @@ def store(
     if place is not None:
         require_replaceable(place, force)
         result.save(place)
-    show(result, json)
+    show(result, json, html=html)
     if place is not None and not json:
         plain.show_written(place)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ITS = ("model", "models", "first", "actual", "b")  # what the session's model is to a command
 _SOURCES = ("against", "a", "b", "find", "risk")  # of which a search takes one, or references
-_SHARED = ("feeds", "seed", "dim", "fill", "provider", "timeout", "ops_library")
+_SHARED = ("feeds", "seed", "dim", "fill", "runtime", "provider", "timeout", "ops_library", "ops")
 _COMPARED = (*_SHARED, "reference", "mapping", "rtol", "atol")  # of a command that takes references
 _REFUSED = cast(type[Exception], typer.BadParameter.__mro__[1])  # a command line with errors
 

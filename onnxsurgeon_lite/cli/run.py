@@ -101,6 +101,8 @@ def compare(
     every: Annotated[bool, Typed(("--all",))] = False,
     opt: OptLevel = "all",
     metrics: options.Metrics = "usual",
+    html: Path | None = None,
+    force: bool = False,
     json: bool = False,
     **how: Unpack[Comparing],
 ) -> None:
@@ -114,8 +116,8 @@ def compare(
         reference: The set of tensors to compare with.
         every: Of a model every value that has a reference, in order, with optimization off.
     """
-    result = osl.compare_sets(actual, reference, feeds, mapping, every, opt=opt, **how)
-    options.show(result, json, metrics)
+    result = osl.compare_sets(actual, reference, feeds, mapping, every, html, force, opt=opt, **how)
+    options.show(result, json, metrics, html=html)
     options.require(result.match)
 
 
@@ -165,7 +167,11 @@ def profile(
     runs: Annotated[int, Typed(least=1)] = 10,
     by: Literal["node", "operator", "module"] = "node",
     against: Path | None = None,
+    a: str | None = None,
+    b: str | None = None,
     trace: Path | None = None,
+    html: Path | None = None,
+    node_data: Path | None = None,
     opt: OptLevel = "all",
     force: bool = False,
     json: bool = False,
@@ -174,16 +180,20 @@ def profile(
     """Time every node; say what it computes, moves and holds, and which nodes of the model it stands for.
 
     $ onnxdbg profile model.onnx --by operator
-    $ onnxdbg profile faulty.onnx --against model.onnx --runs 3
+    $ onnxdbg profile model.onnx --a opt=none --b opt=all --runs 3
 
     Args:
         runs: How many runs are timed, after one that is not.
         by: What the table shows.
         against: Another model, to see what takes longer and by how much.
+        a: Settings of what comes before: opt=none,threads=1.
+        b: Settings of what comes after.
         trace: Write the runtime's own trace, for chrome://tracing or ui.perfetto.dev.
     """
     with progress(f"profiling {model}") as how["progress"]:
-        result = osl.profile(model, feeds, runs, against, trace, opt, force, **how)
-    options.show(result, json, by="" if against else by)
+        result = osl.profile(
+            model, feeds, runs, against, a, b, trace, html, node_data, opt, force, **how
+        )
+    options.show(result, json, by="" if against or a or b else by, html=html, node_data=node_data)
     if trace is not None and not json:
         plain.show_written(trace)

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf, isnan
 
 import numpy as np
 from onnx import TensorProto
 
-from onnxsurgeon_lite.debug.float16_simulation import Simulation
+from onnxsurgeon_lite.debug.conversion.goal import Goal, Values
+from onnxsurgeon_lite.debug.conversion.guard import Guard
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
-from onnxsurgeon_lite.tensors.dtypes import Array
+from onnxsurgeon_lite.tensors.comparison import DEFAULTS, compare
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 
 _LARGEST = 65504.0  # of float16
 _VANISHING = 2.0**-25  # rounds to even: to zero
+_STEP = 2.0**-24  # between the smallest numbers of float16
 _CLAMP = 1e-7  # converters raise smaller constants to this
 
 Progress = Callable[[str], None]
@@ -66,8 +70,11 @@ def float16_risk(
 ) -> Float16Risks:
     """List the nodes at risk in float16, and the nodes that must stay in float32 for right outputs.
 
-    The list is one with which a simulation of the converted model, with one rounding on each edge, gives finite outputs
-    within float16's tolerance.
+    The list is the one that `convert` finds for float16's tolerance: with it, a simulation of the converted model, with
+    one rounding on each edge, gives finite outputs within the tolerance.
+
+    Raises:
+        FeedsError: an output is not finite in float32 already.
     """
     observer = Observer(index, runtime)
     observer.feed(feeds)
@@ -78,17 +85,41 @@ def float16_risk(
             worst = risks.setdefault(index.producer[name], risk)
             if (risk.keep, risk.overflowing) > (worst.keep, worst.overflowing):
                 risks[index.producer[name]] = risk
-    progress("simulating float16")
-    start = {position for position, risk in risks.items() if risk.keep}
-    kept, said = Simulation(index, feeds, runtime).sufficient(start)
+    goal = Goal("the error", 1.0, _as_allowed)
+    guard = Guard(index.model, "float16", (), False, goal, [feeds], runtime, progress)
+    kept, _, measured = guard.kept()
     found = [
-        replace(risk, keep=position in kept)
-        for position, risk in risks.items()
-        if position in kept or risk.overflowing or risk.vanishing or risk.clamped
+        replace(risk, keep=risk.id in kept)
+        for risk in risks.values()
+        if risk.id in kept or risk.overflowing or risk.vanishing or risk.clamped
     ]
     found.sort(key=lambda r: (not r.keep, -r.overflowing, -r.vanishing / r.elements))
-    names = dict.fromkeys(risk.name or risk.id for risk in found if risk.keep)
-    return Float16Risks(found, list(names), said)
+    named = [risk.name or risk.id for risk in risks.values() if risk.id in kept]
+    inside = sorted(kept - {risk.id for risk in risks.values()})
+    return Float16Risks(found, list(dict.fromkeys([*named, *inside])), _said(measured))
+
+
+def _as_allowed(reference: Values, actual: Values) -> float:
+    """Return the largest error as a multiple of what float16's tolerance allows; 0 where all are subnormals' steps."""
+    return max((_over(actual[name], value) for name, value in reference.items()), default=0.0)
+
+
+def _over(actual: RunValue, expected: RunValue) -> float:
+    if not isinstance(actual, np.ndarray) or not is_float(actual.dtype):
+        return 0.0
+    found = compare(actual, np.asarray(expected), DEFAULTS["float16"])
+    if found.max_abs <= _STEP:
+        return 0.0
+    if found.worst is None:
+        return found.max_abs / found.allowed
+    return found.worst.difference / found.worst.allowed if found.worst.allowed else inf
+
+
+def _said(measured: float) -> str:
+    start = "with these in float32, simulated, the outputs are"
+    if isnan(measured):
+        return f"{start} not finite"
+    return f"{start} finite: {measured:.3g} of the error that is allowed"
 
 
 def _risk(index: GraphIndex, name: str, value: Array) -> Float16Risk:

@@ -26,12 +26,12 @@ from onnxsurgeon_lite.graph.index import (
     Body,
     GraphIndex,
     call_key,
-    captured_by,
     check_functions,
     function_key,
     function_path,
     reached_functions,
 )
+from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.model.model import Enclosing
@@ -239,8 +239,8 @@ def inner_values(index: GraphIndex, positions: Iterable[int] | None = None) -> I
 
 def graphs_below(index: GraphIndex, path: str = "") -> Iterator[tuple[str, GraphIndex]]:
     """Yield (path, index) of every body at any depth, inner ones first, then the graph itself."""
-    for position, node in enumerate(index.nodes):
-        for name, _ in walk.bodies(node) if node.attribute else ():
+    for position in index.bodied:
+        for name, _ in walk.bodies(index.nodes[position]):
             inner = InnerGraph.of(index, position, name).index
             below = f"@{position}/{name}"
             yield from graphs_below(inner, f"{path}/{below}" if path else below)

@@ -14,12 +14,12 @@ from onnxsurgeon_lite.graph.index import (
     described,
     function_path,
     opset_versions,
-    plain_domain,
     tensor_type,
 )
 from onnxsurgeon_lite.graph.lint import LintFinding, find
 from onnxsurgeon_lite.graph.native import RejectedError
 from onnxsurgeon_lite.graph.schemas import first_version
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external

@@ -50,9 +50,12 @@ def dangling(model: ModelProto) -> Iterator[Dangling]:
         visible = (own, *outer)
         body = Body(path, graph.node)
         for position, node in enumerate(graph.node):
+            missing = [name for name in node.input[:] if name and name not in own]
+            if not (missing or node.attribute):
+                continue
             node_id = body.node_id(position)
-            for name in node.input[:]:
-                if name and name not in own and not any(name in scope for scope in outer):
+            for name in missing:
+                if not any(name in scope for scope in outer):
                     reader = f"{described(node, node_id)} reads"
                     yield Dangling(name, reader, node_id, node, _closest(name, visible))
             for attribute, inner in walk.bodies(node) if node.attribute else ():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple, overload
+from typing import overload
 
 from onnx import (
     FunctionProto,
@@ -30,9 +30,9 @@ from onnx import (
 from onnxsurgeon_lite.errors import GraphError, RuntimeFailure, UnknownNameError
 from onnxsurgeon_lite.graph.native import RejectedError, infer
 from onnxsurgeon_lite.graph.scopes import Provenances
+from onnxsurgeon_lite.graph.table import FEW, NodeTable, Row, SharedRows, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied
-from onnxsurgeon_lite.model.wire import mentioning
 
 FunctionKey = tuple[str, str, str]
 """(domain, name, overload) of a model-local function."""
@@ -41,6 +41,7 @@ MAIN = ""
 FUNCTION_PATH = "fn:"
 
 _MOST_INLINED = 2_000_000  # nodes
+_FEW_QUESTIONS = 64
 
 
 @dataclass(frozen=True)
@@ -55,46 +56,6 @@ class Body:
         return f"{self.path}/@{position}" if self.path else f"@{position}"
 
 
-class Row(NamedTuple):
-    """A node as plain data, because protobuf answers slowly.
-
-    Attributes:
-        domain: '' for ONNX's own.
-        needs: the values it needs; raw inputs, with repeats and '', where it has no attribute.
-        attributed: it has an attribute.
-    """
-
-    op_type: str
-    domain: str
-    needs: list[str]
-    outputs: list[str]
-    attributed: bool
-
-    @classmethod
-    def of(cls, node: NodeProto) -> "Row":
-        """Read a node."""
-        attributed = bool(node.attribute)
-        return cls(
-            node.op_type, plain_domain(node.domain), _needs(node), node.output[:], attributed
-        )
-
-
-def _needs(node: NodeProto) -> list[str]:
-    needs: list[str] = node.input[:]
-    if node.attribute:
-        needs = [name for name in dict.fromkeys((*needs, *captured(node))) if name]
-    return needs
-
-
-def rows_of(nodes: Iterable[NodeProto]) -> list[Row]:
-    """Read nodes."""
-    return list(map(Row.of, nodes))
-
-
-Rows = dict[bytes, Row]
-"""Encoded node -> what it says."""
-
-
 @dataclass(eq=False)
 class GraphIndex:
     """The main graph of a model, indexed once in O(nodes + edges).
@@ -105,7 +66,6 @@ class GraphIndex:
         producer: value -> the position of its node.
         inputs, outputs: the graph's declarations, by name.
         initializers: by name, sparse ones included.
-        shared_rows: the nodes that indexes of other versions of the model have read.
 
     Example:
         >>> index = osl.GraphIndex.of(osl.load("whole_model.onnx"))
@@ -116,49 +76,77 @@ class GraphIndex:
     model: Model
     nodes: list[NodeProto]
     reads: "_Reads"
-    producer: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     outputs: dict[str, ValueInfoProto] = field(default_factory=dict)
     initializers: dict[str, TensorProto | SparseTensorProto] = field(default_factory=dict)
-    shared_rows: Rows | None = field(default=None, repr=False)
+    shared: SharedRows = field(default_factory=SharedRows, repr=False)
     _without_type: set[str] = field(default_factory=set)
+    _questions: int = 0
 
     @classmethod
-    def of(cls, model: Model, shared_rows: Rows | None = None) -> "GraphIndex":
+    def of(cls, model: Model, other: "GraphIndex | None" = None) -> "GraphIndex":
         """Index a model's main graph.
 
         Args:
-            shared_rows: one dictionary for several versions of a model: nodes that did not change are read once.
+            other: the index of another version of the model: nodes that did not change are not read again.
 
         Raises:
             GraphError: two nodes produce one value.
         """
         graph = model.proto.graph
         nodes = list(graph.node)
-        index = cls(model, nodes, _Reads(nodes), shared_rows=shared_rows)
+        index = cls(model, nodes, _Reads(nodes))
+        index.shared = index.shared if other is None else other.shared
         index.inputs = {value.name: value for value in graph.input}
         index.outputs = {value.name: value for value in graph.output}
         index.initializers = {tensor.name: tensor for tensor in graph.initializer}
         index.initializers.update(
             (sparse.values.name, sparse) for sparse in graph.sparse_initializer
         )
-        made = (
-            (node.output[:] for node in nodes)
-            if shared_rows is None
-            else (row.outputs for row in index.rows)
-        )
-        for position, names in enumerate(made):
-            for name in names:
-                if name and index.producer.setdefault(name, position) != position:
-                    raise index._two_producers(name, position)
+        if len(nodes) <= FEW or not index.table.is_made_once():
+            _ = index.producer
         return index
 
-    def _two_producers(self, name: str, position: int) -> GraphError:
-        first = self.describe(self.producer[name])
-        return GraphError(
-            f"value {name!r} has two producers: {first} and {self.describe(position)}",
-            "repair it: onnxdbg edit fix MODEL",
-        )
+    @cached_property
+    def table(self) -> NodeTable:
+        """The nodes in columns."""
+        return NodeTable(self.nodes)
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        """Value -> the position of its node."""
+        found: dict[str, int] = {}
+        for position, names in enumerate(self._outputs()):
+            for name in names:
+                if name and found.setdefault(name, position) != position:
+                    first = self.describe(found[name])
+                    raise GraphError(
+                        f"value {name!r} has two producers: {first} and {self.describe(position)}",
+                        "repair it: onnxdbg edit fix MODEL",
+                    )
+        return found
+
+    def _outputs(self) -> list[list[str]]:
+        if "rows" in vars(self):
+            return [row.outputs for row in self.rows]
+        few = len(self.nodes) <= FEW
+        return [node.output[:] for node in self.nodes] if few else self.table.outputs()
+
+    @cached_property
+    def bodied(self) -> list[int]:
+        """The nodes that hold bodies."""
+        return self.table.bodied
+
+    def maker(self, name: str) -> int | None:
+        """Return the position of the node that produces one of a few values, without indexing all others."""
+        if "producer" in vars(self) or self._has_many_questions():
+            return self.producer.get(name)
+        return next(iter(self.table.makers(name)), None) if name else None
+
+    def _has_many_questions(self) -> bool:
+        """Return whether enough was asked to index everything."""
+        self._questions += 1
+        return self._questions > _FEW_QUESTIONS
 
     @property
     def graph(self) -> GraphProto:
@@ -174,6 +162,13 @@ class GraphIndex:
                 found[name].append(position)
         return dict(found)
 
+    def called(self, name: str) -> list[int]:
+        """Return the nodes with one of a few names."""
+        if "named" in vars(self) or self._has_many_questions():
+            return self.named.get(name, [])
+        nodes, may = self.nodes, self.table.encoded.mentioning([name])
+        return [position for position in may if nodes[position].name == name]
+
     @cached_property
     def node_names(self) -> list[str]:
         """Every node's name, sorted."""
@@ -182,19 +177,11 @@ class GraphIndex:
     @cached_property
     def rows(self) -> list[Row]:
         """Every node as plain data."""
-        known = self.shared_rows
-        if known is None:
-            return rows_of(self.nodes)
-        return [
-            known.get(encoded) or known.setdefault(encoded, Row.of(node))
-            for encoded, node in zip(self._encoded, self.nodes, strict=True)
-        ]
+        return self.shared.of(self.table)
 
     @cached_property
     def needs(self) -> list[list[str]]:
         """Per node, the values it needs; a node without attributes keeps its raw inputs, with repeats and ''."""
-        if self.shared_rows is None and "rows" not in vars(self):
-            return list(map(_needs, self.nodes))
         return [row.needs for row in self.rows]
 
     @cached_property
@@ -209,13 +196,12 @@ class GraphIndex:
 
     def readers(self, values: Collection[str]) -> dict[str, list[int]]:
         """Return like `consumers`, for a few values: value -> the nodes that need it, without indexing all others."""
-        found: dict[str, list[int]] = {value: [] for value in values}
-        for position in mentioning(self._encoded, found):
-            node = self.nodes[position]
-            reads = self.reads[position] if node.attribute else node.input[:]
-            if not found.keys().isdisjoint(reads):
-                for name in found.keys() & reads:
-                    found[name].append(position)
+        if len(self.nodes) <= FEW or "consumers" in vars(self):
+            return {value: self.consumers.get(value, []) for value in values}
+        found = self.table.readers({*values} - {""})
+        for position in self.bodied:
+            for name in found.keys() & self.reads[position]:
+                found[name] = sorted({*found[name], position})
         return found
 
     def reading(self, values: Mapping[str, object]) -> list[int]:
@@ -225,15 +211,13 @@ class GraphIndex:
     def unread(self, values: Iterable[str]) -> set[str]:
         """Return those of a few values that no node needs."""
         left = set(values)
+        if len(left) < _FEW_QUESTIONS:
+            return {value for value, users in self.readers(left).items() if not users}
         for names in self.needs if left else ():
             left.difference_update(names)
             if not left:
                 break
         return left
-
-    @cached_property
-    def _encoded(self) -> list[bytes]:
-        return [node.SerializeToString() for node in self.nodes]
 
     @cached_property
     def order(self) -> list[int]:
@@ -246,6 +230,8 @@ class GraphIndex:
         return list(everything) if self._is_sorted() else topological_order(self, everything)
 
     def _is_sorted(self) -> bool:
+        if len(self.nodes) > FEW and self.table.is_sorted():
+            return True
         producer = self.producer.get
         for position, names in enumerate(self.needs):
             for name in names:
@@ -304,7 +290,7 @@ class GraphIndex:
             name
             for name in names
             if name not in self.types
-            or (name in self.producer and not is_complete(self.types[name]))
+            or (not is_complete(self.types[name]) and self.maker(name) is not None)
         } - self._without_type
         if not unknown:
             return
@@ -316,16 +302,20 @@ class GraphIndex:
             except RuntimeFailure:
                 self._without_type |= unknown  # the next look goes on without them
                 raise
-            found = {
-                info.name: info.type
-                for info in inferred
-                if info.name in unknown and not _says_less(info.type, self.types.get(info.name))
-            }
+            found: dict[str, TypeProto] = {}
+            for info in reversed(inferred):  # the last values of a prefix are wanted
+                name, kind = info.name, info.type
+                if name in unknown and info.HasField("type") and name not in found:
+                    found[name] = kind
+                    if len(found) == len(unknown):
+                        break
+            found = {n: k for n, k in found.items() if not _says_less(k, self.types.get(n))}
             self.types.update(found)
             unknown -= {name for name, kind in found.items() if has_shape(kind)}
             if not unknown:
                 return
-            states = self._loop_states(positions, {info.name: info.type for info in inferred})
+            kinds = {info.name: info.type for info in inferred if info.HasField("type")}
+            states = self._loop_states(positions, kinds)
         self._without_type |= unknown
 
     def inferred_outputs(self) -> dict[str, TypeProto]:
@@ -344,7 +334,7 @@ class GraphIndex:
 
     def _inference_attempts(self, values: set[str]) -> Iterator[tuple[Sequence[int], bool]]:
         """Yield (nodes, data propagation), the cheapest first: it is nearly always enough."""
-        prefix = range(1 + max((self.producer.get(name, -1) for name in values), default=-1))
+        prefix = range(1 + max(self.makers(values), default=-1))
         yield prefix, False
         ordered = topological_order(self, sorted(self.ancestors(values)))
         if any(map(operator.gt, ordered, ordered[1:])):  # the file is not sorted
@@ -356,7 +346,7 @@ class GraphIndex:
         positions: Sequence[int],
         data_prop: bool,
         known: Mapping[str, TypeProto],
-    ) -> list[ValueInfoProto]:
+    ) -> Sequence[ValueInfoProto]:
         source = self.model.structure()
         part = copied(source)
         del part.graph.output[:]
@@ -371,7 +361,8 @@ class GraphIndex:
             inferred = infer(part, data_prop=data_prop)
         except RejectedError:
             return []
-        return [info for info in inferred.value_info if info.HasField("type")]
+        found: Sequence[ValueInfoProto] = inferred.value_info
+        return found
 
     def _loop_states(
         self, positions: Sequence[int], inferred: Mapping[str, TypeProto]
@@ -422,8 +413,12 @@ class GraphIndex:
         else:
             topological_order(self, positions)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.producer or name in self.inputs or name in self.initializers
+    def makers(self, names: Iterable[str]) -> list[int]:
+        """Return the positions of the nodes that produce a few values."""
+        return [place for place in map(self.maker, names) if place is not None]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.inputs or name in self.initializers or self.maker(str(name)) is not None
 
     def require(self, name: str) -> None:
         """Raise `UnknownNameError` unless the main graph has this value."""
@@ -448,7 +443,10 @@ class GraphIndex:
         while pending:
             body = pending.pop()
             found.append(body)
-            for position, node in enumerate(body.nodes):
+            nodes = (
+                enumerate(body.nodes) if body.path else ((p, self.nodes[p]) for p in self.bodied)
+            )
+            for position, node in nodes:
                 for name, graph in walk.bodies(node) if node.attribute else ():
                     pending.append(Body(f"{body.node_id(position)}/{name}", graph.node))
         return [body for body in found if body.path]
@@ -548,25 +546,6 @@ class _Reads(Sequence[list[str]]):
             names = [*node.input, *captured(node)] if node.attribute else node.input[:]
             reads = self._known[position] = [name for name in dict.fromkeys(names) if name]
         return reads
-
-
-def captured(node: NodeProto) -> list[str]:
-    """Return the values of enclosing scopes that a node's subgraphs use, at any depth."""
-    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
-
-
-def captured_by(graph: GraphProto) -> list[str]:
-    """Return the values of enclosing scopes that a subgraph uses, at any depth."""
-    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    local |= {sparse.values.name for sparse in graph.sparse_initializer}
-    used: list[str] = []
-    for inner in graph.node:
-        local.update(inner.output)
-        used += inner.input
-        if inner.attribute:
-            used += captured(inner)
-    used += (v.name for v in graph.output)
-    return [name for name in used if name and name not in local]
 
 
 def topological_order(index: GraphIndex, positions: Iterable[int]) -> list[int]:
@@ -703,11 +682,6 @@ def _says_less(kind: TypeProto, known: TypeProto | None) -> bool:
     return bool(other.elem_type and not one.elem_type) or other.HasField("shape") > one.HasField(
         "shape"
     )
-
-
-def plain_domain(domain: str) -> str:
-    """Return a domain as most files write it: ONNX's own has two names."""
-    return "" if domain == "ai.onnx" else domain
 
 
 def tensor_type(tensor: TensorProto | SparseTensorProto) -> TypeProto:

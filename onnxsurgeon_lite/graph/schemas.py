@@ -14,17 +14,15 @@ from onnxsurgeon_lite.graph.index import (
     MAIN,
     Body,
     GraphIndex,
-    Row,
     call_key,
     described,
     function_key,
     function_path,
     opset_versions,
-    plain_domain,
-    rows_of,
 )
 from onnxsurgeon_lite.graph.native import RejectedError
-from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.graph.table import Row, plain_domain, rows_of
+from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.tensors import dtypes
 
@@ -184,6 +182,13 @@ def _check_known_attributes(schema: Schema, node: NodeProto, what: str) -> None:
             )
 
 
+def checked(model: Model) -> GraphIndex:
+    """Return a model's index; raise as `require_schemas`."""
+    index = GraphIndex.of(model)
+    require_schemas(index)
+    return index
+
+
 def require_schemas(index: GraphIndex) -> None:
     """Raise `EditError` unless each node has the inputs, outputs and attributes that its operator takes.
 
@@ -200,8 +205,8 @@ def require_schemas(index: GraphIndex) -> None:
     own = opset_versions(proto.opset_import)
     for body in (Body(MAIN, index.nodes), *index.inner_bodies):
         version = versions.get(body.path.partition("/@")[0], own).get("", 0)
-        rows = rows_of(body.nodes) if body.path else index.rows
-        for position, node in _unlike(list(body.nodes), rows):
+        nodes = list(body.nodes)
+        for position, node in _unlike(nodes, rows_of(nodes) if body.path else index.rows):
             formal = None if plain_domain(node.domain) else _formal(node.op_type, version)
             if formal is not None and not formal.fits(node):
                 schema, what = formal.schema, described(node, body.node_id(position))
@@ -231,8 +236,9 @@ def _bodies_fit(node: NodeProto) -> bool:
 
 def _has_dangling(index: GraphIndex) -> bool:
     """Return whether the main graph, bodies included, reads a value that nothing produces."""
-    read = set(index.outputs).union(*index.needs) - {""}
-    return not read <= index.producer.keys() | index.inputs.keys() | index.initializers.keys()
+    read = index.outputs.keys() | index.table.outside()
+    read = read.union(*(index.reads[position] for position in index.bodied))
+    return not all(name in index for name in read)
 
 
 def _unlike(nodes: Sequence[NodeProto], rows: Sequence[Row]) -> Iterator[tuple[int, NodeProto]]:
@@ -361,7 +367,7 @@ def constant(index: GraphIndex, name: str) -> TensorProto | None:
     initializer = index.initializers.get(name)
     if isinstance(initializer, TensorProto):
         return None if name in index.inputs else initializer
-    position = index.producer.get(name)
+    position = index.maker(name)
     return None if position is None else constant_of(index.nodes[position])
 
 

@@ -70,10 +70,12 @@ def select_values(index: GraphIndex, arguments: Iterable[str], inner: bool = Fal
 def select_nodes(index: GraphIndex, argument: str) -> list[int]:
     """Return the nodes that one selector means; a value's name stands for its producer."""
     exact = argument.removeprefix("name:")
-    if exact in index.named:
-        return index.named[exact]
-    if exact in index.producer:
-        return [index.producer[exact]]
+    named = index.called(exact)
+    if named:
+        return named
+    maker = index.maker(exact)
+    if maker is not None:
+        return [maker]
     found = _by_kind(index, argument)
     if found is None and exact == argument:
         fits = names.fitting(index.node_names, argument) if names.is_glob(argument) else ()
@@ -127,7 +129,7 @@ def _values(index: GraphIndex, argument: str, notes: list[str]) -> list[str]:
     for name in (argument, exact):
         if name in index:
             return [name]
-    named = index.named.get(exact, [])
+    named = index.called(exact)
     if len(named) > 1:
         raise AmbiguousNameError(argument, list(map(index.node_id, named)))
     if named:

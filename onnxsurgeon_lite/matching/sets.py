@@ -22,6 +22,9 @@ from onnxsurgeon_lite.tensors.references.sets import Entry, Stored
 Allowed = Tolerance | Callable[[str], Tolerance | None] | None
 """What tensors may differ by: all the same, each by its name, or None for each dtype's own."""
 
+See = Callable[[str, Stored | None, Stored | None, Mapping[str, Comparison]], None]
+"""Looks at a tensor that was compared: its name, the actual one, the reference, the comparisons."""
+
 
 @dataclass(repr=False)
 class SetComparison(Shown):
@@ -57,6 +60,7 @@ def compare_sets(
     actual: Mapping[str, Stored | None] | ReferenceSet,
     reference: ReferenceSet,
     allowed: Allowed = None,
+    see: See = lambda *_: None,
 ) -> SetComparison:
     """Compare the tensors in both sets, one at a time.
 
@@ -72,7 +76,7 @@ def compare_sets(
     for name in names:
         if name in reference:
             value = actual.read(name) if isinstance(actual, ReferenceSet) else actual[name]
-            _compare_named(result, name, value, reference, allowed)
+            _compare_named(result, name, value, reference, allowed, see)
     return _require_some(result, reference, names)
 
 
@@ -94,10 +98,14 @@ def _compare_named(
     value: Stored | None,
     reference: ReferenceSet,
     allowed: Allowed,
+    see: See,
 ) -> None:
     """Add the comparison of a value with its reference, and what is known of the reference."""
     tolerance = allowed(name) if callable(allowed) else allowed
-    result.compared |= compare_value(name, value, reference.read(name), tolerance)
+    stored = reference.read(name)
+    compared = compare_value(name, value, stored, tolerance)
+    see(name, value, stored, compared)
+    result.compared |= compared
     entry = reference.entries[name]
     if place := _place(entry):
         result.places[name] = place
@@ -116,6 +124,7 @@ def compare_model(
     runtime: Runtime,
     allowed: Allowed = None,
     every: bool = False,
+    see: See = lambda *_: None,
 ) -> SetComparison:
     """Compare a model's outputs with references; when no output has one, compare the other values.
 
@@ -138,7 +147,7 @@ def compare_model(
     for name, value in compute(index, feeds, runtime, fetch):
         is_wanted = name in reference and (name in fetch or name in inside)
         if is_wanted and (value is not None or name in index):
-            _compare_named(result, name, value, reference, allowed)
+            _compare_named(result, name, value, reference, allowed, see)
     fed = index.inputs.keys() | index.producer.keys() | inside.keys()
     result.only_actual = [name for name in index.outputs if name not in reference]
     result.only_reference = [name for name in reference if name not in {*result.compared} | fed]

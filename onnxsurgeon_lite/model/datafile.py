@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from onnxsurgeon_lite.errors import ExternalDataError, SourceChangedError, UsageError
 
-_BLOCK = 1 << 22
+_BLOCK = 1 << 18  # bytes: a larger one has its memory mapped anew each time
 _SMALL = 1 << 16  # bytes up to which a file's content tells its version too
 
 

@@ -16,6 +16,9 @@ from onnxsurgeon_lite.model.wire import LARGE
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 
+_MANY = 256  # nodes
+_MOST_SEARCHED = 1 << 26  # bytes of a structure that is searched for references at once
+
 
 @dataclass(frozen=True)
 class Enclosing:
@@ -128,8 +131,9 @@ class Model:
         Only initializers stay external: tensors in attributes are filled in.
         """
         proto = copied(self.proto)
-        self.fill(filter(is_external, walk.attribute_tensors(proto)))
-        self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
+        if any(external_tensors(proto)):
+            self.fill(filter(is_external, walk.attribute_tensors(proto)))
+            self.fill(t for t in external_tensors(proto) if not self.span(t)[0].is_verbatim)
         on_disk = [(tensor, *self.span(tensor)) for tensor in external_tensors(proto)]
         used = {file for _, file, *_ in on_disk}
         for file in used.union(file for file in self.files.values() if not file.is_missing):
@@ -169,6 +173,9 @@ def is_external(tensor: TensorProto) -> bool:
 
 def external_tensors(proto: ModelProto) -> Iterator[TensorProto]:
     """Yield the tensors whose payload is in a file."""
+    searched = len(proto.graph.node) > _MANY and proto.ByteSize() <= _MOST_SEARCHED
+    if searched and not refers(proto.SerializeToString()):
+        return iter(())
     return filter(is_external, walk.tensors(proto))
 
 

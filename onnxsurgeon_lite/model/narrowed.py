@@ -1,6 +1,8 @@
 """float32 payloads as a narrower float dtype: rounded block by block, in memory or on the way from file to file."""
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +12,8 @@ from onnxsurgeon_lite.model.datafile import DataFile
 from onnxsurgeon_lite.model.model import Model, is_external, refer
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.narrow import narrowed
+
+_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,20 @@ class NarrowedFile(DataFile):
         self.source.verify()
 
     def blocks(self, offset: int, length: int, _block: int = 0) -> Iterator[bytes]:
-        """Read the bytes in blocks, rounded."""
+        """Read the bytes in blocks, rounded; several blocks at a time."""
         dtype = dtypes.numpy_dtype(self.data_type)
         scale = 4 // dtype.itemsize
-        for data in self.source.blocks(offset, scale * length):
-            yield narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
+        pending = deque[Future[bytes]]()
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for data in self.source.blocks(offset, scale * length):
+                pending.append(pool.submit(_rounded, data, dtype))
+                if len(pending) > _THREADS:
+                    yield pending.popleft().result()
+            yield from (each.result() for each in pending)
+
+
+def _rounded(data: bytes, dtype: np.dtype[np.generic]) -> bytes:
+    return narrowed(np.frombuffer(data, "<f4"), dtype).tobytes()
 
 
 def narrow_tensor(model: Model, tensor: TensorProto, data_type: int) -> None:

@@ -2,7 +2,7 @@
 
 import filecmp
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -118,7 +118,7 @@ def finish(
         structure = _referring(proto, path, instead) if instead else proto
         write_pieces(out, expand(structure.SerializeToString(), model.files), model.files)
 
-    kept = staging.finish(path, write, lambda: _verify(model, path))
+    kept = staging.finish(path, write, lambda: _verify(model, path, external_tensors(model.proto)))
     places = (kept.get(Path(os.path.realpath(target)), target) for target in data_files)
     return Written(path, tuple(places), staging.sizes, staging.dry_run)
 
@@ -134,9 +134,9 @@ def _referring(proto: ModelProto, path: Path, instead: Mapping[Path, Path]) -> M
     return result
 
 
-def _verify(model: Model, path: Path) -> None:
+def _verify(model: Model, path: Path, on_disk: Iterable[TensorProto]) -> None:
     """Raise `SourceChangedError` if what is written, or overwritten, is not what was loaded."""
-    used = {model.span(tensor)[0] for tensor in external_tensors(model.proto)}
+    used = {model.span(tensor)[0] for tensor in on_disk}
     for file in model.files.values():
         if not file.is_missing and (file in used or _is_same_file(file.path, path)):
             file.verify()
@@ -171,7 +171,7 @@ def _write_plain(model: Model, path: Path, encoded: bytes, staging: Staging) -> 
     with staging:
         with staging.open(path) as out:
             out.write(encoded)
-        staging.commit(lambda: _verify(model, path))
+        staging.commit(lambda: _verify(model, path, ()))
     return Written(path, sizes=staging.sizes, planned=staging.dry_run)
 
 
@@ -190,9 +190,12 @@ def _copy_source(model: Model, path: Path, staging: Staging, force: bool) -> Wri
 
 def embedded_size(model: Model, everything: bool = True) -> int:
     """Return the size of the model file with all data inside, or only with the data that is inside already."""
+    size = int(model.proto.ByteSize())
+    if size <= MAX_PROTOBUF and not refers(model.encoded()):
+        return size
     spans = (model.span(tensor) for tensor in external_tensors(model.proto))
     inside = (length for file, _, length in spans if everything or file.location is None)
-    return int(model.proto.ByteSize()) + sum(inside)
+    return size + sum(inside)
 
 
 def _copy_data_files(

@@ -4,6 +4,11 @@ from collections.abc import Iterable, Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
+GRAPH_TYPES = b"\xa0\x01\x05", b"\xa0\x01\x0a"
+"""The type of an attribute that holds graphs, serialized."""
+_MANY = 256  # nodes
+_MOST_SEARCHED = 1 << 26  # bytes of a graph that is searched at once
+
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
     """Yield every tensor: initializers, attributes, sparse parts; in bodies, functions and training graphs too."""
@@ -43,9 +48,16 @@ def graphs(model: ModelProto) -> Iterator[GraphProto]:
     while pending:
         graph = pending.pop()
         yield graph
-        for node in graph.node:
-            if node.attribute:
-                pending.extend(body for _, body in bodies(node))
+        pending.extend(body for node in with_bodies(graph) for _, body in bodies(node))
+
+
+def with_bodies(graph: GraphProto) -> list[NodeProto]:
+    """Return the nodes of a graph that hold graphs."""
+    if len(graph.node) > _MANY and graph.ByteSize() <= _MOST_SEARCHED:
+        encoded = graph.SerializeToString()
+        if not any(kind in encoded for kind in GRAPH_TYPES):
+            return []
+    return [node for node in graph.node if node.attribute and bodies(node)]
 
 
 def _roots(model: ModelProto) -> list[GraphProto]:
@@ -75,7 +87,7 @@ def with_inner(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     while pending:
         node = pending.pop()
         yield node
-        for _, graph in bodies(node):
+        for _, graph in bodies(node) if node.attribute else ():
             pending += graph.node
 
 

@@ -14,9 +14,10 @@ import functools
 import mmap
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import ne
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,6 +30,7 @@ LARGE = 1024
 """Payloads of more bytes stay in their file; smaller ones are read, because shape inference needs them."""
 
 _READ_WHOLE = 1 << 25  # bytes
+_WINDOW = 1 << 14  # bytes
 _FEW = 64  # strings
 _MAX_DEPTH = 100  # protobuf's own limit on nested messages
 
@@ -96,7 +98,7 @@ def skeleton(path: Path, key: str) -> bytes:
                 "was it copied or downloaded completely?",
             )
         with _whole(file, size) as source:
-            if isinstance(source, bytes) and not _PAYLOAD_HEAD.search(source):
+            if isinstance(source, bytes) and not _has_payload(source):
                 return source
             refer = functools.partial(_refer_to_payload, key.encode())
             walk = _Rewrite(source, lambda start, stop: stop - start > LARGE, refer)
@@ -109,6 +111,12 @@ def skeleton(path: Path, key: str) -> bytes:
                     f"the file has {size} bytes: was it copied or downloaded completely?",
                 ) from error
             return b"".join(piece for piece in walk.pieces if isinstance(piece, bytes))
+
+
+def _has_payload(source: bytes) -> bool:
+    """Return whether there can be a large payload; plain text, which most of a structure is, cannot hold its head."""
+    parts = (source[at : at + _WINDOW + 2] for at in range(0, len(source), _WINDOW))
+    return any(not part.isascii() and _PAYLOAD_HEAD.search(part) for part in parts)
 
 
 def _whole(file: BinaryIO, size: int) -> contextlib.AbstractContextManager[Buffer]:
@@ -248,7 +256,7 @@ def _refer_to_payload(key: bytes, source: Buffer, start: int, end: int) -> list[
         return None
     entries = {b"location": key, b"offset": b"%d" % payload, b"length": b"%d" % (stop - payload)}
     reference = b"".join(
-        _len_field(_EXTERNAL_DATA, _len_field(1, name) + _len_field(2, value))
+        len_field(_EXTERNAL_DATA, len_field(1, name) + len_field(2, value))
         for name, value in entries.items()
     )
     external = _encode(_DATA_LOCATION << 3 | _VARINT) + b"\x01"
@@ -275,23 +283,60 @@ def _embed_payload(
     return pieces
 
 
-def mentioning(messages: Sequence[bytes], names: Collection[str]) -> list[int]:
-    """Return the positions of the serialized messages that contain one of these strings, at any depth.
+class Messages:
+    """Serialized messages, that are searched all at once.
 
-    The result can hold a few others; with many strings it holds all, because searching would take too long.
+    Attributes:
+        parts: the messages.
+        whole: their bytes, one message after the other.
+        starts: where each begins there, and where the last one ends.
     """
-    if len(names) > _FEW:
-        return list(range(len(messages)))
-    whole = b"".join(messages)
-    starts = list(accumulate(map(len, messages), initial=0))
-    found = set()
-    for text in map(_sized, names):
-        at = whole.find(text)
-        while at >= 0:
-            place = bisect_right(starts, at) - 1
-            found.add(place)
-            at = whole.find(text, starts[place + 1])
-    return sorted(found)
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        self.parts = parts
+        self.whole = b"".join(parts)
+        self.starts = list(accumulate(map(len, parts), initial=0))
+
+    def mentioning(self, names: Collection[str]) -> list[int]:
+        """Return the positions of the messages that contain one of these strings, at any depth.
+
+        The result can hold a few others; with many strings it holds all, because searching would take too long.
+        """
+        if len(names) > _FEW:
+            return list(range(len(self.parts)))
+        return self.containing(map(_sized, names))
+
+    def containing(self, parts: Iterable[bytes]) -> list[int]:
+        """Return the positions of the messages that contain one of these parts; it can hold a few others."""
+        found = set()
+        for part in parts:
+            at = self.whole.find(part)
+            while at >= 0:
+                place = bisect_right(self.starts, at) - 1
+                found.add(place)
+                at = self.whole.find(part, self.starts[place + 1])
+        return sorted(found)
+
+
+def different(parts: Sequence[bytes], others: Sequence[bytes]) -> range:
+    """Return the positions without those at the beginning and at the end that others begin and end with, too."""
+    count = min(len(parts), len(others))
+    head = next((i for i, differ in enumerate(map(ne, parts, others)) if differ), count)
+    backwards = map(ne, reversed(parts), reversed(others))
+    tail = next((i for i, differ in enumerate(backwards) if differ), count)
+    return range(head, len(parts) - min(tail, count - head))
+
+
+def fields(source: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, start, stop) of each length-delimited field of a message."""
+    while at < end:
+        tag, at = _varint(source, at, end)
+        if tag & 7 != _LEN:
+            at = _skip(source, tag, at, end)
+            continue
+        size, at = _varint(source, at, end)
+        yield tag >> 3, at, at + size
+        at += size
 
 
 def _sized(text: str) -> bytes:
@@ -376,6 +421,8 @@ def _varint(source: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def _encode(value: int) -> bytes:
+    if value < 128:  # the most frequent case
+        return value.to_bytes()
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)
@@ -384,5 +431,6 @@ def _encode(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _len_field(number: int, payload: bytes) -> bytes:
+def len_field(number: int, payload: bytes) -> bytes:
+    """Return a length-delimited field."""
     return _encode(number << 3 | _LEN) + _encode(len(payload)) + payload

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
+from onnxsurgeon_lite import plugins
+from onnxsurgeon_lite.plugins import brought
+
 if TYPE_CHECKING:
     from onnxsurgeon_lite.passes.add_constant import AddConstant as AddConstant
     from onnxsurgeon_lite.passes.append import Append as Append
@@ -105,16 +108,18 @@ __all__ = ["PASSES", *_FILES]
 
 
 class _Passes(Mapping[str, "type[Pass]"]):
-    """Verb -> class, imported when it is asked for."""
+    """Verb -> class, imported when it is asked for; then those that other packages bring."""
 
     def __getitem__(self, verb: str) -> "type[Pass]":
-        return cast("type[Pass]", __getattr__(VERBS[verb]))
+        if verb in VERBS:
+            return cast("type[Pass]", __getattr__(VERBS[verb]))
+        return cast("type[Pass]", brought(plugins.PASSES)[0][verb])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
+        return iter([*VERBS, *(verb for verb in brought(plugins.PASSES)[0] if verb not in VERBS)])
 
     def __len__(self) -> int:
-        return len(VERBS)
+        return len([*self])
 
 
 PASSES: Mapping[str, "type[Pass]"] = _Passes()

@@ -1,6 +1,6 @@
 """Remove what no output depends on."""
 
-from collections.abc import Container, MutableSequence, Sequence
+from collections.abc import Container, Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,14 +14,8 @@ from onnx import (
     ValueInfoProto,
 )
 
-from onnxsurgeon_lite.graph.index import (
-    GraphIndex,
-    Row,
-    captured,
-    function_key,
-    reached_functions,
-    rows_of,
-)
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key, reached_functions
+from onnxsurgeon_lite.graph.table import Row, captured, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -70,9 +64,9 @@ def _cleaned(model: Model, rows: Sequence[Row]) -> PassResult:
     return PassResult.of(model, result, changes)
 
 
-def _all_nodes(proto: ModelProto) -> list[NodeProto]:
+def _all_nodes(proto: ModelProto) -> Iterator[NodeProto]:
     training = [graph for t in proto.training_info for graph in (t.initialization, t.algorithm)]
-    return [node for graph in (proto.graph, *training) for node in graph.node]
+    return (node for graph in (proto.graph, *training) for node in graph.node)
 
 
 def _training_needs(proto: ModelProto) -> set[str]:
@@ -97,8 +91,7 @@ def _clean_graph(graph: GraphProto, rows: Sequence[Row], also: set[str]) -> list
         needed = {value.name for value in graph.output} | also
         changes += _clean_nodes(graph.node, rows, needed, place, graph)
         changes += _clean_declarations(graph, needed, place)
-        attributed = (node for node in graph.node if node.attribute)
-        inner = [body for node in attributed for _, body in walk.bodies(node)]
+        inner = [body for node in walk.with_bodies(graph) for _, body in walk.bodies(node)]
         pending += [(body, rows_of(body.node), set[str]()) for body in inner]
     return changes
 
@@ -138,7 +131,9 @@ def _clean_nodes(
 def _clean_declarations(graph: GraphProto, needed: set[str], place: str) -> list[str]:
     # an input without its default becomes required
     needed = needed | {value.name for value in graph.input}
-    present = set(defined(graph)) | {value.name for value in graph.output}
+    present = {value.name for value in graph.output}
+    if graph.value_info or graph.quantization_annotation:
+        present.update(defined(graph))
     counts = {
         "unused initializers": _drop_unknown(graph.initializer, needed),
         "unused sparse initializers": _drop_unknown(graph.sparse_initializer, needed),

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import GraphIndex, Row, call_key, function_key, rows_of
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of, require_schemas
+from onnxsurgeon_lite.graph.index import GraphIndex, call_key, function_key
+from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant_of
+from onnxsurgeon_lite.graph.table import Row, rows_of
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -81,9 +82,7 @@ class Cse:
             GraphError: the graph has a cycle.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Merge the nodes of an indexed model."""

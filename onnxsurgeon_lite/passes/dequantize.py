@@ -8,12 +8,20 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
-from onnxsurgeon_lite.graph.quantizers import DEQUANTIZE, QUANTIZE, constant_of, grid_of, limits_of
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key, opset_versions
+from onnxsurgeon_lite.graph.quantizers import (
+    DEQUANTIZE,
+    QUANTIZE,
+    QUANTIZERS,
+    constant_of,
+    grid_of,
+    limits_of,
+)
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop, drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, value_names
+from onnxsurgeon_lite.surgery.inlining import inline
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.grid import Grid
@@ -41,12 +49,13 @@ _PLAIN = {
     "ConvInteger": "Conv",
 }
 """Operator on integers -> the one on the numbers that they stand for."""
+_QUANTIZED = {*QUANTIZERS, *_PLAIN}
 _INTERNAL = ("channels_last", "opset")
 
 
 @dataclass(frozen=True)
 class Dequantize:
-    """Compute in float again: weights become the numbers that they stand for, pairs of quantizers go; in bodies too.
+    """Compute in float again: weights become the numbers that they stand for, quantizers go; in bodies, in functions.
 
     QDQ models, QOperator models and dynamically quantized ones are understood. A range that ends at 0 cuts what a
     removed activation cut: it stays as a Clip where the node before can leave it. An integer that something else needs
@@ -61,13 +70,22 @@ class Dequantize:
 
     def apply(self, model: Model) -> PassResult:
         """Dequantize it."""
-        result = model.copy()
-        found = _graph(GraphIndex.of(model), result, result.proto.graph)
+        result = _without_functions(model)
+        found = _graph(GraphIndex.of(result), result, result.proto.graph)
         if not found.changes:
             return PassResult(
                 model, False, (*found.notes, "nothing is quantized with constant scales")
             )
         return PassResult.of(model, result, found.lines(), found.notes)
+
+
+def _without_functions(model: Model) -> Model:
+    """Return a copy in which functions that quantize are inlined: their scales may be the call's."""
+    functions = model.proto.functions
+    nodes = walk.with_inner(node for function in functions for node in function.node)
+    if not any(node.op_type in _QUANTIZED for node in nodes):
+        return model.copy()
+    return inline(model, [function_key(function) for function in functions])
 
 
 def _graph(index: GraphIndex, result: Model, graph: GraphProto) -> "_Floats":

@@ -14,10 +14,10 @@ from onnxsurgeon_lite.graph.index import (
     check_functions,
     function_key,
     opset_versions,
-    plain_domain,
     tensor_type,
 )
 from onnxsurgeon_lite.graph.schemas import fitting_version
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.passes.protocol import PassResult
@@ -136,13 +136,15 @@ def _single_constants(graph: GraphProto) -> Iterable[str]:
         ("Constant", graph.node, [_constant_name(node) for node in graph.node]),
     ):
         last = {name: place for place, name in enumerate(named)}
-        others = Counter(name for node in graph.node for name in node.output)
+        doubled = [place for place, name in enumerate(named) if name and last[name] != place]
+        if not doubled:
+            continue
+        others = Counter(name for node in graph.node for name in node.output[:])
+        times = Counter(named)
         stale = [
             place
-            for place, name in enumerate(named)
-            if name
-            and last[name] != place
-            and (kind != "Constant" or others[name] == named.count(name))
+            for place in doubled
+            if kind != "Constant" or others[named[place]] == times[named[place]]
         ]
         names = dict.fromkeys(named[place] for place in stale)
         drop_at(messages, stale)

@@ -11,14 +11,15 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from onnxsurgeon_lite.errors import RuntimeFailure
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, Rows, captured, tensor_type
-from onnxsurgeon_lite.graph.schemas import RANDOM, constant, require_schemas
+from onnxsurgeon_lite.graph.index import GraphIndex, tensor_type
+from onnxsurgeon_lite.graph.schemas import RANDOM, checked, constant
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.decided import DECIDED, decide
-from onnxsurgeon_lite.surgery.edits import drop_declarations, has_bodies, trained, value_names
+from onnxsurgeon_lite.surgery.edits import drop_declarations, trained, value_names
 from onnxsurgeon_lite.surgery.shape_values import Elements, is_known, shape_values
 from onnxsurgeon_lite.surgery.symbolic import infer_types, onnx_types
 from onnxsurgeon_lite.tensors import dtypes
@@ -59,39 +60,37 @@ class Fold:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Fold the nodes of an indexed model."""
         result = index.model.copy()
-        changes, notes = fold(result, None, self.limit, index.shared_rows)
+        changes, notes = fold(result, None, self.limit, index)
         return PassResult.of(index.model, result, changes, notes)
 
 
 def fold(
-    result: Model, values: Iterable[str] | None, limit: int, rows: Rows | None = None
+    result: Model, values: Iterable[str] | None, limit: int, before: GraphIndex | None = None
 ) -> tuple[list[str], list[str]]:
     """Fold, in place, what depends on nothing but constants; with `values`, only what depends on these too.
 
     Args:
-        rows: see `GraphIndex.of`; empty by default.
+        before: the index of an earlier version.
 
     Returns:
         (changes, notes).
     """
     whole = _Count()
-    rounds, rows = True, {} if rows is None else rows
+    rounds, index = True, before
     while rounds:
-        before = whole.folded, whole.decided
-        index = GraphIndex.of(result, rows)
+        counts = whole.folded, whole.decided
+        index = GraphIndex.of(result, index)
         whole.large.clear()
         whole.failed.clear()
         _fold_graph(
             index, result.proto.graph, None if values is None else set(values), limit, whole
         )
-        rounds = bool(whole.large) and before != (whole.folded, whole.decided)
+        rounds = bool(whole.large) and counts != (whole.folded, whole.decided)
     changes = [f"{whole.decided} nodes read a constant shape or dtype"] if whole.decided else []
     if whole.folded:
         changes.append(f"folded {whole.folded} nodes into {whole.constants} constants")
@@ -139,11 +138,11 @@ def _fold_graph(
             _drop_idle(same, reads)
         count.folded += len(found.gone)
         count.constants += len(made)
-    if values is not None or not has_bodies(graph.node):
+    if values is not None or not index.bodied:
         return
-    index = GraphIndex.of(index.model, index.shared_rows) if found.gone else index
-    for position, row in enumerate(index.rows):
-        for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+    index = GraphIndex.of(index.model, index) if found.gone else index
+    for position in index.bodied:
+        for name, body in walk.bodies(graph.node[position]):
             inner = InnerGraph.of(index, position, name).index
             _fold_graph(inner, body, values, limit, count)
 
@@ -183,7 +182,7 @@ class _Constants:
             for same in (graph, *([] if self.index.graph is graph else [self.index.graph])):
                 decided = decide(self.index, same, self.types, set(taken))
         if decided:
-            self.index = GraphIndex.of(self.index.model, self.index.shared_rows)
+            self.index = GraphIndex.of(self.index.model, self.index)
         return decided
 
     def _is_open(self, node: NodeProto) -> bool:
@@ -359,7 +358,8 @@ def _read_by_others(index: GraphIndex, names: Iterable[str], found: _Constants) 
 def _run(index: GraphIndex, wanted: Set[str], found: _Constants) -> dict[str, Array]:
     from onnxsurgeon_lite.graph.cut import Cut
     from onnxsurgeon_lite.passes.extract import submodel
-    from onnxsurgeon_lite.runtime.session import RuntimeOptions, run_model
+    from onnxsurgeon_lite.runtime.options import RuntimeOptions
+    from onnxsurgeon_lite.runtime.session import run_model
 
     if not wanted:
         return {}

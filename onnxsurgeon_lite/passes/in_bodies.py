@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
@@ -18,7 +18,7 @@ from onnxsurgeon_lite.names import few, listed
 from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass, PassResult
-from onnxsurgeon_lite.passes.targets import one_value
+from onnxsurgeon_lite.passes.targets import chosen_nodes, one_value
 from onnxsurgeon_lite.surgery.open_body import OpenBody
 
 if TYPE_CHECKING:
@@ -61,9 +61,34 @@ def in_bodies(
             result = wherever(inside.step(self), body.model, *rest, **named)
             return _put_back(body, result, inside.notes, waiting)
 
+        vars(wherever)["names"] = values, nodes
         return wherever
 
     return decorate
+
+
+def outside(step: Pass, path: str, index: GraphIndex, captured: Container[str]) -> Pass:
+    """Return a pass on a body as one on the graph that has the body.
+
+    Args:
+        path: of the body. index: the body as a model.
+        captured: values of it that are outside.
+    """
+    values, nodes = vars(type(step).apply)["names"]
+
+    def value(name: str) -> str:
+        return name if not name or name in captured else f"{path}/{name}"
+
+    found: dict[str, _Field] = {}
+    for field in values:
+        held = getattr(step, field)
+        found[field] = tuple(map(value, held)) if isinstance(held, tuple) else held and value(held)
+    for field in nodes:
+        ids = chosen_nodes(index, getattr(step, field))
+        found[field] = tuple(f"{path}/{each}" for each in ids)
+    return cast(
+        "Pass", replace(cast("DataclassInstance", step), **cast("dict[str, object]", found))
+    )
 
 
 @dataclass(frozen=True)

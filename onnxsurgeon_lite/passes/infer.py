@@ -2,27 +2,36 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 from onnx import GraphProto, TypeProto
 
+from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
 from onnxsurgeon_lite.graph.index import GraphIndex, has_shape
-from onnxsurgeon_lite.graph.schemas import require_schemas
+from onnxsurgeon_lite.graph.schemas import check_node, checked
 from onnxsurgeon_lite.graph.text import type_text
 from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.model.messages import declare
 from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.surgery.symbolic import Expressions, infer_types, is_unknown
 from onnxsurgeon_lite.surgery.types import contradicts, distinct
+
+_CHECKED = 50  # nodes
+_UNKNOWN = (
+    "onnxsurgeon_lite.declared"  # inference takes the types that such an operator's outputs declare
+)
 
 
 @dataclass(frozen=True)
 class Infer:
     """Declare the type of every value, with sizes in the symbols of the inputs (`4*seq`); in bodies too.
 
-    What is declared already stays where it says more; a declared type that cannot be right is replaced, except an
-    output's. Values in functions have the types of their calls, so none is declared. No weight is read.
+    What is declared already stays where it says more, and what follows is inferred from it; a declared type that cannot
+    be right is replaced, except an output's. Values in functions have the types of their calls, so none is declared.
+    What an operator refuses is noted. No weight is read.
 
     Example:
         >>> osl.infer("detector.onnx").changes
@@ -38,9 +47,7 @@ class Infer:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Declare the types of an indexed model."""
@@ -55,6 +62,46 @@ class Infer:
         return PassResult.of(model, result, changes, declaring.notes())
 
 
+def _inferred(
+    index: GraphIndex, outer: Expressions | None
+) -> tuple[dict[str, TypeProto], Expressions]:
+    """Infer the types of a graph, from declared shapes, too, where none can be inferred."""
+    declared = [info.name for info in index.model.proto.graph.value_info if has_shape(info.type)]
+    if not declared:
+        return infer_types(index, outer and outer.copy())
+    while True:
+        types, expressions = infer_types(index, outer and outer.copy())
+        shaped = {name for name, kind in types.items() if has_shape(kind)}
+        unknown = index.producer.keys() - shaped
+        taken = {
+            index.producer[name]
+            for name in declared
+            if name in unknown
+            and index.rows[index.producer[name]].domain != _UNKNOWN
+            and unknown.isdisjoint(index.rows[index.producer[name]].needs)
+        }
+        if not taken:
+            return types, expressions
+        model = index.model.copy()
+        for position in taken:
+            model.proto.graph.node[position].domain = _UNKNOWN
+        if not any(imported.domain == _UNKNOWN for imported in model.proto.opset_import):
+            model.proto.opset_import.add(domain=_UNKNOWN, version=1)
+        index = GraphIndex.of(model)
+
+
+def _refused(index: GraphIndex, untyped: list[str]) -> Iterator[str]:
+    """Yield why nodes have no type although what they read has one: their operators refuse it."""
+    unknown = set(untyped)
+    first = (p for p in dict.fromkeys(map(index.producer.get, untyped)) if p is not None)
+    for position in islice(first, _CHECKED):
+        if unknown.isdisjoint(index.rows[position].needs):
+            try:
+                check_node(index, index.nodes[position], index.describe(position))
+            except SurgeonError as error:
+                yield error.message
+
+
 class _Declaring:
     """Writes types into graphs, and counts."""
 
@@ -65,24 +112,26 @@ class _Declaring:
 
     def graph(self, index: GraphIndex, graph: GraphProto, outer: Expressions | None) -> None:
         """Declare the values of a graph and of its bodies."""
-        types, expressions = infer_types(index, outer)
+        types, expressions = _inferred(index, outer)
         self._declare(graph, types)
         shaped = {key for key, kind in distinct(types).items() if has_shape(kind)}
-        self.untyped += (name for name in index.producer if id(types.get(name)) not in shaped)
-        for position, row in enumerate(index.rows):
-            for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
-                index.types.update(types)
+        untyped = [name for name in index.producer if id(types.get(name)) not in shaped]
+        index.types.update(types)
+        self.wrong += _refused(index, untyped)
+        self.untyped += untyped
+        for position in index.bodied:
+            for name, body in walk.bodies(graph.node[position]):
                 inner = InnerGraph.of(index, position, name).index
                 self.graph(inner, body, expressions.copy())
 
     def _declare(self, graph: GraphProto, types: dict[str, TypeProto]) -> None:
         outputs = {info.name for info in graph.output}
         declared = {info.name: info for info in (*graph.value_info, *graph.output)}
+        new: dict[str, TypeProto] = {}
         for name, kind in types.items():
             info = declared.get(name)
             if info is None:
-                graph.value_info.add(name=name, type=kind)
-                self.added += 1
+                new[name] = kind
             elif contradicts(info.type, kind):
                 stays = ": kept, as an output" if name in outputs else ""
                 self.wrong.append(
@@ -91,7 +140,9 @@ class _Declaring:
                 if not stays:
                     info.type.CopyFrom(kind)
             else:
-                self.completed += _complete(info.type, kind)
+                self.completed += _complete(info.type, kind, name in outputs)
+        declare(graph, new)
+        self.added += len(new)
 
     def notes(self) -> Iterator[str]:
         yield from self.wrong
@@ -100,8 +151,8 @@ class _Declaring:
             yield f"no shape is known for {count} values: {few(self.untyped)}"
 
 
-def _complete(declared: TypeProto, inferred: TypeProto) -> bool:
-    """Add, in place, what a declared type lacks; return whether it lacked something."""
+def _complete(declared: TypeProto, inferred: TypeProto, is_output: bool) -> bool:
+    """Add, in place, what a declared type lacks; return whether it lacked something; an output's named sizes stay."""
     if not declared.HasField("tensor_type") or not inferred.HasField("tensor_type"):
         lacks = declared.WhichOneof("value") is None
         if lacks:
@@ -114,6 +165,6 @@ def _complete(declared: TypeProto, inferred: TypeProto) -> bool:
         declared.tensor_type.shape.CopyFrom(inferred.tensor_type.shape)
     pairs = zip(declared.tensor_type.shape.dim, inferred.tensor_type.shape.dim, strict=False)
     for dim, known in pairs:
-        if is_unknown(dim):
+        if is_unknown(dim) or (dim.dim_param and known.HasField("dim_value") and not is_output):
             dim.CopyFrom(known)
     return bool(before != declared.SerializeToString())

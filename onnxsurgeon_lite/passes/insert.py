@@ -16,7 +16,7 @@ from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses, settle
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -68,10 +68,10 @@ class Insert:
         waiting = None if unsettled is None else set(unsettled)
         notes: list[str] = []
         value = one_value(index, self.value, notes)
-        at_end = value in index.outputs and value in index.producer
+        at_end = value in index.outputs and index.maker(value) is not None
         if at_end and not (self.before or self.to or self.output):
             return replace(self, before=True).apply(model, unsettled)
-        taken = value_names(index)
+        taken = Taken(index)
         base = f"{value}_{self.op_type.lower()}"
         operands = Operands.read(index, self.inputs, base, taken, notes, self.constants)
         if operands.names == [*operands.numbers]:  # numbers alone stand behind the value
@@ -93,7 +93,7 @@ class Insert:
         new = self.output or fresh(base, taken)
         node.input[:] = inputs
         result.proto.graph.initializer.extend(operands.tensors(index, node))
-        place = 1 + max((index.producer.get(name, -1) for name in inputs), default=-1)
+        place = 1 + max(index.makers(inputs), default=-1)
         if self.before:
             self._before(result, index, value, new)
             node.input[:] = [new if name == value else name for name in inputs]
@@ -116,7 +116,7 @@ class Insert:
         return PassResult.of(model, result, [change], notes, waiting)
 
     def _before(self, result: Model, index: GraphIndex, value: str, new: str) -> None:
-        position = index.producer.get(value)
+        position = index.maker(value)
         if position is None or self.to:
             raise EditError(
                 f"cannot insert a node before {value!r}"
@@ -136,7 +136,7 @@ class Insert:
     ) -> list[str]:
         """Update declared types downstream of the new node."""
         made = value if self.before else new
-        node = after.nodes[after.producer[made]]
+        node = after.nodes[after.makers([made])[0]]
         read = {new: value} if self.before else {}
         for name in node.input:
             kind = index.type_of(read.get(name, name)) if read.get(name, name) in index else None

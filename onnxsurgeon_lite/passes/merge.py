@@ -11,8 +11,8 @@ from onnxsurgeon_lite.graph.index import (
     call_key,
     function_key,
     opset_versions,
-    plain_domain,
 )
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.graph.text import shape_text
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.datafile import DataFile

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.surgery.constants import (
     make_tensor,
     read_numbers,
 )
-from onnxsurgeon_lite.surgery.edits import fresh
+from onnxsurgeon_lite.surgery.edits import Taken, fresh
 from onnxsurgeon_lite.tensors import dtypes
 
 
@@ -39,7 +39,7 @@ class Operands:
         index: GraphIndex,
         texts: Iterable[str],
         base: str,
-        taken: set[str],
+        taken: Taken,
         notes: list[str],
         constants: Iterable[tuple[str, Numbers]] = (),
     ) -> "Operands":

@@ -17,7 +17,7 @@ from onnxsurgeon_lite.passes.inverse import MOST_KEPT, recall, remember, remembe
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_constant import constant_tensor
 from onnxsurgeon_lite.surgery.constants import is_raw
-from onnxsurgeon_lite.surgery.edits import clear_bodies, fresh, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, clear_bodies, fresh
 from onnxsurgeon_lite.surgery.relax import relax
 
 
@@ -63,7 +63,7 @@ class Promote:
             tensor = constant_tensor(index, value)
             if value in index.inputs and self.default:
                 continue
-            kind = "constant" if value in index.producer else "initializer"
+            kind = "constant" if index.maker(value) is not None else "initializer"
             kept = self._promote(index, result, value, tensor)
             if kept:
                 notes.append(
@@ -89,7 +89,7 @@ class Promote:
         """Promote one value; return the initializer that keeps its numbers, if one does."""
         graph, kept = result.proto.graph, ""
         declared = ValueInfoProto(name=value, type=tensor_type(tensor))
-        if value in index.producer:
+        if index.maker(value) is not None:
             place = next(p for p, node in enumerate(graph.node) if value in node.output)
             kept = self._keep(index, result, declared, place, tensor)
             if self.default:
@@ -122,7 +122,7 @@ class Promote:
     ) -> str:
         """Note the original, with its numbers unless they are the default; return the initializer that has them."""
         graph = result.proto.graph
-        made = declared.name in index.producer
+        made = index.maker(declared.name) is not None
         original = graph.node[place] if made else graph.initializer[place]
         whole = copied(original)
         parts = [a.t for a in whole.attribute] if isinstance(whole, NodeProto) else [whole]
@@ -131,7 +131,7 @@ class Promote:
             remember(declared, place, whole, _is_typed(tensor), kept="")
             return ""
         bare = _without_payload(original) if isinstance(original, NodeProto) else _bare(original)
-        name = "" if self.default else fresh(f"{declared.name}_promoted", value_names(index))
+        name = "" if self.default else fresh(f"{declared.name}_promoted", Taken(index))
         remember(declared, place, bare, _is_typed(tensor), name or None)
         if name:
             graph.initializer.append(tensor)

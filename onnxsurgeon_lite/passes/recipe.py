@@ -22,6 +22,7 @@ from onnxsurgeon_lite.errors import SurgeonError, UnknownNameError, UsageError
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import AttributeValue
+from onnxsurgeon_lite.plugins import PASSES, brought
 from onnxsurgeon_lite.surgery.constants import read_numbers
 
 _SYNONYMS = {"merge": "append"}  # a model behind another
@@ -52,7 +53,10 @@ def make_pass(verb: str, step: Mapping[str, object], passes: Mapping[str, type[P
     """Create a pass from its fields, as TOML or Python values."""
     verb = _SYNONYMS.get(verb, verb)
     if verb not in passes:
-        raise UnknownNameError(verb, "a recipe", passes, kind="verb")
+        unknown = UnknownNameError(verb, "a recipe", passes, kind="verb")
+        for line in brought(PASSES)[1]:
+            unknown.add_note(line)
+        raise unknown
     kind = passes[verb]
     if not dataclasses.is_dataclass(kind):
         raise TypeError(kind)  # every pass is one

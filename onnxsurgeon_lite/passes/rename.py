@@ -59,7 +59,9 @@ class Rename:
             else:
                 names[one_value(index, old, notes)] = new
         names = {old: new for old, new in names.items() if old != new}
-        _refuse_collisions(names, {*index.values(), *index.model.enclosing.names} - names.keys())
+        around = index.model.enclosing.names
+        stay = {n for n in names.values() if (n in index or n in around) and n not in names}
+        _refuse_collisions(names, stay)
         result = index.model.copy()
         rename_values(result.proto, result.proto.graph, names)
         changes = [f"renamed value {old!r} to {new!r}" for old, new in names.items()]

@@ -28,7 +28,7 @@ from onnxsurgeon_lite.passes.operands import Operands
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.set_attr import AttributeValue, make_attribute
 from onnxsurgeon_lite.runtime.feeds import required_inputs
-from onnxsurgeon_lite.surgery.edits import drop_declarations, reorder, settle, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, drop_declarations, reorder, settle
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -76,7 +76,7 @@ class Replace:
         outputs = select_values(index, self.outputs)
         notes = list(outputs.notes)
         base = f"{outputs.names[0]}_{self.op_type.lower()}" if outputs.names else ""
-        inputs = Operands.read(index, self.inputs, base, value_names(index), notes)
+        inputs = Operands.read(index, self.inputs, base, Taken(index), notes)
         if self.model is not None and inputs.numbers:
             raise UsageError("a model takes values, no numbers", "insert them: onnxdbg edit insert")
         values = [name for name in inputs.names if name and name not in inputs.numbers]
@@ -89,7 +89,7 @@ class Replace:
             after = settle(index, result)
             for name in outputs.names:
                 types |= check_node(
-                    after, after.nodes[after.producer[name]], f"the new {self.op_type}", waiting
+                    after, after.nodes[after.makers([name])[0]], f"the new {self.op_type}", waiting
                 )
         else:
             result = self._add_model(index, region, inputs.names, outputs.names, types, notes)

@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.operands import literal
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers, data_type_for, make_tensor
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, settle, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses, settle
 from onnxsurgeon_lite.surgery.types import follow
 
 
@@ -80,7 +80,7 @@ class Rewire:
             made = next(filter(None, index.nodes[position].output), None)
             if made is None:  # whatever it computes is not used
                 continue
-            node = after.nodes[after.producer[made]]
+            node = after.nodes[after.makers([made])[0]]
             types.update(check_node(after, node, index.describe(position), waiting))
         notes += follow(index, after, types, unsettled=waiting)
         changes = [
@@ -91,7 +91,7 @@ class Rewire:
 
 def _constant(index: GraphIndex, result: Model, old: str, numbers: Numbers) -> str:
     """Add a constant of a value's dtype; return its name."""
-    name = fresh(f"{old}_constant", value_names(index))
+    name = fresh(f"{old}_constant", Taken(index))
     kind = index.type_of(old)
     own = kind.tensor_type.elem_type if kind is not None else 0
     tensor = make_tensor(name, numbers, own or data_type_for(name, numbers))

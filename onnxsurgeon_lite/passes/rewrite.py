@@ -22,7 +22,6 @@ from onnxsurgeon_lite.graph.bodies import bound_nodes, graph_at, graphs_below
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     call_key,
-    captured,
     function_key,
     function_path,
     opset_versions,
@@ -35,6 +34,7 @@ from onnxsurgeon_lite.graph.schemas import (
     first_version,
     require_schemas,
 )
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.wire import unknown_fields
@@ -139,12 +139,12 @@ class _Rewriting:
             if any(len(rule.pattern.function.output) > 1 for rule, _ in matches):
                 _sort(target)
         self._add_functions(result.proto)
-        after = GraphIndex.of(result, before.shared_rows)
+        after = GraphIndex.of(result, before)
         if folded:
             positions = {after.producer[name] for name in folded}
             fold_positions(after, positions)
             _drop(graph, after, positions)
-            after = GraphIndex.of(result, before.shared_rows)
+            after = GraphIndex.of(result, before)
         self.notes += follow(before, after, self.stale) if self.stale else ()
         self.stale = {}
         return after, self.growth < 0

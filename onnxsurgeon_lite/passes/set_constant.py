@@ -15,7 +15,7 @@ from onnxsurgeon_lite.passes.in_bodies import in_bodies
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.passes.targets import one_value, readers
 from onnxsurgeon_lite.surgery.constants import Numbers, make_tensor
-from onnxsurgeon_lite.surgery.edits import fresh, rename_uses, value_names
+from onnxsurgeon_lite.surgery.edits import Taken, fresh, rename_uses
 from onnxsurgeon_lite.surgery.relax import decides_shapes
 from onnxsurgeon_lite.surgery.types import downstream, infer, retype
 from onnxsurgeon_lite.tensors import dtypes
@@ -69,7 +69,7 @@ class SetConstant:
         what = f"constant {value!r}"
         around = value in model.enclosing.names
         if around or len(chosen) < len(users):
-            new.name = fresh(value, value_names(index))
+            new.name = fresh(value, Taken(index))
             result.proto.graph.initializer.append(new)
             rename_uses([result.proto.graph.node[place] for place in chosen], {value: new.name})
             why = "comes from outside" if around else "is shared"
@@ -99,7 +99,7 @@ def constant_tensor(index: GraphIndex, value: str) -> TensorProto:
     initializer = index.initializers.get(value)
     if isinstance(initializer, TensorProto):
         return initializer
-    position = index.producer.get(value)
+    position = index.maker(value)
     tensor = None if position is None else constant_of(index.nodes[position])
     if tensor is None:
         kind = (
@@ -153,7 +153,7 @@ def _put(result: Model, index: GraphIndex, value: str, new: TensorProto) -> None
             if info.name == value and info.type.tensor_type.HasField("shape"):
                 _declare(info.type.tensor_type.shape, new)
         return
-    fill(graph.node[index.producer[value]], new)
+    fill(graph.node[index.makers([value])[0]], new)
 
 
 def _declare(shape: TensorShapeProto, tensor: TensorProto) -> None:

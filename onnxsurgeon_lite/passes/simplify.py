@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import ClassVar, Protocol
 
 from onnxsurgeon_lite.errors import UnknownNameError
-from onnxsurgeon_lite.graph.index import GraphIndex, Rows
+from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.schemas import require_schemas
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.passes.clean import Clean
@@ -99,14 +99,12 @@ class _Applied:
     changes: list[str] = field(default_factory=list)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _index: GraphIndex | None = None
-    _rows: Rows = field(default_factory=dict)
 
     @property
     def index(self) -> GraphIndex:
-        """The model's index; one at a time."""
+        """The model's index."""
         if self._index is None or self._index.model is not self.model:
-            self._index = None
-            self._index = GraphIndex.of(self.model, self._rows)
+            self._index = GraphIndex.of(self.model, self._index)
         return self._index
 
     def apply(self, step: "_Step") -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, Row
-from onnxsurgeon_lite.graph.schemas import constant, require_schemas
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import checked, constant
+from onnxsurgeon_lite.graph.table import Row
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop_at
 from onnxsurgeon_lite.model.model import is_external
@@ -42,9 +43,7 @@ class SkipNoops:
             GraphError: the graph has a cycle, or a function calls itself.
             EditError: a node lacks what its operator takes.
         """
-        index = GraphIndex.of(model)
-        require_schemas(index)
-        return self.edit(index)
+        return self.edit(checked(model))
 
     def edit(self, index: GraphIndex) -> PassResult:
         """Remove the no-ops of an indexed model."""
@@ -57,8 +56,8 @@ def _skip(index: GraphIndex, proto: ModelProto, graph: GraphProto) -> list[str]:
     """Remove the no-ops of a graph that an index describes, and of its bodies."""
     index.require_sound()
     changes = []
-    for position, row in enumerate(index.rows):
-        for name, body in walk.bodies(graph.node[position]) if row.attributed else ():
+    for position in index.bodied:
+        for name, body in walk.bodies(graph.node[position]):
             inner = InnerGraph.of(index, position, name).index
             changes += [f"{change} of '@{position}/{name}'" for change in _skip(inner, proto, body)]
     skips = _Noops(index).skips()
@@ -136,10 +135,19 @@ class _Noops:
     def _is_all(self, name: str, number: int) -> bool:
         """Return whether a value is a small constant that holds nothing but a number."""
         key = name, number
+        if name not in self.constants:
+            return False
         if key not in self.neutral:
             array = self.array(name)
             self.neutral[key] = array is not None and bool((array == number).all())
         return self.neutral[key]
+
+    @cached_property
+    def constants(self) -> set[str]:
+        """The values that may be constant."""
+        makers = self.index.operators.get("Constant", ())
+        made = {name for position in makers for name in self.index.rows[position].outputs}
+        return made | self.index.initializers.keys()
 
     def array(self, name: str) -> Array | None:
         """Return the numbers of a small constant."""

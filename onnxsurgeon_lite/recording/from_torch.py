@@ -33,6 +33,7 @@ def record_factory(
     model: ModelLike | None = None,
     scopes: Sequence[str] = (),
     operators: bool = False,
+    compiler: str = "",
 ) -> Recording:
     """Record a module: itself, (module, args), or what a function or `FILE.py:factory` returns.
 
@@ -41,6 +42,7 @@ def record_factory(
     Args:
         feeds: a reference set with the arguments of `forward`, instead of those from the factory.
         model: an ONNX model whose input names are used.
+        compiler: the backend of `torch.compile`; then only what the whole module returns is recorded.
     """
     inputs = required_inputs(GraphIndex.of(loaded(model))) if model is not None else []
     try:
@@ -49,7 +51,7 @@ def record_factory(
             sample = _bound(module, _tensors(open_references(feeds, inputs)))
             args, kwargs = sample.args, sample.kwargs
         done = record_module(
-            module,
+            _Compiled(module, compiler) if compiler else module,
             args,
             kwargs,
             folder,
@@ -63,6 +65,14 @@ def record_factory(
             failure.add_note(line)
         raise failure from error
     return Recording(done.values, folder, done.notes)
+
+
+class _Compiled(torch.nn.Module):
+    """A module that is compiled as a whole: its parts are no submodules, because watching them would cut it."""
+
+    def __init__(self, module: torch.nn.Module, compiler: str) -> None:
+        super().__init__()
+        vars(self)["forward"] = torch.compile(module.eval().forward, backend=compiler)
 
 
 def _module(target: object) -> tuple[torch.nn.Module, object, Mapping[str, object]]:

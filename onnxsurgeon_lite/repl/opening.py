@@ -9,8 +9,9 @@ from onnxsurgeon_lite.repl.session import Session
 from onnxsurgeon_lite.report import plain
 from onnxsurgeon_lite.report.progress import progress
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.choice import runtime_of
 from onnxsurgeon_lite.runtime.feeds import Recipe
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 
@@ -34,7 +35,7 @@ def open_session(
         SurgeonError: a file cannot be read, or does not fit the model.
     """
     loaded = load(model)
-    runtime = Runtime(how or RuntimeOptions(opt="none", lean=True), child)
+    runtime = runtime_of(how or RuntimeOptions(opt="none", lean=True), child)
     made = None if feeds is not None else recipe or Recipe()
     try:
         with progress("matching"):

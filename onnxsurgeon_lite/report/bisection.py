@@ -54,14 +54,14 @@ def _show_repair(repair: Repair) -> None:
     say_all([f"repair: {repair.edits} edit{'s' * (repair.edits > 1)}, in {str(repair.recipe)!r}"])
     out(f"wrote {str(repair.model)!r}")
     if repair.left is not None:
-        say_all(f"repaired: {line}" for line in _headlines(repair.left))
+        say_all(f"repaired: {line}" for line in headlines(repair.left))
 
 
 def bisection_lines(
     result: BisectResult, verbose: bool = False, every_metric: bool = False
 ) -> Iterator[str]:
     """Yield the one-line verdicts, the details, and what was cleared."""
-    yield from _headlines(result)
+    yield from headlines(result)
     yield from (f"{finding.verdict}: {finding.because}" for finding in result.findings)
     if result.samples is not None and result.verdict == "mismatch":
         yield _samples(result.samples)
@@ -83,7 +83,7 @@ def bisection_lines(
         yield f"  {result.compared} values compared in {sessions}{_LOOKS[result.look]}"
 
 
-def _headlines(result: BisectResult) -> Iterator[str]:
+def headlines(result: BisectResult) -> Iterator[str]:
     """Yield what was found, a line each."""
     if result.verdict == "inconclusive":
         yield f"inconclusive: what was compared {_agreement(result)}"

@@ -6,6 +6,7 @@ from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
 _SHOWN = 20  # nodes
+_BAR = 30  # characters
 
 
 def show_conversion(result: Conversion) -> None:
@@ -17,8 +18,12 @@ def show_conversion(result: Conversion) -> None:
         show_table(["in float", "operator", "name", "why", "place"], rows)
         _show_rest(len(result.kept))
     if result.curve:
-        rows = [[str(n), f"{100 * share:.1f}%", number_text(e, 4)] for n, share, e in result.curve]
-        show_table(["in float", "bytes", "measured"], rows)
+        most = max(share for _, share, _ in result.curve)
+        rows = [
+            [str(n), number_text(e, 4), f"{100 * share:.1f}%", "━" * round(_BAR * share / most)]
+            for n, share, e in result.curve
+        ]
+        show_table(["in float", "measured", "bytes", ""], rows)
     say(result.sentence)
     if result.ran:
         say(f"  {result.ran}")

@@ -38,8 +38,13 @@ def show_diff(found: ModelDiff) -> None:
         say("no difference")
 
 
+def lines_of(found: ModelDiff) -> list[str]:
+    """Return a line for each difference."""
+    return [*map(_line, found.differences)]
+
+
 def _lines(found: ModelDiff) -> Iterator[str]:
-    annotated = [difference for difference in found.differences if _only_texts(difference)]
+    annotated = [difference for difference in found.differences if only_texts(difference)]
     hidden = {id(difference) for difference in annotated} if len(annotated) > _ALIKE else set()
     for difference in found.differences:
         if id(difference) not in hidden:
@@ -53,13 +58,14 @@ def _line(difference: Difference) -> str:
     what = f"{difference.status} {difference.kind} {difference.subject}{place}"
     texts = [change for change in difference.changes if _is_text(change)]
     parts = [change for change in difference.changes if len(texts) == 1 or not _is_text(change)]
-    changes = [_change(change) for change in parts]
+    changes = [change_text(change) for change in parts]
     if len(texts) > 1:
         changes.append(f"{len(texts)} texts of metadata")
     return f"{what}: {'; '.join(changes)}" if changes else what
 
 
-def _only_texts(difference: Difference) -> bool:
+def only_texts(difference: Difference) -> bool:
+    """Return whether nothing but metadata of a node changed."""
     changed = (difference.status, difference.kind) == ("changed", "node")
     return changed and all(map(_is_text, difference.changes))
 
@@ -68,7 +74,8 @@ def _is_text(change: Change) -> bool:
     return change.what == "doc string" or change.what.startswith("metadata ")
 
 
-def _change(change: Change) -> str:
+def change_text(change: Change) -> str:
+    """Return `what before -> after`."""
     before, after = _short(change.before), _short(change.after)
     if before and after:
         return f"{change.what} {before} -> {after}"

@@ -1,4 +1,4 @@
-"""Results as HTML, for notebooks."""
+"""What a debugger and a graph say as HTML, for notebooks."""
 
 from base64 import b64encode
 from html import escape
@@ -9,6 +9,7 @@ from onnxsurgeon_lite.graph.browse import Graph, Node, Nodes, Value
 from onnxsurgeon_lite.passes.protocol import PassResult
 from onnxsurgeon_lite.report.debugging import text_of
 from onnxsurgeon_lite.report.picture import picture
+from onnxsurgeon_lite.report.svg import graph_svg
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 
 KINDS = (
@@ -19,13 +20,14 @@ KINDS = (
 
 
 def html_of(result: object) -> str:
-    """A result as HTML: its text, with pictures of tensors and a table for a node."""
+    """A result as HTML: its text, with pictures of tensors, a table for a node, and a drawing of several."""
     if isinstance(result, Node):
         return _node(result)
+    drawing = graph_svg(result) if isinstance(result, Nodes) else ""
     text = text_of(result)
     whole = f"<pre>{escape(text if text is not None else repr(result))}</pre>"
     readings = result if isinstance(result, Readings) else [result]
-    return whole + "".join(_pictures(r.value) for r in readings if isinstance(r, Reading))
+    return drawing + whole + "".join(_pictures(r.value) for r in readings if isinstance(r, Reading))
 
 
 def _pictures(value: RunValue) -> str:

@@ -26,7 +26,7 @@ def picture(array: Array) -> bytes | None:
     if planes.ndim not in (2, 3) or not planes.size:
         return None
     pixels = _scaled(np.asarray(planes, np.float64).reshape(-1, *sides))
-    return _png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
+    return png(np.moveaxis(pixels, 0, -1) if len(pixels) == 3 else _tiled(pixels[:_TILES]))
 
 
 def _scaled(planes: NDArray[np.float64]) -> Pixels:
@@ -45,7 +45,8 @@ def _tiled(planes: Pixels) -> Pixels:
     return cast(Pixels, np.concatenate(rows, 0)[:-1, :-1])
 
 
-def _png(pixels: Pixels) -> bytes:
+def png(pixels: Pixels) -> bytes:
+    """Return the PNG file of pixels: grey, or red, green and blue."""
     height, width = pixels.shape[:2]
     color = 2 if pixels.ndim == 3 else 0
     header = struct.pack(">IIBBBBB", width, height, 8, color, 0, 0, 0)

@@ -61,9 +61,11 @@ def _show_memory(profile: Profile) -> None:
 
 def _show_nodes(profile: Profile, whole: float) -> None:
     nodes = sorted(profile.nodes, key=lambda node: -node.cost.seconds)
+    providers = ["provider"] if len({node.provider for node in nodes}) > 1 else []
     rows = [
         (
             *_cells(node.cost, whole),
+            *(node.provider for _ in providers),
             node.op_type,
             node.name,
             ", ".join(node.covers[:_HELD]) + ", ..." * (len(node.covers) > _HELD),
@@ -71,7 +73,7 @@ def _show_nodes(profile: Profile, whole: float) -> None:
         )
         for node in nodes[:_SHOWN]
     ]
-    show_table([*_COLUMNS, "operator", "name", "stands for", "place"], rows)
+    show_table([*_COLUMNS, *providers, "operator", "name", "stands for", "place"], rows)
     _show_rest(len(nodes), "nodes")
 
 

@@ -20,6 +20,7 @@ SHOWN_BY = {
     "NodeSummary": "summary.show_node",
     "ValueSummaries": "summary.show_values",
     "Distributions": "distributions.show_distributions",
+    "View": "summary.show_view",
     "CheckResult": "plain.show_verdict",
     "ModelDiff": "differences.show_diff",
     "Split": "split.show_split",
@@ -68,8 +69,10 @@ def text(result: Shown) -> str:
 
 
 def html(result: Shown) -> str:
-    """Return the text, escaped."""
-    return f"<pre>{escape(text(result))}</pre>"
+    """Return the text, escaped, and the picture that the result's page shows first."""
+    from onnxsurgeon_lite.report.svg import pictures
+
+    return f"<pre>{escape(text(result))}</pre>{pictures(result)}"
 
 
 def _shown_by(result: Shown) -> Callable[..., None]:

@@ -1,13 +1,17 @@
-"""`inspect` for the terminal."""
+"""`inspect` and `view` for the terminal."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from onnxsurgeon_lite.graph.modules import Module
 from onnxsurgeon_lite.graph.scopes import place_text
 from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummary
 from onnxsurgeon_lite.names import shown
-from onnxsurgeon_lite.report.plain import out, say, size_text
+from onnxsurgeon_lite.report.plain import note, out, say, size_text, stdout
 from onnxsurgeon_lite.report.tables import show_table
+
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.report.page.view import View
 
 _OPS_SHOWN = 12
 _LONGEST = 2000  # characters of a doc string
@@ -40,6 +44,14 @@ def show_summary(summary: ModelSummary) -> None:
     more = f", and {rest} more (--ops)" if rest > 0 else ""
     out("")
     say("ops: " + ", ".join(f"{shown(op)} {count}" for op, count in top) + more)
+
+
+def show_view(result: "View") -> None:
+    """Where a page is; at once, because its server goes on."""
+    out(result.address)
+    if result.is_served:
+        note("Ctrl-C ends it")
+    stdout().flush()
 
 
 def show_ops(summary: ModelSummary) -> None:

@@ -40,18 +40,23 @@ class Child:
 
     Args:
         memory_limit: bytes that the process may allocate; 0 for no limit.
-        script: the script to run, in the folder of this file.
+        script: the script to run, in the folder of this file. arguments: what it is given, and then has a folder for
+            temporary files that ends with it.
     """
 
-    def __init__(self, memory_limit: int = 0, script: str = "worker.py") -> None:
-        self._again = memory_limit, script
+    def __init__(
+        self, memory_limit: int = 0, script: str = "worker.py", arguments: tuple[str, ...] = ()
+    ) -> None:
+        self._again = memory_limit, script, arguments
+        self._files = tempfile.TemporaryDirectory(prefix="onnxdbg-") if arguments else None
         here, there = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  it is open as long as the child runs
         with there:
-            arguments = str(_SCRIPTS / script), str(there.fileno())
+            words = str(_SCRIPTS / script), str(there.fileno()), *arguments
             start = functools.partial(
                 subprocess.Popen,
-                guarded(*arguments, memory_limit=memory_limit),
+                guarded(*words, memory_limit=memory_limit),
+                env={**os.environ, "TMPDIR": self._files.name} if self._files else None,
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
@@ -81,7 +86,7 @@ class Child:
         """End the process at once."""
         if self._socket.fileno() < 0:
             return
-        self._process.kill()
+        self._kill()
         self._process.wait()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -92,8 +97,16 @@ class Child:
         self._ready.close()
         self._socket.close()
         self._log.close()
+        if self._files is not None:
+            self._files.cleanup()
         if let_go:
             self.lock.release()
+
+    def _kill(self) -> None:
+        """Kill the process and what it started: it leads a session of its own."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def __del__(self) -> None:
         if hasattr(self, "_stage"):
@@ -116,7 +129,7 @@ class Child:
             self._stage = _WAITING
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not self._ready.select(left):
-                self._process.kill()
+                self._kill()
                 raise RuntimeTimeout(
                     f"the runtime did not finish within {timeout:g} seconds",
                     "allow more time with --timeout",
@@ -128,7 +141,8 @@ class Child:
             self._stage = _IDLE
         reply: Reply = json.loads(line)
         if "error" in reply:
-            raise RuntimeFailure(str(reply["error"]))
+            hint = reply.get("hint")
+            raise RuntimeFailure(str(reply["error"]), str(hint) if hint else None)
         return reply
 
     def receive(self, size: int) -> memoryview:

@@ -4,18 +4,18 @@ Weights are cast to float64 where they are used, so float64 is exact about them.
 nodes (a Cast to float16, a quantization) stay.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.errors import RuntimeFailure, SurgeonError
-from onnxsurgeon_lite.graph.limits import memory_of_children
-from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.model import walk
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 
@@ -40,15 +40,24 @@ class Float64:
 
     observer: Observer
     seconds: float = 10.0
-    _evaluator: Child | None = None
+    _evaluator: Runtime | None = None
     _refused: set[str] = field(default_factory=set)
+
+    @cached_property
+    def _runner(self) -> Observer:
+        """The observer, or one on onnxruntime where the observed runtime has no float64."""
+        if self.observer.runtime.abilities.float64:
+            return self.observer
+        return Observer(self.observer.index, Runtime(RuntimeOptions(opt="none", lean=True)))
 
     def __enter__(self) -> "Float64":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._evaluator is not None:
-            self._evaluator.close()
+        self._close()
+        runner = vars(self).get("_runner", self.observer)
+        if runner is not self.observer:
+            runner.runtime.__exit__(*exception)
 
     def evaluate(
         self, positions: Sequence[int], inputs: Mapping[str, RunValue], output: str
@@ -62,7 +71,7 @@ class Float64:
         if odd is not None:
             return None, f"{odd.op_type} is a custom operator or has subgraphs"
         for way, name in (
-            (self._in_runtime, "onnxruntime in float64"),
+            (self._in_runtime, f"{self._runner.runtime.title} in float64"),
             (self._convolution, "the definition in float64"),
             (self._in_evaluator, "the ONNX reference evaluator in float64"),
         ):
@@ -98,7 +107,7 @@ class Float64:
         if not _widen(part):
             return None
         try:
-            found = self.observer.run_part(part, inputs, [output])[output]
+            found = self._runner.run_part(part, inputs, [output])[output]
         except RuntimeFailure:  # the runtime has no float64 kernel
             self._refused |= ops
             return None
@@ -125,35 +134,24 @@ class Float64:
         self, positions: Sequence[int], inputs: Mapping[str, Array], output: str
     ) -> Array | None:
         part = self.observer.part(positions, _types(inputs), [output])
-        complete = Model(part, self.observer.index.model.files).materialize()
+        names = [declared.name for declared in part.graph.input]
+        if self._evaluator is None:
+            evaluator = RuntimeOptions(runtime=REFERENCE, timeout=self.seconds)
+            self._evaluator = Runtime(evaluator)
         try:
-            feeds = {name: _widened(value) for name, value in inputs.items()}
-            return self._ask(complete, {i.name: feeds[i.name] for i in part.graph.input})
-        except (SurgeonError, TypeError):
+            for name in names:
+                self._evaluator.put(name, _widened(inputs[name]))
+            self._evaluator.open(self.observer.index.model.with_proto(part))
+            found = self._evaluator.run(names, [output]).values[output]
+            self._evaluator.forget(names)
+        except SurgeonError:
             self._close()
             return None
-
-    def _ask(self, part: ModelProto, feeds: Mapping[str, Array]) -> Array:
-        if self._evaluator is None:
-            self._evaluator = Child(memory_of_children(), "onnx_worker.py")
-        described = [
-            {"name": name, "dtype": value.dtype.str, "shape": list(value.shape)}
-            for name, value in feeds.items()
-        ]
-        model = part.SerializeToString()
-        payloads = [model, *(value.tobytes() for value in feeds.values())]
-        reply = self._evaluator.ask(
-            "evaluate", payloads, self.seconds, feeds=described, size=len(model)
-        )
-        match reply["values"]:
-            case [{"dtype": str(dtype), "shape": list(shape)}]:
-                size = np.dtype(dtype).itemsize * math.prod(shape)
-                return np.frombuffer(self._evaluator.receive(size), dtype).reshape(shape)
-        raise RuntimeFailure("the evaluator sent no value")
+        return found if isinstance(found, np.ndarray) else None
 
     def _close(self) -> None:
         if self._evaluator is not None:
-            self._evaluator.close()
+            self._evaluator.__exit__()
             self._evaluator = None
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from onnx import ModelProto, TensorProto, TypeProto
 
+from onnxsurgeon_lite.errors import PartialAnswer
 from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.session import Held, Runtime
@@ -43,6 +44,7 @@ class Observer:
         kept: the kept values and their types.
         sessions: the number of sessions opened so far.
         budget: bytes of values that a part of a sweep computes, as far as the part before tells; None for any.
+        cut: compute each value with a model that ends at it: nothing is observed but outputs.
     """
 
     index: GraphIndex
@@ -52,6 +54,7 @@ class Observer:
     kept: dict[str, TypeProto] = field(default_factory=dict)
     sessions: int = 0
     budget: int | None = None
+    cut: bool = False
     _swept: int = 0
 
     def feed(self, feeds: Feeds) -> None:
@@ -90,13 +93,18 @@ class Observer:
         self, values: Sequence[str], keep: Collection[str] = ()
     ) -> Iterator[tuple[str, RunValue | Held]]:
         """Like `stream`, but leave tensors in the runtime until the next request where one run computes them all."""
-        if self.by_node:
+        if self.by_node or self.cut or self.runtime.cuts:
             yield from self.stream(values, keep)
             return
         missing, new = yield from self._there(values, keep)
         if missing or new:
-            given, stored = self._open(self._positions([*missing, *new]), missing, new)
-            types, held = self.runtime.hold(given, missing, stored)
+            positions = self._positions([*missing, *new])
+            given, stored = self._open(positions, missing, new)
+            try:
+                types, held = self.runtime.hold(given, missing, stored)
+            except PartialAnswer:
+                yield from self._run_cut(positions, missing, new)
+                return
             self.kept.update((name, types[name]) for name in new)
             yield from held
 
@@ -173,6 +181,29 @@ class Observer:
             self.forget(done)
 
     def _run(
+        self, positions: Sequence[int], missing: list[str], new: list[str]
+    ) -> Iterator[tuple[str, RunValue]]:
+        if not (self.cut or self.runtime.cuts):
+            try:
+                yield from self._run_whole(positions, missing, new)
+            except PartialAnswer:  # raised before the first value
+                pass
+            else:
+                return
+        yield from self._run_cut(positions, missing, new)
+
+    def _run_cut(
+        self, positions: Sequence[int], missing: list[str], new: list[str]
+    ) -> Iterator[tuple[str, RunValue]]:
+        """Compute the values of one node after the other, each with a model that ends at it."""
+        for position in sorted(positions, key=self.index.places.__getitem__):
+            made = self.index.nodes[position].output
+            fetched, kept = [n for n in made if n in missing], [n for n in made if n in new]
+            if fetched or kept:
+                nodes = self._positions([*fetched, *kept])
+                yield from self._run_whole(nodes, fetched, kept)
+
+    def _run_whole(
         self, positions: Sequence[int], missing: list[str], new: list[str]
     ) -> Iterator[tuple[str, RunValue]]:
         given, keep = self._open(positions, missing, new)

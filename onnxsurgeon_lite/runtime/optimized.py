@@ -6,6 +6,7 @@ other names, but a node still carries the name of the value that it computes, an
 value back.
 """
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ RULES = (  # onnxruntime's rule_based_graph_transformer runs these
     *("MatMul_BatchNormalization_Fusion", "NoopElimination", "NotWhereFusion", "Pad_Fusion"),
     *("PreShapeNodeElimination", "ReluQuantRewrite", "UnsqueezeElimination"),
 )
+WEIGHTS_FILE = "weights"  # beside the graph, as runtime/worker.py says
 _QUICKLY_WRITTEN = 256 << 20  # bytes
 _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_SUFFIX = "_nchwc"
@@ -53,6 +55,14 @@ def optimized_graph(original: GraphIndex, runtime: Runtime) -> Iterator[GraphInd
         yield GraphIndex.of(model)
 
 
+@contextmanager
+def structure_file() -> Iterator[Path]:
+    """Yield where the runtime can write its optimized graph without the weights, which take long and go nowhere."""
+    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
+        (Path(folder) / WEIGHTS_FILE).symlink_to(os.devnull)
+        yield Path(folder) / "optimized.onnx"
+
+
 def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[str]:
     """Return the values that the optimized graph of a model lacks: to fetch one, the runtime must not fuse its node.
 
@@ -67,8 +77,8 @@ def unfused(index: GraphIndex, runtime: Runtime, names: Iterable[str]) -> list[s
 
 def known_optimizers(index: GraphIndex, runtime: Runtime) -> list[str]:
     """Return the optimizers that the runtime tries on a model, and the rules that it applies without naming them."""
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
-        runtime.open(index.model, optimized=Path(folder) / "optimized.onnx")
+    with structure_file() as path:
+        runtime.open(index.model, optimized=path)
     return sorted({*runtime.optimizers(only_changing=False), *RULES})
 
 

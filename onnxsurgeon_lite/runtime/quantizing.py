@@ -50,6 +50,8 @@ class Quantizing:
         Raises:
             RuntimeFailure: the tool fails.
         """
+        if not nodes:  # to the tool, no list is all nodes
+            return self.model
         result = self.folder / "quantized.onnx"
         kind = "blocked" if self.to != "int8" else "static" if self.calibrate else "dynamic"
         request = {

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from onnxsurgeon_lite.errors import PartialAnswer
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import drop, drop_at
 from onnxsurgeon_lite.runtime.feeds import Feeds
+from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.surgery.exposing import expose_inner
@@ -78,9 +80,25 @@ def opened(
         for name, value in feeds.items():
             element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
             runtime.put(name, value, element or None)
-        return dict(exposed.read(runtime.run(list(feeds), names).values.items()))
+        return dict(exposed.read(_values(model, runtime, feeds, names).items()))
 
     return once
+
+
+def _values(
+    model: Model, runtime: Runtime, feeds: Feeds, names: Sequence[str]
+) -> dict[str, RunValue]:
+    """Run the open session; a runtime that gives no inner values gets a model for each."""
+    if not runtime.cuts:
+        try:
+            return runtime.run(list(feeds), names).values
+        except PartialAnswer:
+            runtime.forget(feeds)
+    observer = Observer(GraphIndex.of(model), runtime)
+    observer.feed(feeds)
+    found = observer.fetch(names)
+    runtime.open(model)
+    return found
 
 
 def _keep_only(model: Model, names: Sequence[str]) -> None:

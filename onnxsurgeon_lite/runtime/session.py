@@ -3,23 +3,30 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto
 
-from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout
-from onnxsurgeon_lite.graph.limits import memory_of_runtime
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.errors import (
+    NoKernel,
+    PartialAnswer,
+    RuntimeCrash,
+    RuntimeFailure,
+    RuntimeTimeout,
+)
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.names import few
 from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.options import ORT, RuntimeOptions, provider_name
+from onnxsurgeon_lite.runtime.protocol import Abilities
+from onnxsurgeon_lite.runtime.starting import started
 from onnxsurgeon_lite.tensors import dtypes, signature
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue
 from onnxsurgeon_lite.tensors.signature import Signature, unpacked
-
-Opt = Literal["none", "basic", "extended", "all"]
-"""A tensor, a sequence of tensors, or None for an empty optional."""
 
 SIGNED = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 """The dtypes of tensors whose signatures the child computes."""
@@ -36,33 +43,6 @@ _NO_KERNEL = re.compile(
 _TRIED = re.compile(r"GraphTransformer (\S+) modified: ")
 _CHANGED = re.compile(r"GraphTransformer (\S+) modified: 1 ")
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
-
-
-@dataclass(frozen=True)
-class RuntimeOptions:
-    """Options for onnxruntime.
-
-    Attributes:
-        opt: graph optimization level.
-        provider: execution provider: `cpu`, `cuda`, or onnxruntime's own name of one.
-        threads: intra-op threads; 0 for onnxruntime's choice.
-        lean: for sessions that run once: weights stay mapped from their files, without prepacked copies.
-        timeout: seconds that a request may take; None for no limit.
-        ops_libraries: shared libraries with custom operators.
-        disabled: graph optimizers to disable.
-
-    Example:
-        >>> osl.RuntimeOptions(opt="none", threads=1).provider
-        'cpu'
-    """
-
-    opt: Opt = "all"
-    provider: str = "cpu"
-    threads: int = 0
-    lean: bool = False
-    timeout: float | None = None
-    ops_libraries: tuple[str, ...] = ()
-    disabled: tuple[str, ...] = ()
 
 
 @dataclass
@@ -96,12 +76,14 @@ class Held:
 
 
 class Runtime:
-    """onnxruntime in a child process; a context manager.
+    """A runtime in a child process; a context manager.
 
     Stored values stay in the child, in their own dtype, and feed later sessions under their names.
 
     Attributes:
         held: the bytes of each value that a run stored in the child.
+        elsewhere: other providers -> the nodes of the open model that they run instead of the one asked for.
+        cuts: each value needs a model that ends at it: the runtime returns no inner values.
 
     Example:
         >>> with osl.Runtime(osl.RuntimeOptions(opt="none")) as runtime:
@@ -114,6 +96,8 @@ class Runtime:
         self.options = options or RuntimeOptions()
         self._started = child
         self.held: dict[str, int] = {}
+        self.elsewhere: dict[str, list[str]] = {}
+        self._partial = False
 
     def __enter__(self) -> "Runtime":
         return self
@@ -125,7 +109,7 @@ class Runtime:
     @property
     def _child(self) -> Child:
         if self._started is None:
-            self._started = Child(memory_of_runtime(self.options.provider))
+            self._started = started(self.options)
         return self._started
 
     def restart(self) -> None:
@@ -141,6 +125,26 @@ class Runtime:
         """Return the runtime's version and its providers."""
         return self._child.ask("about")
 
+    @cached_property
+    def abilities(self) -> Abilities:
+        """What the runtime can do; only another one than onnxruntime is asked."""
+        if self.options.runtime == ORT:
+            return Abilities(float64=True, optimized_graph=True)
+        told = self.about()
+        known = {each.name: told[each.name] for each in fields(Abilities)}
+        listed = {k: tuple(v) if isinstance(v, list) else v for k, v in known.items()}
+        return Abilities(**cast(dict[str, Any], listed))
+
+    @property
+    def title(self) -> str:
+        """What messages call the runtime."""
+        name = self.options.runtime
+        return {ORT: "onnxruntime", "reference": "the ONNX reference evaluator"}.get(name, name)
+
+    @property
+    def cuts(self) -> bool:
+        return self._partial or not self.abilities.inner
+
     def open(
         self, model: Model, optimized: Path | None = None, profile: Path | None = None
     ) -> None:
@@ -154,6 +158,8 @@ class Runtime:
             RuntimeFailure: the runtime refuses the model; the message names the node if the runtime does.
             RuntimeCrash, RuntimeTimeout: the runtime crashed on the model, or took too long.
         """
+        if optimized is not None and not self.abilities.optimized_graph:
+            raise RuntimeFailure(f"{self.title} does not tell the graph that it runs")
         proto, folder = model.for_runtime()
         _name_nodes(proto)
         model_bytes = proto.SerializeToString()
@@ -171,6 +177,7 @@ class Runtime:
                 lean=options.lean,
                 ops_libraries=list(options.ops_libraries),
                 disabled=list(options.disabled),
+                settings=dict(options.settings),
                 optimized=str(optimized or ""),
                 profile=str(profile or ""),
                 size=len(model_bytes),
@@ -179,7 +186,8 @@ class Runtime:
             raise
         except RuntimeFailure as error:
             raise _explained(error, proto) from error
-        used = reply["providers"]
+        self.elsewhere = cast(dict[str, list[str]], reply.get("elsewhere", {}))
+        used = reply.get("providers")
         if isinstance(used, list) and provider not in used:
             raise RuntimeFailure(
                 f"this onnxruntime has no {provider!r}", f"it has: {', '.join(map(repr, used))}"
@@ -266,12 +274,12 @@ class Runtime:
         keep: Mapping[str, str] | Iterable[str],
     ) -> tuple[dict[str, TypeProto], list[_Header]]:
         """Run the open session; return the types and the descriptions of values."""
-        kept = _named(keep)
+        kept = named_pairs(keep)
         try:
             reply = self._child.ask(
                 "run",
                 timeout=self.options.timeout,
-                feeds=_named(feeds),
+                feeds=named_pairs(feeds),
                 fetch=list(fetch),
                 keep=kept,
             )
@@ -284,6 +292,10 @@ class Runtime:
             ) from error
         headers = _headers(reply)
         self.held.update((kept[h["name"]], _byte_count(h)) for h in headers if h["name"] in kept)
+        absent = {*fetch, *kept}.difference(h["name"] for h in headers)
+        if absent:
+            self._partial = True
+            raise PartialAnswer(f"{self.title} gave no {few(sorted(absent))}")
         return {h["name"]: _type(h["type"]) for h in headers}, headers
 
     def profile(self, feeds: Iterable[str], fetch: Sequence[str], runs: int) -> Path:
@@ -297,7 +309,7 @@ class Runtime:
         """
         timeout = self.options.timeout
         reply = self._child.ask(
-            "profile", timeout=timeout, feeds=_named(feeds), fetch=list(fetch), runs=runs
+            "profile", timeout=timeout, feeds=named_pairs(feeds), fetch=list(fetch), runs=runs
         )
         return Path(str(reply["file"]))
 
@@ -377,7 +389,8 @@ def run_model(
         return runtime.run(list(feeds), outputs).values
 
 
-def _named(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+def named_pairs(names: Mapping[str, str] | Iterable[str]) -> dict[str, str]:
+    """Return name -> stored name, also of names that are stored as they are."""
     return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
 
 
@@ -420,28 +433,30 @@ def _type(text: str) -> TypeProto:
     return result
 
 
-def provider_name(name: str) -> str:
-    """Return onnxruntime's own name of a provider."""
-    short = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-    return short.get(name.lower(), name)
-
-
 def _explained(error: RuntimeFailure, proto: ModelProto) -> RuntimeFailure:
     """Explain why the runtime refuses a model, with the nodes that it refuses."""
+    if error.hint is not None:
+        return error
     unknown = _UNKNOWN_OP.search(error.message)
     if unknown is not None:
         op, domain = unknown["op"], unknown["domain"]
         ids = [f"@{i}" for i, node in enumerate(proto.graph.node) if node.op_type == op]
         place = f" (node {', '.join(ids[:5])})" if ids else ""
-        return RuntimeFailure(
+        return NoKernel(
             f"the runtime has no operator {domain}:{op}{place}",
-            "give its library with --ops-library, or cut the model before and after the node",
+            "give its library with --ops-library, or a function with --ops, or cut the model before and after the node",
+            "" if domain == "ai.onnx" else domain,
+            op,
         )
     missing = _NO_KERNEL.search(error.message)
     if missing is not None:
-        return RuntimeFailure(
+        nodes = walk.with_inner(proto.graph.node)
+        domain = next((n.domain for n in nodes if n.name == missing["name"]), "")
+        return NoKernel(
             f"the runtime cannot run {missing['op']} for the dtypes of node {missing['name']!r}",
-            "cut the model before and after the node, or choose another --provider",
+            "let --runtime ort:else=reference compute it, or choose another --provider",
+            domain,
+            missing["op"],
         )
     return RuntimeFailure(
         f"the runtime refuses the model: {_CODE.sub('', error.message)}",

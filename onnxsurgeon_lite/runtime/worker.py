@@ -91,6 +91,7 @@ class Worker:
         lean: bool,
         ops_libraries: list[str],
         disabled: list[str],
+        settings: dict[str, str],
         optimized: str,
         profile: str,
         size: int,
@@ -115,6 +116,12 @@ class Worker:
             options.add_session_config_entry("session.disable_prepacking", "1")
             # idle threads would otherwise spin between runs, and slow down the reader of the values
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        own = {key: settings.pop(key) for key in list(settings) if "." in key}
+        for key, value in own.items():  # what is left is the provider's
+            options.add_session_config_entry(key, value)
+        falls_back = providers[0] != "CPUExecutionProvider"
+        if falls_back:
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         for library in ops_libraries:
             options.register_custom_ops_library(library)
         if optimized:
@@ -129,9 +136,13 @@ class Worker:
         self.folder = os.path.realpath(folder)
         with _few_pages(self.folder):
             self.session = ort.InferenceSession(
-                model, options, providers=providers, disabled_optimizers=disabled or None
+                model,
+                options,
+                providers=[*providers[:-1], (providers[-1], settings)] if settings else providers,
+                disabled_optimizers=disabled or None,
             )
-        return {"providers": self.session.get_providers()}, []
+        elsewhere = _assigned_to_others(self.session, providers[0]) if falls_back else {}
+        return {"providers": self.session.get_providers(), "elsewhere": elsewhere}, []
 
     def do_put(
         self, name: str, data_type: int, shape: list[int], strings: list[str] | None
@@ -251,6 +262,17 @@ class Worker:
     def do_about(self) -> tuple[Header, list[memoryview]]:
         """Return the runtime's version and providers."""
         return {"version": ort.__version__, "providers": ort.get_available_providers()}, []
+
+
+def _assigned_to_others(session: ort.InferenceSession, provider: str) -> dict[str, list[str]]:
+    """Return other providers -> the nodes that they run; older versions do not tell."""
+    found: dict[str, list[str]] = {}
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return found
+    for part in session.get_provider_graph_assignment_info():
+        if part.ep_name != provider:
+            found.setdefault(part.ep_name, []).extend(n.name or n.op_type for n in part.get_nodes())
+    return found
 
 
 def _is_utf8(path: str) -> bool:

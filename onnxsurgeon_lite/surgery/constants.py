@@ -14,7 +14,6 @@ from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.model.wire import unknown_fields
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
-from onnxsurgeon_lite.tensors.references import open_references
 
 _MOST_FILLED = (1 << 31) - 1  # bytes: a protobuf message holds no more
 
@@ -67,6 +66,8 @@ def read_numbers(text: str) -> Numbers:
     path = Path(text)
     if path.suffix not in (".npy", ".npz", ".safetensors", ".pb"):
         return parse(text)
+    from onnxsurgeon_lite.tensors.references import open_references  # numbers are seldom in files
+
     stored = open_references(path)
     if len(stored) != 1:
         raise EditError(f"{text!r} holds {len(stored)} tensors", "give a file that holds one")

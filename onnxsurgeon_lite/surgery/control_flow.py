@@ -11,8 +11,9 @@ from onnx import FunctionProto, GraphProto, NodeProto, helper
 
 from onnxsurgeon_lite.errors import SurgeonError
 from onnxsurgeon_lite.graph.bodies import InnerGraph
-from onnxsurgeon_lite.graph.index import GraphIndex, captured_by, function_key, opset_versions
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key, opset_versions
 from onnxsurgeon_lite.graph.schemas import constant
+from onnxsurgeon_lite.graph.table import captured_by
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.surgery.edits import drop_declarations, fresh, value_names

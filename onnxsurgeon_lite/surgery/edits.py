@@ -9,10 +9,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, MutableSeque
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from onnxsurgeon_lite.errors import EditError, GraphError
-from onnxsurgeon_lite.graph.index import GraphIndex, captured, plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.table import NodeTable, captured, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
-from onnxsurgeon_lite.model.wire import mentioning
+from onnxsurgeon_lite.model.wire import different
 
 Nodes = MutableSequence[NodeProto]
 
@@ -51,15 +52,34 @@ def names_in(graphs: Iterable[GraphProto]) -> set[str]:
     return found
 
 
+class Taken:
+    """The names of values that a few new names must avoid, as `value_names`, looked up in the index."""
+
+    def __init__(self, index: GraphIndex) -> None:
+        self._index = index
+        self._names = {
+            *inner_names(index.model.proto),
+            *index.outputs,
+            *index.model.enclosing.names,
+        }
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names or name in self._index
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+
+
 def value_names(index: GraphIndex) -> set[str]:
     """Return every value name that a new name must avoid: of this graph, graphs around and in it, training graphs."""
-    around = index.model.enclosing.names
-    return inner_names(index.model.proto).union(index.values(), index.outputs, around)
+    return inner_names(index.model.proto).union(
+        index.values(), index.outputs, index.model.enclosing.names
+    )
 
 
 def inner_names(proto: ModelProto) -> set[str]:
     """Return every value name in the bodies of the main graph and in the training graphs."""
-    bodies = [body for node in proto.graph.node if node.attribute for _, body in walk.bodies(node)]
+    bodies = [body for node in walk.with_bodies(proto.graph) for _, body in walk.bodies(node)]
     for info in proto.training_info:
         bodies += (info.initialization, info.algorithm)
     return names_in(bodies)
@@ -74,7 +94,7 @@ def trained(proto: ModelProto) -> set[str]:
     }
 
 
-def fresh(base: str, taken: set[str]) -> str:
+def fresh(base: str, taken: set[str] | Taken) -> str:
     """Return `base`, with a number appended if needed, such that it is not in `taken`; add it there."""
     name = base
     if name in taken:
@@ -99,11 +119,11 @@ def rename_values(proto: ModelProto, graph: GraphProto, names: Mapping[str, str]
     if not names:
         return
     nodes = list(graph.node)
-    if has_bodies(nodes):
+    table = NodeTable(nodes)
+    if table.bodied:
         clear_bodies(nodes, set(names.values()) - set(defined(graph)))
     _rename_declarations(graph, names)
-    encoded = [node.SerializeToString() for node in nodes]
-    touched = [nodes[place] for place in mentioning(encoded, names)]
+    touched = [nodes[place] for place in table.encoded.mentioning(names)]
     for node in touched:
         _replace(node.output, names)
     rename_uses(touched, names)
@@ -161,7 +181,7 @@ def _rename_captures(body: GraphProto, names: Mapping[str, str]) -> None:
 def bodies_of(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
     """Yield (node, body) for the bodies of these nodes, at any depth, each before those inside it."""
     for node in walk.with_inner(nodes):
-        for _, body in walk.bodies(node):
+        for _, body in walk.bodies(node) if node.attribute else ():
             yield node, body
 
 
@@ -245,9 +265,7 @@ def reorder(nodes: Nodes, order: Sequence[int]) -> None:
 
 
 def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
-    gone = (before.producer.keys() | before.inputs.keys() | before.initializers.keys()) - (
-        after.producer.keys() | after.inputs.keys() | after.initializers.keys()
-    )
+    gone = {name for name in _changed(before, after) if name not in after}
     if not gone:
         return
     dangling = {
@@ -260,3 +278,11 @@ def _require_whole(before: GraphIndex, after: GraphIndex) -> None:
             f"the edit would leave {len(dangling)} values without a producer: {shown}",
             "rewire their readers first, or remove them in the same edit",
         )
+
+
+def _changed(before: GraphIndex, after: GraphIndex) -> Iterator[str]:
+    """Yield the values of a graph without those that the same nodes produce in another version of it."""
+    yield from before.inputs
+    yield from before.initializers
+    for position in different(before.table.encoded.parts, after.table.encoded.parts):
+        yield from filter(None, before.nodes[position].output)

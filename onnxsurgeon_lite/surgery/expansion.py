@@ -13,15 +13,15 @@ from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     function_key,
     opset_versions,
-    plain_domain,
 )
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.inlining import inline
 
 _DOMAIN = "onnxsurgeon_lite.expanded"  # of functions that are inlined at once
 
 
-class _Schema(Protocol):
+class Schema(Protocol):
     """What `OpSchema` has and its types do not say."""
 
     has_function: bool
@@ -33,6 +33,14 @@ class _Schema(Protocol):
     def get_context_dependent_function_with_opset_version(
         self, version: int, node: bytes, types: Sequence[bytes], /
     ) -> bytes: ...
+
+
+def is_expandable(op_type: str) -> bool:
+    """Return whether an operator of ONNX's own domain is a function of others."""
+    if not defs.has(op_type):
+        return False
+    schema = cast("Schema", defs.get_schema(op_type))
+    return schema.has_function or schema.has_context_dependent_function
 
 
 def expand(model: Model, wanted: Callable[[str], bool]) -> tuple[Model, Counter[str]]:
@@ -87,7 +95,7 @@ def _call(node: NodeProto, function: FunctionProto, version: int) -> None:
 
 def _function(index: GraphIndex, node: NodeProto, version: int) -> FunctionProto | None:
     """Return the function that a node's schema defines for its types; None if it defines none."""
-    schema = cast("_Schema", defs.get_schema(node.op_type, version))
+    schema = cast("Schema", defs.get_schema(node.op_type, version))
     if schema.has_function:
         latest = _latest(schema.function_opset_versions, version)
         return _parsed(schema.get_function_with_opset_version(latest))

@@ -22,8 +22,8 @@ from onnxsurgeon_lite.graph.index import (
     function_key,
     function_path,
     opset_versions,
-    plain_domain,
 )
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import drop
 from onnxsurgeon_lite.surgery.conversion import convert_graph, redefined

@@ -23,12 +23,11 @@ from onnxsurgeon_lite.graph.index import (
     FUNCTION_PATH,
     GraphIndex,
     call_key,
-    captured_by,
     function_key,
     opset_versions,
-    plain_domain,
     reached_functions,
 )
+from onnxsurgeon_lite.graph.table import captured_by, plain_domain
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.model import Enclosing

@@ -151,12 +151,13 @@ def shared_types(infos: Iterable[ValueInfoProto]) -> dict[str, TypeProto]:
     """Return the declared types, by name; equal ones are the same object, because most values share a few types."""
     kinds: dict[bytes, TypeProto] = {}
     found = {}
-    last = TypeProto()
+    last, known = TypeProto(), False
     for info in infos:
         kind = info.type
         if kind != last:  # neighbors often have the same type
             last = kinds.setdefault(kind.SerializeToString(), kind)
-        if last.ByteSize():
+            known = bool(last.ByteSize())
+        if known:
             found[info.name] = last
     return found
 

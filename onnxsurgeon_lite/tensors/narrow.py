@@ -17,6 +17,6 @@ def narrowed(array: Array, dtype: np.dtype[np.generic]) -> Array:
     A finite number beyond the largest becomes the largest, of its sign; Inf and NaN stay.
     """
     limit = np.float32(largest(dtype))
-    if np.fmax.reduce(np.abs(array), axis=None, initial=0) > limit:
+    if array.size and not -limit <= array.min() <= array.max() <= limit:  # NaN, too
         array = np.where(np.isfinite(array), np.clip(array, -limit, limit), array)
     return array.astype(dtype)

@@ -32,7 +32,7 @@ from typing import IO, ClassVar
 SECONDS = 30
 MEMORY = 12 << 30  # bytes, of addresses: above what ONNX's own code may take
 _NATIVE_SECONDS = 5.0  # instead of 60, so that an endless inference does not hold up the rest
-_NOT_IMPORTED = ("__main__", "worker", "onnx_worker", "guard", "torch_recorder", "from_torch")
+_NOT_IMPORTED = ("__main__", "worker", "host", "guard", "torch_recorder", "from_torch")
 _SET_CHILD_SUBREAPER = 36
 _MADE = re.compile(
     r"out\.onnx(\.data)?|out\.data|moved\.data|ran\.npz|refs(/.*)?|culprit(/.*)?|state(/.*)?"

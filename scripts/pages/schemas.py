@@ -42,6 +42,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     from onnxsurgeon_lite.matching.values.run_both import MatchResult
     from onnxsurgeon_lite.matching.weights.compare import WeightsResult
     from onnxsurgeon_lite.model.storage.listing import StoredTensor
+    from onnxsurgeon_lite.report.page.data import Page
     from onnxsurgeon_lite.tensors.statistics import Distribution, Statistics
 
     kinds = get_type_hints(BisectResult)
@@ -64,6 +65,7 @@ def outputs() -> Iterator[tuple[str, str, Any]]:
     yield "convert", "convert", Conversion
     yield "match", "match", MatchResult
     yield "weights", "weights", WeightsResult
+    yield "page", "bisect --html", Page
 
 
 def schemas() -> dict[str, Schema]:
@@ -76,7 +78,7 @@ def _whole(command: str, kind: Any) -> Schema:
     body = _schema(kind, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"onnxdbg {command} --json",
+        "title": f"onnxdbg {command}" + " --json" * ("--html" not in command),
         **body,
         "$defs": dict(sorted(definitions.items())),
     }

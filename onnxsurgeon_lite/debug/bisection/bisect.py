@@ -35,6 +35,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
+from onnxsurgeon_lite.runtime.options import ORT
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
@@ -47,6 +48,10 @@ _BLAMED = 3  # culprits whose optimizer is searched
 ENTERED = 4  # culprits whose bodies are searched
 _LEAST = 0.005  # a smaller share of the error is 0% in a report
 _RANKED = 8  # origins whose healing effect is measured
+_HIDDEN = (
+    1 / 8
+)  # of the tolerance of half precision: a larger error of one node may grow further down
+_GROWN = 0.5  # the share of the outputs' error that such a node must explain
 
 
 @dataclass(frozen=True)
@@ -361,6 +366,8 @@ class _Bisection:
             self.result.add_finding("observer effect", because)
         if self.result.verdict == "agrees":
             self._find_masked(walk, unobserved)
+        elif self.judge.coarse and self.search.tolerance is None and self._all_inherit():
+            self._find_hidden(unobserved)
         elif not self._is_certain(self.result.culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
@@ -386,7 +393,11 @@ class _Bisection:
             self._count(walk)
         if wrong:
             self._find_origins(walk, self._diagnosis(walk), unobserved)
-        elif self.search.settings and self.optimized is not None:
+        elif (
+            self.search.settings
+            and self.optimized is not None
+            and self.optimized.abilities.optimized_graph
+        ):
             self.result.look = "optimized"
             self._search_optimized(unobserved)
             wrong = [culprit.value for culprit in self.result.culprits]
@@ -397,6 +408,32 @@ class _Bisection:
             self.result.masked = wrong
             for culprit in faults:
                 culprit.healed = None  # the outputs have no error
+
+    def _all_inherit(self) -> bool:
+        culprits = self.result.culprits
+        return bool(culprits) and all(culprit.inherits for culprit in culprits)
+
+    def _find_hidden(self, unobserved: Unobserved) -> None:
+        """Find a node in half precision that errs by less than the tolerance, and explains what grows out of it."""
+        grown, cleared, usual = self.result.culprits, self.result.cleared, self.judge
+        self.result.culprits, self.result.cleared = [], []
+        self.judge = replace(usual, share=_HIDDEN)
+        self.observer.forget(list(self.observer.kept))
+        self.observer.feed(self.feeds)
+        walk = self._walk_over(self.space, self.observer, self.result.look)
+        walk.journal = Journal()  # its answers are others
+        self._find_origins(walk, self._diagnosis(walk), unobserved)
+        given = self.judge, self.feeds, self.result.tensors
+        hidden = [
+            culprit
+            for culprit in self.result.culprits
+            if culprit.own and not culprit.seen and effect_of(culprit, walk, *given) >= _GROWN
+        ]
+        self.judge = usual
+        self.result.culprits, self.result.cleared = hidden or grown, cleared
+        if hidden:
+            note = f"an error below half precision's tolerance grows on its way: {_HIDDEN:g} of it is allowed here"
+            self.result.notes.append(note)
 
     def _errs_unseen(self, culprit: Culprit) -> bool:
         """Return whether a node errs alone also in a run that no one observes, which may compute wider than half."""
@@ -453,7 +490,8 @@ class _Bisection:
         """
         names = [name for name in self.targets if name not in walk.healed]
         self.observer.by_node = self.search.look == "node"
-        if self.observer.by_node or (begun and self._is_wide()):
+        begun &= self._is_wide() and self.runtime.options.runtime == ORT
+        if self.observer.by_node or begun:
             return self._mismatching(self.observer.fetch(names))
         return self._mismatching(unobserved.unoptimized)
 
@@ -584,6 +622,9 @@ class _Bisection:
     def _search_optimized(self, unobserved: Unobserved) -> None:
         """Search the optimized graph; try each culprit unoptimized, and find the optimizer that makes it wrong."""
         assert self.optimized is not None
+        if not self.optimized.abilities.optimized_graph:
+            self._search_cut(self.optimized, unobserved)
+            return
         with optimized_graph(self.index, self.optimized) as graph:
             space, observer = Space(graph), Observer(graph, self.runtime)
             observer.feed(self.feeds)
@@ -609,6 +650,13 @@ class _Bisection:
             elif not culprit.harmless and len(self.result.culprits) < _BLAMED:
                 self._blame(culprit, original, self.optimized, inputs)
             self._add(culprit)
+
+    def _search_cut(self, runtime: Runtime, unobserved: Unobserved) -> None:
+        """Search a runtime that does not tell what it fuses: each value is the output of a model that ends there."""
+        observer = Observer(self.index, runtime, cut=True)
+        observer.feed(self.feeds)
+        walk = self.walk = self._walk_over(self.space, observer, "optimized")
+        self._find_origins(walk, self._diagnosis(walk), unobserved)
 
     def _narrowed(self, culprit: Culprit, inputs: Mapping[str, RunValue]) -> Culprit:
         """Find the wrong original node of an optimized region, on the region's actual inputs."""

@@ -10,9 +10,7 @@ from onnxsurgeon_lite.errors import EditError
 from onnxsurgeon_lite.graph.bodies import InnerGraph, at, bodies, iterations_of
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.passes.set_attr import SetAttr
-from onnxsurgeon_lite.passes.set_op import SetOp
-from onnxsurgeon_lite.passes.targets import chosen_nodes
+from onnxsurgeon_lite.passes.in_bodies import outside
 from onnxsurgeon_lite.passes.typed import as_command, as_step
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
@@ -81,22 +79,11 @@ class BodyRun:
         )
 
     def _cause(self, cause: Cause) -> Cause:
-        """Return a cause with the edit that repairs it from outside; without where no edit reaches into a body."""
-        steps = tuple(
-            replace(step, nodes=tuple(f"{self.path}/{each}" for each in self._ids(step)))
-            for step in cause.steps
-            if isinstance(step, SetAttr | SetOp)
-        )
-        if len(steps) < len(cause.steps):
-            return replace(cause, steps=(), edits=[], repair=[])
-        path = self.graph.index.model.path
-        return replace(
-            cause, steps=steps, edits=[*map(as_step, steps)], repair=as_command(steps, path)
-        )
-
-    def _ids(self, step: SetAttr | SetOp) -> Iterable[str]:
-        """Return the ids in the body of the nodes that a step edits."""
-        return chosen_nodes(self.graph.index, step.nodes)
+        """Return a cause with the edit that repairs it from outside."""
+        index = self.graph.index
+        steps = tuple(outside(step, self.path, index, self.graph.captured) for step in cause.steps)
+        command = as_command(steps, index.model.path)
+        return replace(cause, steps=steps, edits=[*map(as_step, steps)], repair=command)
 
 
 @dataclass

@@ -55,6 +55,7 @@ class AgainstReferences:
 
     Attributes:
         coarse: values that half precision went into -> its dtype: they are as precise as that.
+        share: of the tolerance of these values that counts.
         grids: values that are quantized -> the numbers that they can be; both sides are rounded to these.
         errors: values -> an error that is none.
         outputs: values to compare in full when they are first judged, with their comparisons.
@@ -63,6 +64,7 @@ class AgainstReferences:
     references: ReferenceSet
     tolerance: Tolerance | None = None
     coarse: Mapping[str, np.dtype[np.generic]] = field(default_factory=dict)
+    share: float = 1.0
     grids: Mapping[str, Grid] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
     outputs: dict[str, Comparison | None] = field(default_factory=dict)
@@ -125,7 +127,10 @@ class AgainstReferences:
             or not isinstance(actual, np.ndarray | Held)
         ):
             return self.tolerance
-        return default_tolerance(actual.dtype, coarse) if is_float(actual.dtype) else None
+        if not is_float(actual.dtype):
+            return None
+        usual = default_tolerance(actual.dtype, coarse)
+        return replace(usual, atol=usual.atol * self.share, rtol=usual.rtol * self.share)
 
     def compared(self, name: str, actual: RunValue, reference: Stored) -> Comparison | None:
         """Compare with all metrics; for sequences return a mismatching element's, None for two empty ones."""

@@ -14,20 +14,21 @@ import numpy as np
 
 from onnxsurgeon_lite.atomic import NewFolder, write_text
 from onnxsurgeon_lite.debug.bisection.judge import LARGEST
-from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit
+from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, versions
 from onnxsurgeon_lite.graph.bodies import at, iterations_of
 from onnxsurgeon_lite.graph.cut import close
 from onnxsurgeon_lite.graph.index import GraphIndex
 from onnxsurgeon_lite.graph.limits import memory_of_children
 from onnxsurgeon_lite.model import Model, load, movable, save
 from onnxsurgeon_lite.model.storage import strip
-from onnxsurgeon_lite.names import python, shown
+from onnxsurgeon_lite.names import command, python, shown
 from onnxsurgeon_lite.passes.extract import submodel
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.guard import guarded
 from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
 from onnxsurgeon_lite.runtime.script import run_script
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import numpy_dtype, type_of
 from onnxsurgeon_lite.tensors.metrics import METRICS, texts, titles
@@ -78,9 +79,15 @@ class Reproducer:
 
 
 def write_reproducer(
-    model: Model, result: BisectResult, folder: Path, verify: bool = True
+    model: Model,
+    result: BisectResult,
+    folder: Path,
+    verify: bool = True,
+    runtime: Sequence[str] = (),
 ) -> Reproducer:
     """Write the folder of the first (innermost) culprit; with `verify`, run what reproduces it.
+
+    With the options of another runtime it takes the command of this package: `repro.py` runs onnxruntime.
 
     Inputs are the references if they have the model's dtype and the culprit fails on them, else this run's values.
     """
@@ -104,11 +111,15 @@ def write_reproducer(
         save(part, new.path / "model.onnx", movable(part))
         write_test_data(new.path / "test_data_set_0", given, outputs, actuals)
         write_text(new.path / "repro.py", _script(result, culprit, outputs))
-        shows = verify and _shows(new.path, any(f.verdict == "crash" for f in culprit.findings))
+        shows = (
+            verify
+            and not runtime
+            and _shows(new.path, any(f.verdict == "crash" for f in culprit.findings))
+        )
         words = ["python", str(folder / "repro.py")]
         if not shows:
-            words = _compare(result, folder)
-            if verify and not _mismatches(_compare(result, new.path)):
+            words = [*_compare(result, folder), *runtime]
+            if verify and not _mismatches([*_compare(result, new.path), *runtime]):
                 words = []
         made = Reproducer(folder, words, shows)
         write_text(new.path / "report.md", _report(result, culprit, made, place))
@@ -222,7 +233,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
     Args:
         place: the body of the culprit with its iteration; '' for the main graph.
     """
-    versions = ", ".join(f"{name} {version}" for name, version in result.versions().items())
+    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
     path, iterations = iterations_of(place)
     wrong = at(f"{path}/{culprit.value}", iterations) if place else culprit.value
     node_id = f"{path}/{culprit.id}" if place else culprit.id
@@ -236,7 +247,7 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
         *(f"- attribute {_code(name)}: {_code(text)}" for name, text in culprit.attributes.items()),
         *([f"- float64: {culprit.evaluated}"] if culprit.evaluated else []),
         f"- look: {result.look}",
-        f"- versions: {versions}",
+        f"- versions: {made_with}",
         "",
         f"| role | value | match | {' | '.join(titles(every=True))} | own error |",
         "|---" * (4 + len(METRICS)) + "|",
@@ -255,7 +266,9 @@ def _report(result: BisectResult, culprit: Culprit, made: Reproducer, place: str
     if not made.words:
         return "\n".join([*lines, "", "Run alone, it does not show the failure.", ""])
     does = "reproduces it" if made.shows else "compares it"
-    in_folder = "python repro.py" if made.shows else "onnxdbg compare model.onnx test_data_set_0"
+    options = command(*made.words[4:])
+    compared = f"onnxdbg compare model.onnx test_data_set_0 {options}".rstrip()
+    in_folder = "python repro.py" if made.shows else compared
     lines += ["", f"`{in_folder}`, run in this folder, {does}.", ""]
     return "\n".join(lines)
 

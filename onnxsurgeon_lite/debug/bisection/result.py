@@ -303,12 +303,6 @@ class BisectResult(Shown):
         if all(finding.verdict != verdict for finding in self.findings):
             self.findings.append(Finding(verdict, because))
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions of this package and of its dependencies."""
-        from importlib.metadata import version
-
-        return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
-
     def contract(self) -> dict[str, object]:
         """Return the JSON object of `bisect --json`."""
         return {
@@ -327,8 +321,15 @@ class BisectResult(Shown):
             "reproducer": self.reproducer,
             "repair": self.repair,
             "blame": self.blame,
-            "versions": self.versions(),
+            "versions": versions(),
         }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this package and of its dependencies."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("onnxsurgeon-lite", *_DEPENDENCIES)}
 
 
 def settle(

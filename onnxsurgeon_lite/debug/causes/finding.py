@@ -3,10 +3,11 @@
 import itertools
 import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from onnxsurgeon_lite.debug.causes.place import Place, Sample, wide
 from onnxsurgeon_lite.debug.causes.precision import precision
 from onnxsurgeon_lite.debug.causes.solving import (
     elementwise,
+    made_constant,
     solved_numbers,
     solved_weights,
     sparse_weights,
@@ -49,10 +51,11 @@ from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.passes.protocol import Pass
 from onnxsurgeon_lite.passes.set_attr import SetAttr
 from onnxsurgeon_lite.passes.typed import as_command, as_step
+from onnxsurgeon_lite.plugins import HYPOTHESES, brought, reason
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.observe import Observer
 from onnxsurgeon_lite.tensors.comparison import Comparison
-from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
+from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float, numpy_dtype
 from onnxsurgeon_lite.tensors.references import ReferenceSet
 
 Family = Callable[[Place], Iterable[Hypothesis]]
@@ -86,6 +89,9 @@ FAMILIES: Sequence[Family] = (
 """Families of hypotheses, the cheapest first."""
 SOLVED: Sequence[Solving] = (solved_weights, solved_numbers)
 """Families whose numbers are computed from the reference; tried where no known mistake fits."""
+
+OF_A_CONSTANT: Sequence[Family] = (scalars, constants, made_constant)
+"""Families for a value that is a constant itself."""
 
 WIDER: Sequence[Family] = (attributes, constants, exchanged_operands, wiring)
 """Families for a region with the nodes before it that only arrange what it reads."""
@@ -201,7 +207,9 @@ class Finder:
         culprit.causes = [cause for cause in self.known if self._agreement(place, cause.steps)][:1]
         if culprit.causes:
             return
-        found, unexplained = self._search(place, culprit, until, FAMILIES, SOLVED)
+        known = place.constant(place.value) is not None
+        families = (OF_A_CONSTANT, ()) if known else (self._families(), SOLVED)
+        found, unexplained = self._search(place, culprit, until, *families)
         wider = None if found else self._place(culprit, self._before(culprit))
         if wider is not None and len(wider.positions) > len(place.positions):
             found, _ = self._search(wider, culprit, until, WIDER, ())
@@ -214,6 +222,23 @@ class Finder:
         self.known += culprit.causes[:1]
         self.result.notes += place.left_out
 
+    def _families(self) -> Sequence[Family]:
+        """Return the families, and those that other packages bring."""
+        more, broken = brought(HYPOTHESES)
+        self.result.notes += [line for line in broken if line not in self.result.notes]
+        return [*FAMILIES, *(self._guarded(*each) for each in more.items())]
+
+    def _guarded(self, name: str, family: object) -> Family:
+        """Return a family of another package; where it fails, it is left out."""
+
+        def tried(place: Place) -> Iterator[Hypothesis]:
+            try:
+                yield from cast(Family, family)(place)
+            except Exception as error:  # noqa: BLE001  whatever another package raises
+                self.result.notes.append(f"left out the hypotheses {name!r}: {reason(error)}")
+
+        return tried
+
     def _search(
         self,
         place: Place,
@@ -223,10 +248,15 @@ class Finder:
         solved: Sequence[Solving],
     ) -> tuple[list[Cause], str]:
         """Return (proved causes at a place, what to say if there is none)."""
+        fits: list[Outcome] = []
         with Bench(place, self.case.memory, until) as bench:
-            fits = ordered(self._fitting(bench, until, families, solved))
-        proved = (self._proved(place, fit.hypothesis, culprit) for fit in fits)
-        return list(itertools.islice(filter(None, proved), _PROVED)), _unexplained(bench, fits)
+            for found in self._fitting(bench, until, families, solved):
+                fits = ordered(found)
+                proved = (self._proved(place, fit.hypothesis, culprit) for fit in fits)
+                causes = list(itertools.islice(filter(None, proved), _PROVED))
+                if causes:
+                    return causes, ""
+        return [], _unexplained(bench, fits)
 
     def _before(self, culprit: Culprit) -> list[str]:
         """Return where a region begins that has the nodes before it, too, which only arrange what it reads."""
@@ -258,24 +288,21 @@ class Finder:
         until: float,
         families: Sequence[Family],
         solved: Sequence[Solving],
-    ) -> list[Outcome]:
-        """Return what fits: of the first family in which something does."""
+    ) -> Iterator[list[Outcome]]:
+        """Yield what fits, family by family."""
         now = time.monotonic()
         bench.until = now + _KNOWN * (until - now)
         over: OutOfTime | None = None
         try:
             for family in families:
-                if fits := bench.fitting(family(bench.place)):
-                    return fits
+                yield from bench.fitting(family(bench.place))
         except OutOfTime as error:
             over = error
         bench.until = until
         for solving in solved:
-            if fits := bench.fitting(solving(bench.place, bench)):
-                return fits
+            yield from bench.fitting(solving(bench.place, bench))
         if over is not None:
             raise over
-        return []
 
     def _place(self, culprit: Culprit, entering: Sequence[str] = ()) -> Place | None:
         """Return a culprit's region as a place; None if no edit can be tried there."""
@@ -409,7 +436,7 @@ class Finder:
         if not hypothesis.proves:
             return None
         after = self._agreement(place, steps, hypothesis.instead)
-        if after is None:
+        if after is None or not self._cures(culprit, steps, hypothesis.instead):
             return None
         before = next((v.introduced for v in culprit.values if v.name == place.value), None)
         return Cause(
@@ -422,6 +449,34 @@ class Finder:
             as_command(steps, self.index.model.path),
             hypothesis.mistake,
         )
+
+    def _cures(self, culprit: Culprit, steps: Sequence[Pass], instead: str) -> bool:
+        """Return whether an edit repairs all that the culprit is seen at."""
+        references, feeds = self.case.samples[0]
+        seen = [name for name in culprit.seen if name in references]
+        if not seen:
+            return True
+        known = references.entries.keys() | feeds.keys()
+        known -= {*culprit.outputs, *seen, instead}
+        try:
+            index = GraphIndex.of(Pipeline(tuple(steps)).apply(self.index.model).model)
+            positions = sorted(index.ancestors(seen, stop=known), key=index.places.__getitem__)
+            reads = {name for position in positions for name in index.reads[position]}
+            inputs = {name: self._right(name) for name in reads & known}
+            made = Observer(index, self.case.runtime).alone(positions, inputs, seen)
+        except (SurgeonError, RuntimeFailure):
+            return False
+        return all(self.case.judge.good(name, made[name]) for name in seen)
+
+    def _right(self, name: str) -> RunValue:
+        """Return the reference of a value in the dtype that the model gives it, or a feed."""
+        references, feeds = self.case.samples[0]
+        value = references.read(name) if name in references else feeds[name]
+        kind = self.index.type_of(name)
+        element = kind.tensor_type.elem_type if kind is not None else 0
+        if not isinstance(value, np.ndarray) or not element:
+            return value
+        return value.astype(numpy_dtype(element), copy=False)
 
     def _agreement(
         self, place: Place, steps: Sequence[Pass], instead: str = ""

@@ -1,6 +1,6 @@
 """Mistakes in operations: another operator, one too many, one that is missing, one at another place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
 
@@ -11,7 +11,7 @@ from onnxsurgeon_lite.debug.causes.attributes import text
 from onnxsurgeon_lite.debug.causes.formulas import FORMULAS
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.linear import taken_back, wanted_at
-from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, wide
+from onnxsurgeon_lite.debug.causes.place import Indices, Place, Wide, spread_over, wide
 from onnxsurgeon_lite.model import loaded
 from onnxsurgeon_lite.passes.insert import Insert
 from onnxsurgeon_lite.passes.protocol import Pass
@@ -28,11 +28,18 @@ _UNARY = (
     *("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp", "Sqrt", "Reciprocal", "Abs", "Erf", "Softplus"),
     *("LeakyRelu", "Elu", "HardSwish", "Mish", "Floor", "Round", "Log", "LogSoftmax"),
 )  # fmt: skip
-_BETWEEN = ("Relu", "Gelu", "Sigmoid", "Tanh", "Softmax", "Neg", "Exp")  # tried at every edge
 _CLIPS = ((0.0, 6.0), (-1.0, 1.0), (0.0, 1.0), (0.0, 255.0), (-128.0, 127.0))
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")  # results that are scaled
 _MOVED_NODES = 16  # nodes of a region in which nodes are moved
-_LOOKED_AT = 4096  # elements of a result
+_IN_FRONT = (
+    ("Add", True, "{other!r} is not added to {name!r}"),
+    ("Mul", True, "{other!r} is not multiplied with {name!r}"),
+    ("Sub", True, "{other!r} is not subtracted from {name!r}"),
+    ("Div", True, "{name!r} is not divided by {other!r}"),
+    ("Sub", False, "{name!r} is not subtracted from {other!r}"),
+    ("Div", False, "{other!r} is not divided by {name!r}"),
+)
+"""Operations of two operands: operator, True if the value that is read is the first one, what is missing."""
 _NAMES = {"Add": "added to", "Mul": "multiplied with", "Sub": "subtracted from", "Div": "dividing"}
 
 
@@ -46,9 +53,8 @@ def operations(place: Place) -> Iterator[Hypothesis]:
 
 def other_operations(place: Place) -> Iterator[Hypothesis]:
     """Yield operations that are missing in front of a node, or at another place."""
-    yield from _missing_additions(place)
-    yield from _missing_between(place)
-    yield from _missing_activations(place)
+    yield from _missing_on_the_way(place)
+    yield from _missing_operands_on_the_way(place)
     if len(place.index.nodes) <= _MOVED_NODES:
         yield from _moved(place)
 
@@ -128,8 +134,7 @@ class Lacking:
 
     @classmethod
     def of(cls, wanted: Wide, made: Wide) -> "Lacking":
-        step = max(1, wanted.size // _LOOKED_AT)
-        at = np.unravel_index(np.arange(0, wanted.size, step), wanted.shape)
+        at = spread_over(wanted)
         return cls(at, wanted.shape, wanted[at], made[at])
 
     def filled_by(self, array: Array) -> Iterator[str]:
@@ -259,16 +264,55 @@ def _missing_constant(
     yield Hypothesis("missing constant", sentence, (edit,), (), numbers.size, lacks.size)
 
 
-def _missing_additions(place: Place) -> Iterator[Hypothesis]:
-    """Yield recorded values that are not added in front of a node: residuals, embeddings, biases."""
-    for name, given in place.inputs.items():
-        if not isinstance(given, np.ndarray) or not is_float(given.dtype):
-            continue
-        for other, _ in _candidates(place, 0, given.shape):
-            if other != name:
-                edit = Insert(name, "Add", (name, other))
-                sentence = f"{other!r} is not added to {name!r}; with it"
-                yield Hypothesis("missing operand", sentence, (edit,))
+def _ways(place: Place) -> Iterator[tuple[str, Array, tuple[int, ...]]]:
+    """Yield (value, its numbers, nodes that read it) of floats on their way: to all readers, then to each."""
+    for name, array in place.values.items():
+        readers = tuple(place.index.consumers.get(name, ()))
+        if readers and is_float(array.dtype) and place.constant(name) is None:
+            yield name, array, readers
+            yield from (
+                (name, array, (reader,)) for reader in readers[: len(readers) * (len(readers) > 1)]
+            )
+
+
+def _missing_on_the_way(place: Place) -> Iterator[Hypothesis]:
+    """Yield operators and activations between a value and what reads it."""
+    for name, array, readers in _ways(place):
+        to = tuple(map(place.node, readers))
+        where = (
+            f"is missing between {name!r} and {' and '.join(map(place.title, readers))}; with it"
+        )
+        kinds = tuple(place.index.nodes[reader].op_type for reader in readers)
+        for op_type, attributes, more in _operators(place, name):
+            edit = Insert(name, op_type, attributes=attributes, to=to)
+            mistake = ("between", op_type, kinds)
+            yield Hypothesis("missing operation", f"{op_type}{more} {where}", (edit,), mistake)
+        for activation, (title, nodes) in _ACTIVATIONS.items():
+            if nodes:
+                new = f"{name}_activated"
+                there = Insert(name, "Identity", to=to, output=new)
+                edits = (there, _activation(place, name, new, array, activation, nodes))
+                mistake = ("between", title, kinds)
+                yield Hypothesis("missing operation", f"{title} {where}", edits, mistake)
+
+
+def _missing_operands_on_the_way(place: Place) -> Iterator[Hypothesis]:
+    """Yield values that do not go into what a node reads: residuals, embeddings, norms, gates."""
+    for op_type, first, said in _IN_FRONT:
+        for name, array, readers in _ways(place):
+            to = tuple(map(place.node, readers))
+            for other in _operands(place, name, array, readers):
+                if other != name or op_type == "Mul":
+                    operands = (name, other) if first else (other, name)
+                    edit = Insert(name, op_type, operands, to=to)
+                    sentence = f"{said.format(name=name, other=other)}; with it"
+                    yield Hypothesis("missing operand", sentence, (edit,))
+
+
+def _operands(place: Place, name: str, array: Array, readers: Sequence[int]) -> list[str]:
+    """Return what may be missing on a way: inside the region only what is computed there, or enters it."""
+    fitting = (other for other, _ in _candidates(place, min(readers), array.shape))
+    return [n for n in fitting if name in place.inputs or n in place.values]
 
 
 _ERF = "h = Mul(x, a) e = Erf(h) o = Add(e, one) m = Mul(x, o) y = Mul(m, half)"
@@ -344,43 +388,6 @@ def _activation(place: Place, start: str, end: str, made: Array, name: str, node
         from_array(np.asarray(value, made.dtype), name) for name, value in used.items()
     )
     return Replace(*ends, model=loaded(parsed))
-
-
-def _missing_activations(place: Place) -> Iterator[Hypothesis]:
-    """Yield activations in front of an input of a node."""
-    for number, node in enumerate(place.index.nodes):
-        for name in dict.fromkeys(node.input):
-            array = place.operand(name) if name else None
-            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
-                continue
-            for activation, (title, nodes) in _ACTIVATIONS.items():
-                if nodes:
-                    new = f"{name}_activated"
-                    there = Insert(name, "Identity", to=(place.node(number),), output=new)
-                    edits = (there, _activation(place, name, new, array, activation, nodes))
-                    sentence = (
-                        f"{title} is missing between {name!r} and {place.title(number)}; with it"
-                    )
-                    mistake = ("between", title, node.op_type)
-                    yield Hypothesis("missing operation", sentence, edits, mistake)
-
-
-def _missing_between(place: Place) -> Iterator[Hypothesis]:
-    """Yield operators in front of an input of a node."""
-    for number, node in enumerate(place.index.nodes):
-        for name in dict.fromkeys(node.input):
-            array = place.operand(name) if name else None
-            if array is None or not is_float(array.dtype) or place.constant(name) is not None:
-                continue
-            operators = [
-                o for o in _operators(place, name) if o[0] in _BETWEEN or o[0] == "Transpose"
-            ]
-            for op_type, attributes, more in operators:
-                edit = Insert(name, op_type, attributes=attributes, to=(place.node(number),))
-                sentence = f"{op_type}{more} is missing between {name!r} and {place.title(number)}; with it"
-                yield Hypothesis(
-                    "missing operation", sentence, (edit,), ("between", op_type, node.op_type)
-                )
 
 
 def missing_factors(place: Place) -> Iterator[Hypothesis]:

@@ -15,6 +15,7 @@ from onnxsurgeon_lite.passes.set_op import SetOp
 from onnxsurgeon_lite.tensors.dtypes import is_float
 
 _PAIRS = 256  # pairs of values of a region between which all is left out
+_SLOPES = (0.1, 0.2, 0.3, 0.25)
 _ONLY = {
     "MaxPool": ("storage_order",),
     "AveragePool": ("count_include_pad",),
@@ -22,10 +23,45 @@ _ONLY = {
 KINDS = (
     ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow"),
     (
-        *("Relu", "Sigmoid", "Tanh", "Gelu", "Erf", "Exp", "Log", "Sqrt"),
-        *("Neg", "Abs", "Identity", "Sin", "Cos"),
+        *(
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "Gelu",
+            "Erf",
+            "Exp",
+            "Log",
+            "Sqrt",
+            "Reciprocal",
+            "Softsign",
+            "Softplus",
+        ),
+        *(
+            "LeakyRelu",
+            "Elu",
+            "Selu",
+            "HardSigmoid",
+            "HardSwish",
+            "Mish",
+            "Neg",
+            "Abs",
+            "Identity",
+            "Sin",
+            "Cos",
+        ),
     ),
-    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd"),
+    (
+        *(
+            "ReduceMean",
+            "ReduceSum",
+            "ReduceMax",
+            "ReduceMin",
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceProd",
+        ),
+        *("ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+    ),
     ("MaxPool", "AveragePool"),
     ("GlobalMaxPool", "GlobalAveragePool"),
     ("Softmax", "LogSoftmax"),
@@ -62,6 +98,10 @@ def _set_op(
     if op_type == "AveragePool":
         counts = SetAttr(token, (("count_include_pad", 1),))
         yield (*first, SetOp(token, op_type), counts), ", which counts the padding"
+    if op_type == "LeakyRelu":
+        for alpha in _SLOPES:
+            slope = SetAttr(token, (("alpha", alpha),))
+            yield (*first, SetOp(token, op_type), slope), f", alpha={alpha:g}"
     if op_type == "Gelu":
         tanh = SetAttr(token, (("approximate", "tanh"),))
         yield (*first, SetOp(token, op_type), tanh), ", approximate=tanh"

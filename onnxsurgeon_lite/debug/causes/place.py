@@ -120,8 +120,7 @@ class Place:
     @cached_property
     def spread(self) -> tuple[Indices, ...]:
         """Some positions of the value, spread over it."""
-        step = max(1, self.wanted.size // _SPREAD)
-        return np.unravel_index(np.arange(0, self.wanted.size, step), self.wanted.shape)
+        return spread_over(self.wanted)
 
     def some(self, array: Array) -> Wide:
         """Return an array's elements at these positions, broadcast to the value's shape."""
@@ -257,6 +256,12 @@ class Place:
 def wide(array: Array) -> Wide:
     """Return numbers in float64."""
     return array.astype(np.float64)
+
+
+def spread_over(array: Array) -> tuple[Indices, ...]:
+    """Return some positions of an array, at most twice `_SPREAD`, spread over it."""
+    places = np.arange(0, array.size, max(1, array.size // _SPREAD))
+    return np.unravel_index(places, array.shape) if array.ndim else ()
 
 
 def _plain(value: object) -> Attribute:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
 
@@ -18,10 +18,12 @@ class SideBySide:
 
     Attributes:
         proto: the model so far.
+        tensors: the constants of the other model.
         parts: the names of the nodes of each copy.
     """
 
     proto: ModelProto
+    tensors: Mapping[str, TensorProto]
     parts: list[set[str]] = field(default_factory=list)
     _nodes: dict[bytes, tuple[str, list[str]]] = field(default_factory=dict)
     _constants: dict[str, list[tuple[TensorProto, str]]] = field(default_factory=dict)
@@ -33,11 +35,11 @@ class SideBySide:
         for several in (proto.graph.node, proto.graph.output, proto.graph.value_info):
             del several[:]
         del proto.graph.initializer[:]
-        return cls(proto)
+        return cls(proto, {tensor.name: tensor for tensor in base.graph.initializer})
 
     def add(self, edited: ModelProto) -> dict[str, str]:
-        """Add a copy; return its outputs with their names here."""
-        tensors = {tensor.name: tensor for tensor in edited.graph.initializer}
+        """Add a copy, which need not hold the constants that stay; return its outputs with their names here."""
+        tensors = {**self.tensors, **{tensor.name: tensor for tensor in edited.graph.initializer}}
         names: dict[str, str] = {}
         self.parts.append(set())
         for node in edited.graph.node:

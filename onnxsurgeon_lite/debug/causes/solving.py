@@ -1,7 +1,8 @@
 """Numbers that are solved for: one number, a number per channel, a weight by least squares."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -18,31 +19,51 @@ _ROWS = 8  # rows of a weight that may be wrong one by one
 _LEAST = 1e-4  # a smaller change, relative to the largest number, is none
 _WIDEST = 1024  # inputs of a weight that is solved for as a whole
 _SEVERAL = 6  # numbers in a sentence
+_STEPS = (-1, 1, -2, 2)  # by which the rows of a table are off
+_LEAST_ROWS = 4  # rows of it for each that is not known
+_DIGITS = (1, 2, 3, 5)  # of a number that is solved for
 _LEVELS = 256  # different numbers in a channel of int8
 _ENOUGH = 16  # numbers whose common step is none by chance
 
 
 def solved_numbers(place: Place, bench: Bench) -> Iterator[Hypothesis]:
     """Yield single numbers at which the region agrees: an attribute, a constant, a missing factor."""
-    size = place.wanted.size
     for number, name, _, known in numbers(place):
-        found = bench.solve(partial(_attribute, place, number, name, known), 1e-14, 1e3)
-        yield from _known(found, size)
+        yield from _solved_number(place, bench, partial(_attribute, place, number, name, known))
     for number, _, name, array in place.constants():
         if array.size == 1 and is_float(array.dtype) and float(array.reshape(-1)[0]):
-            found = bench.solve(partial(_constant, place, number, name, array), 1e-14, 1e6)
-            yield from _known(found, size)
+            yield from _solved_number(place, bench, partial(_constant, place, number, name, array))
 
 
-def _known(found: Hypothesis | None, size: int) -> Iterator[Hypothesis]:
-    if found is not None:
-        yield Hypothesis(found.name, found.sentence, found.edits, found.mistake, 1, size)
+def _solved_number(
+    place: Place, bench: Bench, make: Callable[[float], Hypothesis]
+) -> Iterator[Hypothesis]:
+    """Yield the number with which the error is the smallest, with few digits first."""
+    found = bench.solve(make, 1e-14, 1e6)
+    for digits in () if found is None else (*_DIGITS, 8):
+        yield replace(make(float(f"{found:.{digits}g}")), unknowns=1, equations=place.wanted.size)
+
+
+def made_constant(place: Place) -> Iterator[Hypothesis]:
+    """Yield the reference of a value that is a constant."""
+    array = place.constant(place.value)
+    if array is None or array.shape != place.wanted.shape or array.dtype.kind in "OUS":
+        return
+    title = place.title(place.index.producer[place.value])
+    how = (
+        f"is {text(array.item())}"
+        if array.size == 1
+        else described(wide(array), wide(place.wanted))
+    )
+    edit = SetConstant(place.value, place.wanted.astype(array.dtype))
+    sentence = f"constant {place.value!r} of {title} {how}; with the numbers of the reference"
+    yield Hypothesis("constant", sentence, (edit,))
 
 
 def _attribute(
     place: Place, number: int, name: str, known: Mapping[str, Attribute], value: float
 ) -> Hypothesis:
-    return changed(place, number, {name: float(f"{value:.7g}")}, known)
+    return changed(place, number, {name: value}, known)
 
 
 def _constant(place: Place, number: int, name: str, array: Array, value: float) -> Hypothesis:
@@ -185,11 +206,29 @@ def _solved_operand(place: Place, operand: Operand, wanted: Wide) -> Iterator[Hy
     solved = np.where(same, old, solved)
     if not np.isfinite(solved).all() or same.all():
         return
-    unknowns = int((~same).sum())
-    how = _borrowed(place, operand.name, array) or described(old, solved)
+    how, solved, unknowns = _shifted(old, solved) or ("", solved, int((~same).sum()))
+    how = how or _borrowed(place, operand.name, array) or described(old, solved)
     sentence = f"constant {operand.name!r} of {place.title(number)} {how}; solved for"
     edit = SetConstant(operand.name, solved.astype(array.dtype), (place.node(number),))
-    yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, unknowns * per)
+    yield Hypothesis("solved constant", sentence, (edit,), (), unknowns, solved.size * per)
+
+
+def _shifted(old: Wide, solved: Wide) -> tuple[str, Wide, int] | None:
+    """Return (what is wrong, right numbers, unknowns) of a constant whose rows are off by a few; None if not."""
+    largest = max(float(np.abs(old).max()), float(np.abs(solved).max()))
+    for axis, step in itertools.product(range(old.ndim), _STEPS):
+        size = old.shape[axis]
+        at = [size if a == axis else 1 for a in range(old.ndim)]
+        fresh = np.isin(
+            np.arange(size), np.arange(size)[:step] if step > 0 else np.arange(size)[step:]
+        ).reshape(at)
+        moved = np.where(fresh, solved, np.roll(old, step, axis))
+        if size > _LEAST_ROWS * abs(step) and (np.abs(solved - moved) <= _LEAST * largest).all():
+            how = (
+                f"is off by {abs(step)} along axis {axis}; moved by {step}, with what enters there"
+            )
+            return how, moved, abs(step) * old.size // size
+    return None
 
 
 def _some_rows(place: Place, view: Linear) -> Iterator[Hypothesis]:

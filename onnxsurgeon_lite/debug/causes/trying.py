@@ -2,30 +2,32 @@
 
 import contextlib
 import itertools
+import pickle
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from onnx import ModelProto
 
 from onnxsurgeon_lite.debug.causes.hypothesis import Hypothesis
 from onnxsurgeon_lite.debug.causes.place import Place, wide
 from onnxsurgeon_lite.debug.causes.side_by_side import SideBySide
 from onnxsurgeon_lite.errors import RuntimeCrash, RuntimeFailure, RuntimeTimeout, SurgeonError
-from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.graph import native
 from onnxsurgeon_lite.passes.pipeline import Pipeline
 from onnxsurgeon_lite.tensors.comparison import default_tolerance
 from onnxsurgeon_lite.tensors.dtypes import Array, RunValue, is_float
 
-Edited = tuple[Hypothesis, Model]
+Edited = tuple[Hypothesis, ModelProto]
 
 _NAMED = re.compile(r"(?:Name:'|in node \()(\d+)\b")  # the node in an error of the runtime
 _TOGETHER = 64  # copies in one session
 _LOOKED_AT = 1 << 14  # elements of a value from which its error is estimated
 _STORED = "\x03"  # begins the names of what is fed, in the runtime
 _STEPS = 17  # numbers that are tried at once
-_ROUNDS = 5
+_ROUNDS = 9
 
 
 class OutOfTime(Exception):
@@ -79,13 +81,12 @@ class Bench:
                 self.place.runtime.put(_STORED + name, value)
                 self._fed[name] = _STORED + name
 
-    def fitting(self, hypotheses: Iterable[Hypothesis]) -> list[Outcome]:
-        """Return the hypotheses that fit, of the first that run together and of which one does."""
+    def fitting(self, hypotheses: Iterable[Hypothesis]) -> Iterator[list[Outcome]]:
+        """Yield the hypotheses that fit, those of several that run together at once."""
         for outcomes in self._batches(hypotheses):
             fits = [outcome for outcome in outcomes if outcome.fits]
             if fits:
-                return fits
-        return []
+                yield fits
 
     def outcomes(self, hypotheses: Iterable[Hypothesis]) -> Iterator[Outcome]:
         """Yield what each hypothesis that can be applied makes of the place."""
@@ -99,25 +100,39 @@ class Bench:
         while batch := _drawn(pending, count):
             if time.monotonic() > self.until:
                 raise OutOfTime
-            edited = [(h, m) for h in batch if (m := self._edited(h)) is not None]
-            yield [*self._run(edited)]
+            yield [*self._run(self._edited(batch))]
 
-    def _edited(self, hypothesis: Hypothesis) -> Model | None:
+    def _edited(self, batch: Sequence[Hypothesis]) -> list[Edited]:
+        """Return the edited copies of a place, without the constants that stay."""
+        try:
+            made = native.together("an edit", lambda: pickle.dumps([*map(self._copy, batch)]))
+        except RuntimeFailure:  # one of them
+            half = len(batch) // 2
+            return [*self._edited(batch[:half]), *self._edited(batch[half:])] if half else []
+        copies = zip(batch, pickle.loads(made), strict=True)
+        return [(h, ModelProto.FromString(encoded)) for h, encoded in copies if encoded]
+
+    def _copy(self, hypothesis: Hypothesis) -> bytes:
+        """Return the place, edited; nothing if that changes nothing, or a node does not take it."""
         try:
             result = Pipeline(hypothesis.edits).apply(self.place.index.model)
         except SurgeonError:
-            return None  # the node does not take this
-        return result.model if result.changed else None
+            return b""
+        if not result.changed:
+            return b""
+        graph = result.model.proto.graph
+        changed = [t for t in graph.initializer if self.place.index.initializers.get(t.name) != t]
+        del graph.initializer[:]
+        graph.initializer.extend(changed)
+        return bytes(result.model.proto.SerializeToString())
 
     def _run(self, edited: Sequence[Edited]) -> Iterator[Outcome]:
         """Run copies together; without those that the runtime refuses, in halves where it does not name them."""
         if not edited:
             return
         together = SideBySide.of(self.place.index.model.proto)
-        places = [together.add(model.proto) for _, model in edited]
-        files = {key: file for _, model in edited for key, file in model.files.items()}
+        places = [together.add(copy) for _, copy in edited]
         model = self.place.index.model.with_proto(together.proto)
-        model.files.update(files)
         try:
             self.place.runtime.open(model)
             names = list(dict.fromkeys(name for outputs in places for name in outputs.values()))
@@ -159,18 +174,16 @@ class Bench:
             over = np.abs(a - w) > allowed.absolute(self.place.scale) + allowed.rtol * np.abs(w)
         return float(np.mean(np.where(finite, over, ~same)))
 
-    def solve(
-        self, make: Callable[[float], Hypothesis], low: float, high: float
-    ) -> Hypothesis | None:
-        """Return the hypothesis whose number makes the error smallest, between two positive numbers."""
+    def solve(self, make: Callable[[float], Hypothesis], low: float, high: float) -> float | None:
+        """Return the number that makes the error smallest, between two positive ones; None if there is none."""
         grid, best = np.geomspace(low, high, _STEPS), None
         for _ in range(_ROUNDS):
             tried = list(self.outcomes(make(float(number)) for number in grid))
             errors = [outcome.error for outcome in tried]
             if len(errors) != len(grid) or not np.isfinite(errors).any():
-                return best
+                break
             at = int(np.nanargmin(errors))
-            best = tried[at].hypothesis
+            best = float(grid[at])
             grid = np.geomspace(grid[max(0, at - 1)], grid[min(at + 1, _STEPS - 1)], _STEPS)
         return best
 

@@ -74,6 +74,11 @@ class Goal:
         norm = float(np.sqrt(np.mean(_wide(reference) ** 2))) if reference.size else 0.0
         return norm or 1.0
 
+    def judged(self, excess: float, measured: float) -> tuple[bool, str]:
+        """Return whether the goal is reached, and what was."""
+        text = self.text(measured)
+        return excess <= 1, text if excess <= 1 else f"the best reached is {text}"
+
     def text(self, measured: float) -> str:
         """Return what was measured, and the limit."""
         if np.isnan(measured):

@@ -134,7 +134,8 @@ class Guard:
 
     def _around(self, site: Site) -> set[Step]:
         """Return the nodes that must stay for a value to stay unrounded: its maker and its readers, through movers."""
-        found = set[Step]() if site.maker is None else {site.maker}
+        is_made = site.maker is not None and site.constant is None
+        found = {site.maker} if is_made and site.maker is not None else set[Step]()
         pending = [site]
         while pending:
             for step, slot in (current := pending.pop()).readers:

@@ -3,21 +3,27 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import hypot, inf
+from typing import NamedTuple
 
 from onnxsurgeon_lite.debug.conversion.goal import Goal, Values, require_finite
+from onnxsurgeon_lite.debug.conversion.layer import Layer
 from onnxsurgeon_lite.debug.conversion.result import Conversion, Kept
-from onnxsurgeon_lite.debug.conversion.search import Asked, pruned, spoilers
-from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.debug.conversion.search import by_worth, pruned, shortest
+from onnxsurgeon_lite.debug.conversion.slopes import Slopes, measured
+from onnxsurgeon_lite.errors import EditError, SurgeonError
+from onnxsurgeon_lite.graph.index import GraphIndex, function_key
 from onnxsurgeon_lite.graph.schemas import constant
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.saving import embedded_size
+from onnxsurgeon_lite.passes.derivative import Derivative
 from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.quantizing import Quantizing
 from onnxsurgeon_lite.runtime.run import opened
 from onnxsurgeon_lite.runtime.session import Runtime
+from onnxsurgeon_lite.surgery.gradients.tape import Term
+from onnxsurgeon_lite.surgery.inlining import inline
 
 _WEIGHTED = (
     "MatMul",
@@ -34,12 +40,12 @@ _STATIC = (
     "MaxPool", "Mul", "Relu", "Reshape", "Resize", "Sigmoid", "Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze",
     "InstanceNormalization", "Where", "Pad", "ArgMax",
 )  # fmt: skip
-_QUESTIONS = 24  # quantizations of a search
+_QUESTIONS = 12  # quantizations of each step of a search
 
 
 def named(model: Model) -> Model:
-    """Return the model as the tools need it: each node of the main graph has a name, types are inferred anew."""
-    result = model.copy()
+    """Return the model as the tools need it: without functions, each node with a name, types to be inferred anew."""
+    result = inline(model, [function_key(function) for function in model.proto.functions])
     del result.proto.graph.value_info[:]
     seen: set[str] = set()
     for position, node in enumerate(result.proto.graph.node):
@@ -49,13 +55,21 @@ def named(model: Model) -> Model:
     return result
 
 
+class Point(NamedTuple):
+    """A quantized model: its error as a multiple of the limit, the measured number, its share of the bytes."""
+
+    excess: float
+    measured: float
+    share: float
+
+
 @dataclass
 class Integers:
     """A search for the nodes that stay in float.
 
     Attributes:
         keep: selectors of nodes that stay in any case.
-        points: what was tried: (error, nodes in float, share of the bytes, measured number).
+        points: what was tried, by the nodes in float.
     """
 
     quantizing: Quantizing
@@ -64,7 +78,8 @@ class Integers:
     samples: Sequence[Feeds]
     runtime: Runtime
     progress: Callable[[str], None] = lambda _: None
-    points: list[tuple[float, int, float, float]] = field(default_factory=list)
+    points: dict[frozenset[str], Point] = field(default_factory=dict)
+    _last: tuple[frozenset[str], Model] | None = None
 
     def result(self) -> Conversion:
         """Return the quantized model.
@@ -74,17 +89,16 @@ class Integers:
         """
         if not self.nodes:
             raise EditError(f"no node of the model can be quantized to {self.quantizing.to}")
-        everything = frozenset(range(len(self.nodes)))
-        left = self._left(everything) if self.goal is not None else frozenset[int]()
-        model = self.quantizing.quantized([self.nodes[n] for n in sorted(everything - left)])
-        kept = [self._kept(number) for number in sorted(left)]
+        left = self._left() if self.goal is not None else []
+        model = self._quantized(left)
+        kept = [self._kept(name) for name in self.nodes if name in left]
         share = embedded_size(model) / embedded_size(self.quantizing.model)
         done = Conversion(model, self.quantizing.to, len(self.nodes), kept, 0, share)
         if self.goal is None:
             return done
-        excess, measured = self._measured(model)
-        text = self.goal.text(measured)
-        return replace(done, met=excess <= 1, measured=text, curve=self._curve())
+        excess = self._excess(left)
+        met, text = self.goal.judged(excess, self.points[frozenset(left)].measured)
+        return replace(done, met=met, measured=text, curve=self._curve())
 
     @cached_property
     def index(self) -> GraphIndex:
@@ -110,47 +124,68 @@ class Integers:
             constant(self.index, n) is not None for n in node.input
         )
 
-    def _kept(self, number: int) -> Kept:
-        position = self.index.named[self.nodes[number]][0]
+    def _kept(self, name: str) -> Kept:
+        position = self.index.named[name][0]
         node = self.index.nodes[position]
         place = str(self.index.origins[position])
         return Kept(f"@{position}", node.name, node.op_type, "for the goal", place)
 
     # the search
 
-    def _left(self, everything: frozenset[int]) -> frozenset[int]:
-        asked = Asked(lambda on: self._excess(on, everything), _QUESTIONS)
-        if asked(everything) <= 1:
-            return frozenset()
-        groups = spoilers(len(everything), asked)
-        few = pruned(groups, lambda some: self._suffice(some, asked, everything), _QUESTIONS)
-        return frozenset(n for group in few for n in group)
+    def _left(self) -> list[str]:
+        """Return the names of nodes that stay in float, as few as the questions find."""
+        if self._excess(()) <= 1:
+            return []
+        groups, left = by_worth(self._effects(), [frozenset((name,)) for name in self.nodes])
+        order = [name for group in groups for name in group]
+        count = shortest(left, lambda n: self._excess(order[:n]), _QUESTIONS)
+        return pruned(order[:count], lambda some: self._excess(some) <= 1, _QUESTIONS)
 
-    def _suffice(
-        self, groups: Sequence[Sequence[int]], asked: Asked, everything: frozenset[int]
-    ) -> bool:
-        return asked(everything - {n for group in groups for n in group}) <= 1
+    def _excess(self, left: Sequence[str]) -> float:
+        """Return the error as a multiple of the limit, with these nodes in float."""
+        key = frozenset(left)
+        if key not in self.points:
+            self.progress(f"quantizing {len(self.nodes) - len(key)} of {len(self.nodes)} nodes")
+            model = self._quantized(left)
+            share = embedded_size(model) / embedded_size(self.quantizing.model)
+            self.points[key] = Point(*self._measured(model), share)
+        return self.points[key].excess
 
-    def _excess(self, on: frozenset[int], everything: frozenset[int]) -> float:
-        if not on:
-            return 0.0
-        self.progress(f"quantizing {len(on)} of {len(everything)} nodes")
-        model = self.quantizing.quantized([self.nodes[number] for number in sorted(on)])
-        excess, measured = self._measured(model)
-        share = embedded_size(model) / embedded_size(self.quantizing.model)
-        self.points.append((excess, len(everything) - len(on), share, measured))
-        return excess
+    def _quantized(self, left: Sequence[str]) -> Model:
+        """Return the model with all nodes quantized but these; the last one is not made twice."""
+        key = frozenset(left)
+        if self._last is None or self._last[0] != key:
+            quantized = [name for name in self.nodes if name not in key]
+            self._last = key, self.quantizing.quantized(quantized)
+        return self._last[1]
+
+    def _effects(self) -> list[float]:
+        """Return how far quantizing each node alone moves the outputs, to first order; Inf if that is not known."""
+        assert self.goal is not None
+        nodes = [self.index.nodes[self.index.named[name][0]] for name in self.nodes]
+        layers = [Layer.of(self.index, node, self.quantizing) for node in nodes]
+
+        def write(work: Derivative, slopes: Slopes) -> list[Term]:
+            return [number for layer in layers for number in layer.numbers(work, slopes)]
+
+        model, names = self.quantizing.model, {layer.result for layer in layers}
+        try:
+            found = measured(
+                model, self.goal, self.samples, self.reference, self.runtime, names, write
+            )
+        except SurgeonError:
+            return [inf] * len(nodes)
+        rows = found.reshape(len(found), len(layers), -1)
+        return [hypot(*map(layer.effect, rows[:, number])) for number, layer in enumerate(layers)]
 
     def _curve(self) -> list[tuple[int, float, float]]:
         """Return what was tried, without what something smaller is better than."""
         found: list[tuple[int, float, float]] = []
         best = inf
-        for excess, out, share, measured in sorted(
-            self.points, key=lambda point: (point[2], point[0])
-        ):
-            if excess < best:
-                best = excess
-                found.append((out, share, measured))
+        for left, point in sorted(self.points.items(), key=lambda item: item[1].share):
+            if point.excess < best:
+                best = point.excess
+                found.append((len(left), point.share, point.measured))
         return found
 
     def _measured(self, model: Model) -> tuple[float, float]:

@@ -1,6 +1,5 @@
 """Time a model by the runtime's own profiler, and give each kernel back to the nodes that it stands for."""
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,9 @@ from onnxsurgeon_lite.graph.scopes import UNKNOWN
 from onnxsurgeon_lite.model import load
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.runtime.feeds import Feeds
-from onnxsurgeon_lite.runtime.session import Runtime, provider_name
+from onnxsurgeon_lite.runtime.optimized import structure_file
+from onnxsurgeon_lite.runtime.options import provider_name
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.dtypes import byte_count, data_type_of_numpy
 
 _MOST = 500_000  # kernels in a trace: the runtime drops what comes after a million
@@ -41,9 +42,8 @@ def profile(
     """
     index.require_sound()
     runs = max(1, min(runs, _MOST // max(1, len(index.nodes))))
-    with tempfile.TemporaryDirectory(prefix="onnxdbg-") as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        runtime.open(index.model, optimized, profile=Path(folder) / "profile")
+    with structure_file() as optimized:
+        runtime.open(index.model, optimized, profile=optimized.with_name("profile"))
         for name, value in feeds.items():
             element = index.inputs[name].type.sequence_type.elem_type.tensor_type.elem_type
             runtime.put(name, value, element or None)

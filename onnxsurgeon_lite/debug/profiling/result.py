@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.shown import Shown
 
 
 @dataclass
@@ -86,6 +86,7 @@ class Profile(Shown):
         held: the tensors in memory where most of it is taken, the largest first, weights left out; each is counted
             from the node that makes it to the last that reads it, as if the runtime reused nothing in place.
         peak: number of the node that runs there.
+        provider: the one that was asked for.
 
     Example:
         >>> profile = osl.profile("whole_model.onnx", runs=2)
@@ -99,7 +100,7 @@ class Profile(Shown):
     nodes: list[ProfiledNode] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     peak: int = 0
-    provider: str = field(default="", metadata=HIDDEN)
+    provider: str = ""
 
     @property
     def total(self) -> Cost:

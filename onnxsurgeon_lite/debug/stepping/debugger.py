@@ -26,7 +26,8 @@ from onnxsurgeon_lite.graph.select import required, select_node
 from onnxsurgeon_lite.matching.values import aligned, feeds_in_order, needs_alignment
 from onnxsurgeon_lite.model import Model, ModelLike, loaded
 from onnxsurgeon_lite.runtime.feeds import Feeds, Recipe, check_feed, required_inputs
-from onnxsurgeon_lite.runtime.session import Runtime, RuntimeOptions
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue
 from onnxsurgeon_lite.tensors.references import ReferenceSet, Tensors, open_references

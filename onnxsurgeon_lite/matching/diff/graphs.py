@@ -49,6 +49,7 @@ class DiffContext:
         renamed: pairs of names that differ, by kind.
         untyped: per model, the number of values without a type that the other model declares.
         missing: tensors that were not compared, because their data is missing.
+        pairs: positions of the nodes of the main graphs that are the same.
     """
 
     models: tuple[Model, Model]
@@ -57,6 +58,7 @@ class DiffContext:
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     untyped: list[int] = field(default_factory=lambda: [0, 0])
     missing: set[str] = field(default_factory=set)
+    pairs: dict[int, int] = field(default_factory=dict)
 
     def rename(self, kind: str, name: str, other: str) -> None:
         """Record two names of one thing if they differ."""

@@ -1,7 +1,6 @@
-"""Diff two models: graphs, functions, opsets, metadata; and their outputs on the same feeds."""
+"""Diff two models: graphs, functions, opsets, metadata."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeVar
 
 from onnx import FunctionProto, ModelProto, TrainingInfoProto
@@ -12,12 +11,7 @@ from onnxsurgeon_lite.matching.diff.protos import entry_changes, text_changes
 from onnxsurgeon_lite.matching.diff.result import Change, Difference, ModelDiff
 from onnxsurgeon_lite.matching.diff.trimming import Trimmed, trim
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.matching.trials import Trial, unmoved, unmoved_notes
-from onnxsurgeon_lite.matching.verify import compare_runs, feeds_of_edited
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.runtime.feeds import check_feeds
-from onnxsurgeon_lite.runtime.run import opened
-from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 
 K = TypeVar("K")
@@ -44,55 +38,39 @@ def diff(
         GraphError: a graph has a cycle, a value has two producers, or a function calls itself.
         SourceChangedError: a file changed after its model was loaded.
     """
-    whole = Trimmed((NamedGraph.of(first), NamedGraph.of(second)), list(known))
-    return _diff(DiffContext((first, second), tolerance), whole)
+    models, pairs = (first, second), list(known)
+    graphs = None
+    if not pairs and _is_large(models):
+        for model in models:
+            GraphIndex.of(model).require_sound()
+        graphs = trim(first, second)
+    graphs = graphs or Trimmed((NamedGraph.of(first), NamedGraph.of(second)), pairs)
+    return _diff(DiffContext(models, tolerance), graphs)
 
 
 def edit_diff(before: Model, after: Model) -> ModelDiff | None:
     """Diff an edit; None when it changed too much of a large graph for a quick answer."""
-    sides = before.proto, after.proto
-    if max(len(proto.graph.node) for proto in sides) <= _SMALL:
-        return diff(before, after)
-    if any(proto.training_info for proto in sides):  # training graphs read values of the main graph
+    models = before, after
+    if not _is_large(models):
         return diff(before, after)
     trimmed = trim(before, after)
-    return None if trimmed is None else _diff(DiffContext((before, after), None), trimmed)
+    return None if trimmed is None else _diff(DiffContext(models, None), trimmed)
 
 
-def with_outputs(
-    models: tuple[GraphIndex, GraphIndex],
-    found: ModelDiff,
-    trials: Sequence[Trial],
-    runtime: Runtime,
-    tolerance: Tolerance | None = None,
-) -> ModelDiff:
-    """Add comparisons of the outputs on the feeds of the first model's trials; it is the reference."""
-    first, second = models
-    inputs, outputs = (found.renamed.get(kind, {}) for kind in ("inputs", "outputs"))
-    names = {name: inputs.get(name, name) for name in first.inputs}
-    names = {name: other for name, other in names.items() if other in second.inputs}
-    pairs = {name: outputs.get(name, name) for name in first.outputs}
-    pairs = {name: other for name, other in pairs.items() if other in second.outputs}
-    given = [feeds_of_edited(first, second, trial.feeds, names) for trial in trials]
-    for feeds in given:
-        check_feeds(second, feeds)
-    once = opened(second, runtime, list(pairs.values()))
-    runs = []
-    for trial, feeds in zip(trials, given, strict=True):
-        actual = once(feeds)
-        expected = {name: trial.outputs[name] for name in pairs}
-        runs.append(({name: actual[other] for name, other in pairs.items()}, expected))
-    compared = compare_runs(runs, tolerance)
-    notes = [*found.notes, *unmoved_notes(name for name in unmoved(trials) if name in pairs)]
-    same = found.same and compared.match
-    return replace(found, same=same, outputs=compared.compared, notes=notes)
+def _is_large(models: tuple[Model, Model]) -> bool:
+    """Return whether models are so large that only what surrounds differences is looked at."""
+    protos = [model.proto for model in models]
+    if any(proto.training_info for proto in protos):  # they read values of the main graph
+        return False
+    return max(len(proto.graph.node) for proto in protos) > _SMALL
 
 
 def _diff(context: DiffContext, graphs: Trimmed) -> ModelDiff:
     for model in context.models:
         check_functions(model.proto)
     differences = list(_model_differences(context, graphs))
-    return ModelDiff(not differences, differences, context.renamed, _notes(context))
+    notes, pairs = _notes(context), sorted(context.pairs.items())
+    return ModelDiff(not differences, differences, context.renamed, notes, pairs=pairs)
 
 
 def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Difference]:
@@ -110,6 +88,7 @@ def _model_differences(context: DiffContext, graphs: Trimmed) -> Iterator[Differ
     for change in header:
         yield Difference("changed", "metadata", "model", changes=(change,))
     main = GraphDiff(context, graphs.scopes, known=graphs.pairs)
+    context.pairs = main.alignment.nodes
     main.wiring.constants.update(((name, name), None) for name in sorted(graphs.constants))
     yield from main.differences()
     yield from _functions(context)

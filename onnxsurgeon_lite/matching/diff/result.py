@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from onnxsurgeon_lite.shown import Shown
+from onnxsurgeon_lite.shown import HIDDEN, Shown
 from onnxsurgeon_lite.tensors.comparison import Comparison
 
 Kind = Literal[
@@ -71,6 +71,7 @@ class ModelDiff(Shown):
         renamed: kind -> names that differ, first -> second.
         notes: what does not count as a difference, one sentence each.
         outputs: comparisons by name in the first model, if both models were run.
+        pairs: positions of the nodes of the main graphs that are the same.
 
     Example:
         >>> osl.diff("whole_model.onnx", "whole_model.onnx").same
@@ -82,3 +83,4 @@ class ModelDiff(Shown):
     renamed: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     outputs: dict[str, Comparison] = field(default_factory=dict)
+    pairs: list[tuple[int, int]] = field(default_factory=list, metadata=HIDDEN)

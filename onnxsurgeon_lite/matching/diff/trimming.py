@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.matching.nodes import NamedGraph
 from onnxsurgeon_lite.model import Model
-from onnxsurgeon_lite.model.wire import mentioning
+from onnxsurgeon_lite.model.wire import Messages, different
 
 _Named = TypeVar("_Named", TensorProto, ValueInfoProto)
 _MOST = 64  # differing nodes or values; each value is searched in all nodes
@@ -34,7 +34,13 @@ class Trimmed:
 
 def trim(first: Model, second: Model) -> Trimmed | None:
     """Trim the main graphs; None when they differ in too many places."""
-    if abs(len(first.proto.graph.node) - len(second.proto.graph.node)) > _MOST:
+    mine, theirs = first.proto.graph, second.proto.graph
+    counts = zip(
+        (len(mine.node), len(mine.value_info)),
+        (len(theirs.node), len(theirs.value_info)),
+        strict=True,
+    )
+    if any(abs(count - other) > _MOST for count, other in counts):
         return None
     one, two = sides = _TrimmedGraph(first), _TrimmedGraph(second)
     if _differ_much(one.graph.value_info, two.graph.value_info):
@@ -42,10 +48,10 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     redeclared = {value.name for value in _unequal(one.graph.value_info, two.graph.value_info)}
     if len(redeclared) > _MOST:
         return None
-    same = _same(one, two)
-    paired = set(same.values())
-    one.kept = [i for i in range(len(one.nodes)) if i not in same]
-    two.kept = [i for i in range(len(two.nodes)) if i not in paired]
+    same = _Same.of(one.encoded.parts, two.encoded.parts)
+    one.kept = [i for i in same.mine if i not in same.moved]
+    moved = set(same.moved.values())
+    two.kept = [i for i in same.theirs if i not in moved]
     if max(len(one.kept), len(two.kept)) > _MOST:
         return None
     made = {name for side in sides for node in side.left for name in node.output if name}
@@ -53,7 +59,7 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     if len(made | leaves | redeclared) > _MOST:
         return None
     others = made | redeclared
-    touched = same.keys() & one.mentioning(others | leaves)
+    touched = {i for i in one.encoded.mentioning(others | leaves) if i in same}
     touched = _thin_readers(one, touched, leaves - others, others)
     one.kept = sorted({*one.kept, *touched})
     two.kept = sorted({*two.kept, *(same[i] for i in touched)})
@@ -68,22 +74,33 @@ def trim(first: Model, second: Model) -> Trimmed | None:
     return Trimmed(scopes, pairs, constants - unequal)
 
 
-def _same(one: "_TrimmedGraph", two: "_TrimmedGraph") -> dict[int, int]:
-    """Map positions of nodes with equal bytes, first graph -> second."""
-    count = min(len(one.nodes), len(two.nodes))
-    head = next((i for i, differ in enumerate(map(ne, one.nodes, two.nodes)) if differ), count)
-    backwards = map(ne, reversed(one.nodes), reversed(two.nodes))
-    tail = next((i for i, differ in enumerate(backwards) if differ), count)
-    tail = min(tail, count - head)
-    shift = len(two.nodes) - len(one.nodes)
-    last = range(len(one.nodes) - tail, len(one.nodes))
-    same = {i: i for i in range(head)} | {i: i + shift for i in last}
-    where = {two.nodes[i].SerializeToString(): i for i in range(head, len(two.nodes) - tail)}
-    for i in range(head, last.start):
-        place = where.get(one.nodes[i].SerializeToString())
-        if place is not None:
-            same[i] = place
-    return same
+@dataclass(frozen=True)
+class _Same:
+    """Which nodes have equal bytes: position in the first graph -> in the second.
+
+    Attributes:
+        mine, theirs: the positions between equal beginnings and equal ends.
+        moved: the equal ones among these.
+    """
+
+    mine: range
+    theirs: range
+    moved: dict[int, int]
+
+    @classmethod
+    def of(cls, mine: Sequence[bytes], theirs: Sequence[bytes]) -> "_Same":
+        between, others = different(mine, theirs), different(theirs, mine)
+        where = {theirs[i]: i for i in others}
+        moved = {i: where[mine[i]] for i in between if mine[i] in where}
+        return cls(between, others, moved)
+
+    def __contains__(self, position: int) -> bool:
+        return position not in self.mine or position in self.moved
+
+    def __getitem__(self, position: int) -> int:
+        if position in self.mine:
+            return self.moved[position]
+        return position + (self.theirs.stop - self.mine.stop if position >= self.mine.stop else 0)
 
 
 def _differ_much(mine: Iterable[_Named], theirs: Iterable[_Named]) -> bool:
@@ -126,10 +143,8 @@ class _TrimmedGraph:
         self.model = model
         self.graph = model.proto.graph
         self.nodes = list(self.graph.node)
+        self.encoded = Messages(list(map(NodeProto.SerializeToString, self.nodes)))
         self.kept: list[int] = []
-
-    def mentioning(self, names: Set[str]) -> list[int]:
-        return mentioning([node.SerializeToString() for node in self.nodes], names) if names else []
 
     @property
     def left(self) -> list[NodeProto]:

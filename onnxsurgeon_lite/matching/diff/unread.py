@@ -7,7 +7,6 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.matching.diff.subjects import tensor_kind
 from onnxsurgeon_lite.matching.nodes import NamedGraph
-from onnxsurgeon_lite.model.storage.listing import fingerprint
 
 
 def left_over(
@@ -58,4 +57,6 @@ def _digest(scope: NamedGraph, name: str) -> str:
     tensor = scope.index.initializers[name]
     if not isinstance(tensor, TensorProto) or tensor.data_type == TensorProto.STRING:
         return ""
+    from onnxsurgeon_lite.model.storage.listing import fingerprint  # few diffs need it
+
     return fingerprint(scope.model, tensor)

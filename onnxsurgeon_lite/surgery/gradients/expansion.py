@@ -7,8 +7,8 @@ from typing import Protocol, cast
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, defs, helper
 
 from onnxsurgeon_lite.graph.bodies import bound_nodes
-from onnxsurgeon_lite.graph.index import captured
 from onnxsurgeon_lite.graph.schemas import RANDOM, constant_of
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.edits import rename_uses
 from onnxsurgeon_lite.surgery.gradients.tape import Tape

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto
 
 from onnxsurgeon_lite.errors import EditError
-from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.surgery.gradients.bodies import through_if, through_loop
 from onnxsurgeon_lite.surgery.gradients.expansion import Expansion, expanded, learn
 from onnxsurgeon_lite.surgery.gradients.rules import BROADCAST, RULES, SEVERAL, WRITTEN, ZERO

@@ -83,7 +83,7 @@ def _largest(block: dtypes.Array) -> float:
     return top if isfinite(top) else float(np.max(np.abs(block[np.isfinite(block)]), initial=0.0))
 
 
-def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 22) -> Iterator[dtypes.Array]:
+def _blocks(model: Model, tensor: TensorProto, size: int = 1 << 18) -> Iterator[dtypes.Array]:
     if not is_external(tensor):
         yield dtypes.to_array(tensor)
         return

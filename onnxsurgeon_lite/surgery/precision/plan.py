@@ -4,10 +4,8 @@ A *site* is a float32 value. What makes it decides its dtype; each reader says w
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
 
-from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, defs
+from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from onnxsurgeon_lite.graph.bodies import FUNCTION, InnerGraph, function_of
 from onnxsurgeon_lite.graph.index import (
@@ -16,23 +14,19 @@ from onnxsurgeon_lite.graph.index import (
     function_key,
     function_path,
     opset_versions,
-    plain_domain,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model, walk
-from onnxsurgeon_lite.tensors import dtypes
+from onnxsurgeon_lite.surgery.precision.operators import (
+    Schema,
+    can,
+    has_sequences,
+    not_at,
+    schema_at,
+)
+from onnxsurgeon_lite.surgery.precision.sites import EXACT, Scope, Site, Step
 
-Schema = defs.OpSchema
-
-EXACT = frozenset((
-    "Abs", "ArgMax", "ArgMin", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "GlobalMaxPool", "Identity", "Max", "MaxPool", "Min", "Neg", "NonZero", "Pad", "ReduceMax",
-    "ReduceMin", "Relu", "Reshape", "ReverseSequence", "ScatterElements", "ScatterND", "Slice", "SpaceToDepth",
-    "Split", "Squeeze", "Tile", "TopK", "Transpose", "Unsqueeze", "Where",
-))  # fmt: skip
-"""Operators that move or choose numbers: in any dtype that holds their inputs they give the same."""
-_ANY = frozenset(("Cast", "CastLike", "Shape", "Size", "IsNaN", "IsInf"))
-"""Operators that read their first input in whichever dtype it is made."""
 _QUANTIZING = frozenset((
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger",
     "MatMulInteger",
@@ -40,93 +34,6 @@ _QUANTIZING = frozenset((
 _NESTED = frozenset(("If", "Loop", "Scan"))
 _CHOOSING = frozenset(("Cast", "ConstantOfShape"))
 """Operators that choose the dtype of their output by an attribute."""
-
-
-@dataclass(eq=False)
-class Site:
-    """A float32 value, and in which dtypes it is needed.
-
-    Attributes:
-        maker: the node that makes it; None for inputs and constants.
-        constant: its tensor, for an initializer or the output of a Constant node.
-        required: the dtype of a graph output, narrow or not.
-        readers: (node, input) of all that read it, in bodies too.
-        is_narrow: it is made narrow. read: the dtypes in which it is read.
-    """
-
-    name: str
-    scope: "Scope"
-    maker: "Step | None" = None
-    constant: TensorProto | None = None
-    required: bool | None = None
-    readers: list[tuple["Step", int]] = field(default_factory=list)
-    is_narrow: bool = False
-    read: set[bool] = field(default_factory=set)
-
-
-@dataclass(eq=False)
-class Step:
-    """A node, and what becomes of it.
-
-    Attributes:
-        kind: `none` touches no float32 value; `wide` and `narrow` are decided; `free` goes with its neighbors.
-        why: the reason for `wide`.
-        takes, makes: of each input and output, whether the operator can have it narrow.
-    """
-
-    id: str
-    node: NodeProto
-    schema: Schema | None
-    kind: str = "none"
-    why: str = ""
-    inputs: list[Site | None] = field(default_factory=list)
-    outputs: list[Site | None] = field(default_factory=list)
-    takes: list[bool] = field(default_factory=list)
-    makes: list[bool] = field(default_factory=list)
-    bodies: list["Scope"] = field(default_factory=list)
-
-    @property
-    def is_narrow(self) -> bool:
-        return self.kind == "narrow"
-
-    def wants(self, slot: int) -> bool:
-        """Return whether it reads an input narrow."""
-        site = self.inputs[slot]
-        if self.node.op_type in _ANY and slot == 0 and site is not None:
-            return site.is_narrow and self.takes[slot]
-        return self.is_narrow and self.takes[slot]
-
-
-@dataclass(eq=False)
-class Scope:
-    """A graph, a body or a function."""
-
-    path: str
-    index: GraphIndex
-    target: GraphProto | FunctionProto
-    outer: "Scope | None" = None
-    steps: list[Step] = field(default_factory=list)
-    sites: dict[str, Site] = field(default_factory=dict)
-
-    def find(self, name: str) -> Site | None:
-        """Return the float32 value of a name, of an outer graph if the body captures it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.sites:
-                return scope.sites[name]
-            scope = None if name in scope.own else scope.outer
-        return None
-
-    @cached_property
-    def own(self) -> set[str]:
-        """The names that the body itself defines, of any dtype."""
-        if self.outer is None:
-            return set()
-        graph = self.target
-        made = {name for node in graph.node for name in node.output}
-        if isinstance(graph, FunctionProto):
-            return made.union(graph.input)
-        return made.union((v.name for v in graph.input), (t.name for t in graph.initializer))
 
 
 class Plan:
@@ -210,8 +117,10 @@ class Plan:
         for slot, site in enumerate(step.inputs):
             if site is not None:
                 site.readers.append((step, slot))
-        step.takes = [self._can(step.schema, slot, True) for slot in range(len(node.input))]
-        step.makes = [self._can(step.schema, slot, False) for slot in range(len(node.output))]
+        step.takes = [can(step.schema, slot, True, self.narrow) for slot in range(len(node.input))]
+        step.makes = [
+            can(step.schema, slot, False, self.narrow) for slot in range(len(node.output))
+        ]
         for name, body in walk.bodies(node):
             inner = InnerGraph.of(index, position, name).index
             step.bodies.append(self._scope(f"{node_id}/{name}", inner, body, scope))
@@ -234,23 +143,14 @@ class Plan:
         step.takes = [True] * len(step.node.input)
         step.makes = [True] * len(step.node.output)
 
-    def _can(self, schema: Schema | None, slot: int, is_input: bool) -> bool:
-        """Return whether an operator's schema permits the narrow dtype at an input or output."""
-        formals = (schema.inputs if is_input else schema.outputs) if schema is not None else ()
-        if not formals:
-            return False
-        kind = formals[min(slot, len(formals) - 1)].type_str
-        allowed = _allowed(schema)
-        return f"tensor({dtypes.dtype_name(self.narrow)})" in allowed.get(kind, (kind,))
-
     def _kind(self, step: Step, scope: Scope) -> tuple[str, str]:
         floats = [site for site in (*step.inputs, *step.outputs) if site is not None]
         if not floats and not step.bodies:
             return "none", ""
-        if step.id in self.kept:
-            return "wide", "kept"
         if step.node.op_type == "Constant" and _is_plain(step.node):
             return self._constant(step)
+        if step.id in self.kept:
+            return "wide", "kept"
         if step.schema is None:
             return "wide", f"ONNX does not know {step.node.domain}:{step.node.op_type}"
         why = self._obstacle(step, step.schema, scope)
@@ -269,7 +169,9 @@ class Plan:
             return "" if _slots_fit(step) else f"{node.op_type} at this opset"
         if node.op_type in _QUANTIZING:
             return "a quantizer"
-        if _has_sequences(schema):
+        if node.op_type == "BitCast":
+            return "BitCast reads bits"
+        if has_sequences(schema):
             return "a sequence"
         if node.op_type in _CHOOSING:
             return "its dtype is the call's" if _has_references(node) else ""
@@ -277,16 +179,7 @@ class Plan:
             return "the dtype of an input is not known"
         if any(takes and site for takes, site in zip(step.takes, step.inputs, strict=True)):
             return ""
-        return self._not_at(schema)
-
-    def _not_at(self, schema: Schema) -> str:
-        """Return that an operator does not have the dtype, and which opset's version has it."""
-        dtype = dtypes.dtype_name(self.narrow)
-        newest = _schema(schema.name, defs.onnx_opset_version(), schema.domain)
-        if newest is not None and self._can(newest, 0, True):
-            step = f"onnxdbg edit opset MODEL {newest.since_version}"
-            return f"{schema.name} has {dtype} from opset {newest.since_version} on: {step}"
-        return f"{schema.name} has no {dtype}"
+        return not_at(schema, self.narrow)
 
     def _constant(self, step: Step) -> tuple[str, str]:
         """Take a Constant node as an initializer."""
@@ -334,7 +227,8 @@ class Plan:
         for step in reversed(steps):
             if step.kind == "free":
                 users = [user for site in self._results(step) for user in self._users(site)]
-                step.kind = "wide" if is_wide[step] and (True in users or not users) else "narrow"
+                unread = not users and any(s.constant is None for s in self._sources(step))
+                step.kind = "wide" if is_wide[step] and (True in users or unread) else "narrow"
             for body in step.bodies:
                 for result in _outputs(body):
                     result.required = step.is_narrow
@@ -466,40 +360,6 @@ def _has_references(node: NodeProto) -> bool:
 
 def _is_plain(node: NodeProto) -> bool:
     return plain_domain(node.domain) == ""
-
-
-@cache
-def _schema(op_type: str, version: int, domain: str) -> Schema | None:
-    try:
-        return defs.get_schema(op_type, version, domain)
-    except defs.SchemaError:
-        return None
-
-
-def schema_at(node: NodeProto, versions: dict[str, int]) -> Schema | None:
-    """Return the schema of a node's operator, if ONNX knows it."""
-    domain = plain_domain(node.domain)
-    version = versions.get(domain)
-    return None if version is None else _schema(node.op_type, version, domain)
-
-
-def _allowed(schema: Schema | None) -> dict[str, frozenset[str]]:
-    if schema is None:
-        return {}
-    return _allowed_of(schema.name, schema.since_version, schema.domain)
-
-
-@cache
-def _allowed_of(name: str, version: int, domain: str) -> dict[str, frozenset[str]]:
-    schema = defs.get_schema(name, version, domain)
-    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
-
-
-def _has_sequences(schema: Schema) -> bool:
-    """Return whether an operator needs a sequence or an optional."""
-    allowed = _allowed(schema)
-    kinds = (allowed.get(f.type_str, {f.type_str}) for f in (*schema.inputs, *schema.outputs))
-    return any(all(not text.startswith("tensor") for text in kind) for kind in kinds)
 
 
 def _slots_fit(step: Step) -> bool:

@@ -6,6 +6,7 @@ from onnx import TensorProto
 
 from onnxsurgeon_lite.errors import EditError, UsageError
 from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.schemas import checked
 from onnxsurgeon_lite.graph.select import select_nodes, split_names
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.surgery.precision.plan import Plan
@@ -23,10 +24,11 @@ def plan_of(model: Model, to: str, keep: Sequence[str], io: bool) -> Plan:
     Raises:
         UsageError: there is no such dtype to convert to.
         UnknownNameError: there is no such node to keep.
-        EditError: the model has no float32.
+        EditError: a node lacks what its operator takes, or the model has no float32.
     """
     if to not in NARROW:
         raise UsageError(f"there is no conversion to {to!r}", f"it can be {', '.join(NARROW)}")
+    checked(model)
     plan = Plan(model, NARROW[to], kept_ids(model, keep), io)
     if not any(site for scope in plan.scopes() for site in scope.sites):
         raise EditError(

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator
 
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto, helper
 
-from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions, plain_domain
+from onnxsurgeon_lite.graph.index import GraphIndex, opset_versions
+from onnxsurgeon_lite.graph.table import plain_domain
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied, drop
 from onnxsurgeon_lite.model.narrowed import narrow_tensor
 from onnxsurgeon_lite.surgery.edits import fresh, value_names
-from onnxsurgeon_lite.surgery.precision.plan import Plan, Scope, Site, Step
+from onnxsurgeon_lite.surgery.precision.plan import Plan
+from onnxsurgeon_lite.surgery.precision.sites import Scope, Site, Step
 from onnxsurgeon_lite.tensors import dtypes
 
 _SINCE = 13  # the first version whose Cast has every dtype

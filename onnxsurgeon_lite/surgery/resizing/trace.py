@@ -25,11 +25,11 @@ from onnxsurgeon_lite.graph.bodies import FUNCTION, bound_nodes
 from onnxsurgeon_lite.graph.index import (
     GraphIndex,
     call_key,
-    captured,
     check_functions,
     function_key,
 )
 from onnxsurgeon_lite.graph.schemas import constant_of
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model, walk
 from onnxsurgeon_lite.model.model import is_external
 from onnxsurgeon_lite.surgery.resizing.bodies import either, grown, sliced, stacked

@@ -7,7 +7,7 @@ import numpy as np
 from onnx import NodeProto, TypeProto
 
 from onnxsurgeon_lite.errors import ShapeError
-from onnxsurgeon_lite.graph.index import captured
+from onnxsurgeon_lite.graph.table import captured
 from onnxsurgeon_lite.model import Model
 from onnxsurgeon_lite.model.messages import copied
 from onnxsurgeon_lite.surgery.resizing.inference import (

@@ -22,6 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from onnx import SequenceProto, TensorProto
 
 from onnxsurgeon_lite.errors import ReferenceSetError, SurgeonError
+from onnxsurgeon_lite.plugins import READERS, brought, reason
 from onnxsurgeon_lite.tensors import dtypes
 from onnxsurgeon_lite.tensors.dtypes import Array
 from onnxsurgeon_lite.tensors.references.sets import (
@@ -146,10 +147,31 @@ def _open(path: Path, inputs: Sequence[str], outputs: Sequence[str], sample: int
             return ReferenceSet(place, _safetensors_entries(path))
         case ".pb":
             return ReferenceSet(place, dict([_pb_entry(path, (), path.parent)]))
-    raise ReferenceSetError(
+    reader = brought(READERS)[0].get(path.suffix.removeprefix("."))
+    if callable(reader):
+        return _read_by(reader, path)
+    unknown = ReferenceSetError(
         f"{place!r} is not a known kind of reference set",
         "use .npz, .npy (a file or a folder), .safetensors, test_data_set_N, or a folder from `onnxdbg record`",
     )
+    for line in brought(READERS)[1]:
+        unknown.add_note(line)
+    raise unknown
+
+
+def _read_by(reader: Callable[[Path], Mapping[str, Stored]], path: Path) -> ReferenceSet:
+    """Return what another package reads: name -> array.
+
+    Raises:
+        ReferenceSetError: it fails.
+    """
+    try:
+        tensors = {str(name): _array_of(value) for name, value in reader(path).items()}
+    except Exception as error:
+        raise ReferenceSetError(
+            f"the reader of {path.suffix!r} cannot read {str(path)!r}: {reason(error)}"
+        ) from error
+    return ReferenceSet.of(tensors, str(path))
 
 
 def _open_folder(

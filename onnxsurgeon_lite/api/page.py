@@ -1,0 +1,160 @@
+"""The page of a result: what is looked at for it, and where it is written."""
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxsurgeon_lite.errors import RuntimeFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from onnxsurgeon_lite.graph.index import GraphIndex
+    from onnxsurgeon_lite.matching.sets import See
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.runtime.feeds import Feeds
+    from onnxsurgeon_lite.runtime.observe import Observer
+    from onnxsurgeon_lite.runtime.session import Runtime
+    from onnxsurgeon_lite.shown import Shown
+    from onnxsurgeon_lite.tensors.comparison import Comparison, Tolerance
+    from onnxsurgeon_lite.tensors.references import ReferenceSet
+    from onnxsurgeon_lite.tensors.references.sets import Stored
+
+Place = str | PathLike[str] | None
+
+_TENSORS = 24  # mismatching values that are shown
+
+
+def require_page(html: Place, node_data: Place, force: bool) -> None:
+    """Refuse a page, or numbers of nodes, that cannot be written, before the work."""
+    if html is not None:
+        from onnxsurgeon_lite.report import page
+
+        page.require_page(Path(html), force)
+    if node_data is not None:
+        from onnxsurgeon_lite.model.sharing import require_replaceable
+
+        require_replaceable(Path(node_data), force)
+
+
+def write_page(
+    html: Place,
+    node_data: Place,
+    result: "Shown",
+    models: "list[GraphIndex]",
+    sight: "Sight | None",
+) -> None:
+    """Write a result's page, and its numbers of nodes, where they are wanted."""
+    if html is None and node_data is None:
+        return
+    from onnxsurgeon_lite.report import page
+
+    seen = sight or page.Sight()
+    seen.models, seen.is_drawn = models, html is not None
+    made = page.page_of(result, seen)
+    if html is not None:
+        page.write_page(Path(html), made)
+    if node_data is not None:
+        from onnxsurgeon_lite.report.node_data import write_node_data
+
+        write_node_data(Path(node_data), models[0], made.measures)
+
+
+def watched(index: "GraphIndex | None") -> "tuple[Sight, See]":
+    """Return what is seen of compared tensors, and what looks at them: pictures of the first that mismatch."""
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.report.page.tensors import tensor_part
+
+    sight = Sight()
+    producer = {} if index is None else index.producer
+
+    def see(
+        name: str,
+        actual: "Stored | None",
+        reference: "Stored | None",
+        compared: "Mapping[str, Comparison]",
+    ) -> None:
+        wrong = next((each for each in compared.values() if not each.match), None)
+        is_output = index is not None and name in index.outputs
+        if len(sight.tensors) < _TENSORS and (wrong is not None or is_output):
+            said = wrong or next(iter(compared.values()), None)
+            part = tensor_part(0, producer.get(name, -1), name, actual, reference, said)
+            sight.tensors += [part] if part is not None else []
+
+    return sight, see
+
+
+def look_along(
+    wanted: bool,
+    index: "GraphIndex",
+    references: "ReferenceSet | None",
+    feeds: "Feeds",
+    runtime: "Runtime",
+    tolerance: "Tolerance | None" = None,
+    find: str | None = None,
+) -> "Sight | None":
+    """Look at every value: how far it is from its reference, with pictures of some.
+
+    Args:
+        wanted: a page or numbers of nodes are; else nothing is looked at.
+        references: None where there are none.
+        find: what is looked for without references, such as `nan`.
+    """
+    if not wanted:
+        return None
+    from onnxsurgeon_lite.report.page import Sight
+    from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
+
+    sight = Sight([index])
+    observer = Observer(index, runtime, budget=BUDGET)
+    observer.feed(feeds)
+    try:
+        if references is not None:
+            _compare(sight, observer, references, tolerance)
+        elif find is not None:
+            _measure(sight, observer, find)
+    except RuntimeFailure as error:
+        sight.notes.append(f"the model does not run to its end: {error.message}")
+    finally:
+        observer.forget(list(observer.kept))
+    return sight
+
+
+def _compare(
+    sight: "Sight",
+    observer: "Observer",
+    references: "ReferenceSet",
+    tolerance: "Tolerance | None",
+) -> None:
+    """Compare values with all metrics; draw the first that mismatch, and the outputs."""
+    from onnxsurgeon_lite.debug.bisection.judge import AgainstReferences, coarse_values
+    from onnxsurgeon_lite.report.page.measures import against_references
+    from onnxsurgeon_lite.report.page.tensors import tensor_part
+
+    index = observer.index
+    judge = AgainstReferences(references, tolerance, coarse_values(index))
+    for name, value in observer.sweep(filter(judge.can_judge, index.producer)):
+        reference = references.read(name)
+        compared = judge.compared(name, value, reference)
+        if compared is None:
+            continue
+        sight.compared[name] = compared
+        is_shown = not compared.match and len(sight.tensors) < _TENSORS
+        if is_shown or name in index.outputs:
+            part = tensor_part(0, index.producer[name], name, value, reference, compared)
+            sight.tensors += [part] if part is not None else []
+    sight.measures.append(against_references(sight.compared, index))
+
+
+def _measure(sight: "Sight", observer: "Observer", find: str) -> None:
+    """Take the largest magnitude of each value, as far as it is finite."""
+    from onnxsurgeon_lite.debug.bisection.judge import Finds
+    from onnxsurgeon_lite.report.page.measures import largest
+    from onnxsurgeon_lite.report.page.tensors import magnitude
+
+    wanted = Finds.of(find)
+    sizes = {
+        name: (magnitude(value), wanted.good(name, value))
+        for name, value in observer.sweep(observer.index.producer)
+    }
+    sight.measures.append(largest(observer.index, sizes, wanted.largest))

@@ -1,0 +1,354 @@
+"""What the nodes of a graph read and make, found in their encoding, because protobuf answers slowly.
+
+In a `NodeTable` a name is a number, a hash of its bytes: no text is made of the names that nobody asks for.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, NodeProto
+
+from onnxsurgeon_lite.model import walk
+from onnxsurgeon_lite.model.wire import Messages, different, fields
+
+_INPUT, _OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 4, 5, 7
+FEW = 256
+"""Nodes that protobuf reads as fast."""
+
+_MOST_FIELDS = 64  # of a node that is read in columns
+_MOST_BODIED = 64  # nodes
+_MOST_WORDS = 64  # of a name that count for its number
+_WORD = 8  # bytes
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+_Places = NDArray[np.int64]
+_Numbers = NDArray[np.uint64]
+
+
+class Row(NamedTuple):
+    """A node as plain data.
+
+    Attributes:
+        domain: '' for ONNX's own.
+        needs: the values it needs; raw inputs, with repeats and '', where it has no attribute.
+        attributed: it has an attribute.
+    """
+
+    op_type: str
+    domain: str
+    needs: list[str]
+    outputs: list[str]
+    attributed: bool
+
+    @classmethod
+    def of(cls, node: NodeProto) -> "Row":
+        """Read a node."""
+        attributed = bool(node.attribute)
+        needs = _distinct(node.input[:], captured(node)) if attributed else node.input[:]
+        return cls(node.op_type, plain_domain(node.domain), needs, node.output[:], attributed)
+
+
+def rows_of(nodes: Sequence[NodeProto]) -> list[Row]:
+    """Read nodes."""
+    return SharedRows().of(NodeTable(nodes))
+
+
+class SharedRows:
+    """The rows of the latest version of a graph: nodes that the next version has, too, are read once."""
+
+    def __init__(self) -> None:
+        self._parts: Sequence[bytes] = ()
+        self._rows: list[Row] = []
+
+    def of(self, table: "NodeTable") -> list[Row]:
+        """Return the rows of a version."""
+        parts, rows = table.encoded.parts, self._rows
+        if rows:
+            new, old = different(parts, self._parts), different(self._parts, parts)
+            known = {self._parts[place]: rows[place] for place in old}
+            between = [known.get(parts[i]) or Row.of(table.nodes[i]) for i in new]
+            rows = [*rows[: new.start], *between, *rows[old.stop :]]
+        elif len(parts) > FEW:
+            rows = table.rows()
+        else:
+            rows = list(map(Row.of, table.nodes))
+        self._parts, self._rows = parts, rows
+        return rows
+
+
+class NodeTable:
+    """The nodes of a graph in columns.
+
+    Attributes:
+        nodes: the nodes.
+        encoded: the nodes' bytes.
+    """
+
+    def __init__(self, nodes: Sequence[NodeProto]) -> None:
+        self.nodes = nodes
+        self.encoded = Messages(list(map(NodeProto.SerializeToString, nodes)))
+        self._bytes = np.frombuffer(self.encoded.whole + bytes(_WORD), np.uint8)
+
+    @cached_property
+    def bodied(self) -> list[int]:
+        """The nodes that hold graphs."""
+        may = self.encoded.containing(walk.GRAPH_TYPES)
+        return [place for place in may if walk.bodies(self.nodes[place])]
+
+    @cached_property
+    def made(self) -> tuple[_Numbers, _Places]:
+        """The numbers of the values that nodes make, and who makes each."""
+        nodes, starts, stops = self._named(_OUTPUT)
+        return _numbers(self._bytes, starts, stops), nodes
+
+    def makers(self, name: str) -> list[int]:
+        """Return the nodes that make a value."""
+        numbers, nodes = self.made
+        encoded = name.encode()
+        ends = np.array([0]), np.array([len(encoded)])
+        number = _numbers(np.frombuffer(encoded + bytes(_WORD), np.uint8), *ends)
+        may = sorted({*nodes[numbers == number].tolist()})
+        return [place for place in may if name in self.nodes[place].output[:]]
+
+    def readers(self, names: Collection[str]) -> dict[str, list[int]]:
+        """Return the nodes whose inputs are these values; those that capture them are not among them."""
+        nodes, starts, stops = self._named(_INPUT)
+        encoded = [name.encode() for name in names]
+        ends = np.cumsum([0, *map(len, encoded)])
+        data = np.frombuffer(b"".join(encoded) + bytes(_WORD), np.uint8)
+        found = np.flatnonzero(np.isin(self._read, _numbers(data, ends[:-1], ends[1:])))
+        whole, readers = self.encoded.whole, {name: dict[int, None]() for name in encoded}
+        spans = zip(*(column[found].tolist() for column in (nodes, starts, stops)), strict=True)
+        for node, start, stop in spans:
+            if (read := whole[start:stop]) in readers:
+                readers[read][node] = None
+        return {name: list(readers[each]) for name, each in zip(names, encoded, strict=True)}
+
+    def outside(self) -> set[str]:
+        """Return the inputs of nodes that no node makes; it can hold a few others."""
+        found, made = self._made_of_read
+        _, starts, stops = self._named(_INPUT)
+        inside = np.flatnonzero(found)
+        same = _same(
+            self._bytes, starts[inside], stops[inside], *self._named(_OUTPUT)[1:, made[inside]]
+        )
+        found = found.copy()
+        found[inside] = same
+        whole = self.encoded.whole
+        spans = zip(starts[~found].tolist(), stops[~found].tolist(), strict=True)
+        return {each.decode() for each in {whole[start:stop] for start, stop in spans}}
+
+    @cached_property
+    def _read(self) -> _Numbers:
+        """The numbers of the inputs of nodes."""
+        _, starts, stops = self._named(_INPUT)
+        return _numbers(self._bytes, starts, stops)
+
+    def is_made_once(self) -> bool:
+        """Return whether each value is known to have one producer."""
+        numbers, _ = self._by_number
+        return not np.any(numbers[1:] == numbers[:-1])
+
+    def is_sorted(self) -> bool:
+        """Return whether the nodes are known to be in topological order."""
+        if not len(self.made[0]):
+            return True
+        if not self.is_made_once() or len(self.bodied) > _MOST_BODIED:
+            return False
+        found, made = self._made_of_read
+        late = found & (self.made[1][made] >= self._named(_INPUT)[0])
+        return not late.any() and not any(
+            place >= reader
+            for reader in self.bodied
+            for name in captured(self.nodes[reader])
+            for place in self.makers(name)
+        )
+
+    @cached_property
+    def _by_number(self) -> tuple[_Numbers, _Places]:
+        """The numbers of the values that nodes make, sorted, and the place of each in `made`."""
+        numbers = self.made[0]
+        order = np.argsort(numbers)
+        return numbers[order], order
+
+    @cached_property
+    def _made_of_read(self) -> tuple[NDArray[np.bool_], _Places]:
+        """For each input of a node: whether a node makes a value of its number, and its place in `made`."""
+        numbers, order = self._by_number
+        if not len(numbers):
+            return np.zeros(len(self._read), np.bool_), np.zeros(0, np.int64)
+        places = np.minimum(np.searchsorted(numbers, self._read), len(numbers) - 1)
+        found = numbers[places] == self._read
+        return found, order[places]
+
+    def outputs(self) -> list[list[str]]:
+        """Return the values that each node makes."""
+        return self._lists(_OUTPUT)
+
+    def rows(self) -> list[Row]:
+        """Return every node as plain data."""
+        needs, outputs = self._lists(_INPUT), self.outputs()
+        operators, domains, attributed = (
+            ["" for _ in needs],
+            ["" for _ in needs],
+            [False for _ in needs],
+        )
+        for place, operator in zip(*self._texts(_OPERATOR), strict=True):
+            operators[place] = operator
+        for place, domain in zip(*self._texts(_DOMAIN), strict=True):
+            domains[place] = plain_domain(domain)
+        for place in dict.fromkeys(self._fields(_ATTRIBUTE)[0].tolist()):
+            attributed[place] = True
+            needs[place] = _distinct(needs[place])
+        for place in self.bodied:
+            needs[place] = _distinct(needs[place], captured(self.nodes[place]))
+        made = zip(operators, domains, needs, outputs, attributed, strict=True)
+        return list(map(tuple.__new__, repeat(Row), made))
+
+    def _lists(self, number: int) -> list[list[str]]:
+        """Return the strings in the fields of a number, per node."""
+        nodes, texts = self._texts(number)
+        ends = np.cumsum(np.bincount(nodes, minlength=len(self.nodes))).tolist()
+        return [texts[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def _texts(self, number: int) -> tuple[list[int], list[str]]:
+        """Return the strings in the fields of a number, with their nodes."""
+        nodes, starts, stops = self._fields(number).tolist()
+        whole = self.encoded.whole
+        text = whole.decode("latin-1")
+        found = [text[start:stop] for start, stop in zip(starts, stops, strict=True)]
+        if not whole.isascii():
+            for place, each in enumerate(found):
+                if not each.isascii():
+                    found[place] = whole[starts[place] : stops[place]].decode()
+        return nodes, found
+
+    def _named(self, number: int) -> _Places:
+        """Return the fields of a number that are not empty, as `_fields`."""
+        columns = self._fields(number)
+        named = columns[2] > columns[1]
+        return columns if named.all() else columns[:, named]
+
+    def _fields(self, number: int) -> _Places:
+        """Return the fields of a number, in order: rows of nodes, starts and stops."""
+        some = [columns for of, columns in self._columns if of == number]
+        if len(some) == 1:
+            return some[0]
+        columns = np.concatenate([np.empty((3, 0), np.int64), *some], axis=1)
+        return columns[:, np.argsort(columns[0], kind="stable")]
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, _Places]]:
+        """Fields by number: rows of nodes, starts and stops; those of a node in order."""
+        starts = np.array(self.encoded.starts, np.int64)
+        nodes, at, end = np.arange(len(self.nodes)), starts[:-1], starts[1:]
+        found: list[tuple[int, _Places]] = []
+        odd = np.zeros(len(self.nodes), np.bool_)
+        for _ in range(_MOST_FIELDS):
+            left = at < end
+            if not left.all():
+                nodes, at, end = nodes[left], at[left], end[left]
+            if not len(nodes):
+                break
+            tags = self._bytes[at]
+            starts, at = self._ends(at + 1)
+            foreign = (tags & 0x87 != 2) | (at > end)
+            if foreign.any():
+                odd[nodes[foreign]] = True
+                at[foreign] = end[foreign]
+            columns = np.stack((nodes, starts, at))
+            for tag in (present := np.flatnonzero(np.bincount(tags)).tolist()):
+                chosen = columns if len(present) == 1 else columns[:, tags == tag]
+                found.append((tag >> 3, chosen))
+        odd[nodes[at < end]] = True
+        if odd.any():
+            found = [(number, columns[:, ~odd[columns[0]]]) for number, columns in found]
+            found += self._one_by_one(np.flatnonzero(odd).tolist())
+        return found
+
+    def _ends(self, at: _Places) -> tuple[_Places, _Places]:
+        """Return where fields start and stop, whose sizes are at these places."""
+        sizes = self._bytes[at].astype(np.int64)
+        start, shift = at + 1, 7
+        more = np.flatnonzero(sizes > 127)
+        while len(more) and shift < 35:
+            digit = self._bytes[start[more]].astype(np.int64)
+            sizes[more] += (digit - 1) << shift  # less the mark in the digit before
+            start[more] += 1
+            more, shift = more[digit > 127], shift + 7
+        return start, start + sizes
+
+    def _one_by_one(self, nodes: Iterable[int]) -> Iterator[tuple[int, _Places]]:
+        """Yield the fields of nodes that have many, or some that ONNX does not know."""
+        starts, whole = self.encoded.starts, self.encoded.whole
+        for node in nodes:
+            for number, start, stop in fields(whole, starts[node], starts[node + 1]):
+                yield number, np.array([[node], [start], [stop]])
+
+
+def _numbers(data: NDArray[np.uint8], starts: _Places, stops: _Places) -> _Numbers:
+    """Return the number of each name; equal names have one number, others nearly always have another."""
+    sizes = stops - starts
+    numbers = sizes.astype(np.uint64)
+    left = np.arange(len(sizes))
+    for step in range(0, _WORD * _MOST_WORDS, _WORD):
+        left = left[sizes[left] > step]
+        if not len(left):
+            break
+        mixed = (numbers[left] ^ _words(data, starts[left], stops[left], step)) * _FACTOR
+        numbers[left] = mixed ^ (mixed >> np.uint64(29))
+    return numbers
+
+
+def _same(
+    data: NDArray[np.uint8], starts: _Places, stops: _Places, others: _Places, ends: _Places
+) -> NDArray[np.bool_]:
+    """Return whether names are equal, pair by pair."""
+    sizes = stops - starts
+    same: NDArray[np.bool_] = sizes == ends - others
+    left = np.flatnonzero(same)
+    for step in range(0, int(sizes.max(initial=0)), _WORD):
+        left = left[sizes[left] > step]
+        one = _words(data, starts[left], stops[left], step)
+        same[left] &= one == _words(data, others[left], ends[left], step)
+    return same
+
+
+def _words(data: NDArray[np.uint8], starts: _Places, stops: _Places, step: int) -> _Numbers:
+    """Return eight bytes of each name, which is longer than `step`, from there on, with zeros for those behind it."""
+    words: _Numbers = np.ndarray(len(data) - _WORD + 1, "<u8", data, strides=(1,))
+    missing = np.maximum(_WORD + step - (stops - starts), 0).astype(np.uint64)
+    found: _Numbers = words[starts + step] << (missing * np.uint64(8))
+    return found
+
+
+def _distinct(*names: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(name for some in names for name in some) if name]
+
+
+def captured(node: NodeProto) -> list[str]:
+    """Return the values of enclosing scopes that a node's subgraphs use, at any depth."""
+    return [name for _, graph in walk.bodies(node) for name in captured_by(graph)]
+
+
+def captured_by(graph: GraphProto) -> list[str]:
+    """Return the values of enclosing scopes that a subgraph uses, at any depth."""
+    local = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    local |= {sparse.values.name for sparse in graph.sparse_initializer}
+    used: list[str] = []
+    for inner in graph.node:
+        local.update(inner.output)
+        used += inner.input
+        if inner.attribute:
+            used += captured(inner)
+    used += (v.name for v in graph.output)
+    return [name for name in used if name and name not in local]
+
+
+def plain_domain(domain: str) -> str:
+    """Return a domain as most files write it: ONNX's own has two names."""
+    return "" if domain == "ai.onnx" else domain

@@ -1,0 +1,80 @@
+"""A result as one HTML page: what was found, where in the graph, and the numbers.
+
+The page shows a documented JSON (`data`), which is inside it. Plotly draws the charts, igraph lays out the graph.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import cast
+
+from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.debug.bisection.result import versions
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.model.sharing import require_replaceable
+from onnxsurgeon_lite.report import results
+from onnxsurgeon_lite.report.page.data import Page
+from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.shown import Shown
+
+__all__ = ["Page", "Sight", "page_of", "require_page", "write_page"]
+
+SHOWN_BY = {
+    "BisectResult": "bisection.page",
+    "SetComparison": "comparison.page",
+    "ModelDiff": "sides.diff_page",
+    "MatchResult": "sides.match_page",
+    "Ranking": "ranking.page",
+    "Blame": "ranking.blame_page",
+    "Float16Risks": "ranking.risks_page",
+    "LeaveOneOut": "ranking.left_out_page",
+    "BitsPerLayer": "ranking.bits_page",
+    "Conversion": "conversion.page",
+    "Profile": "profile.page",
+    "ProfileComparison": "profile.comparison_page",
+    "Shown": "model.page",
+}
+"""Class -> the function of this room that says what its page shows."""
+
+
+def require_page(path: Path | None, force: bool) -> None:
+    """Refuse to write over what is there, or without the libraries that draw.
+
+    Raises:
+        OutputExistsError: something stands at the path.
+        UsageError: plotly or igraph is missing.
+    """
+    if path is not None:
+        require_replaceable(path, force)
+    missing = [name for name in ("plotly", "igraph") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a page needs {' and '.join(missing)}",
+            "install it: pip install 'onnxsurgeon-lite[html]'",
+        )
+
+
+def page_of(result: Shown, sight: Sight) -> Page:
+    """Return what a page shows."""
+    found = next(SHOWN_BY[c.__name__] for c in type(result).__mro__ if c.__name__ in SHOWN_BY)
+    module, _, name = found.partition(".")
+    make = cast(
+        Callable[[Shown, Sight], Page], getattr(import_module(f"{__name__}.{module}"), name)
+    )
+    page = make(result, sight)
+    return replace(
+        page,
+        verdict=replace(page.verdict, details=results.text(result).splitlines()),
+        notes=[*dict.fromkeys([*result.told, *page.notes, *sight.notes])],
+        versions=versions(),
+        result=results.data(result.contract()),
+    )
+
+
+def write_page(path: Path, page: Page) -> None:
+    """Write a page, whole or not at all."""
+    from onnxsurgeon_lite.report.page.html import html
+
+    write_text(path, html(page))

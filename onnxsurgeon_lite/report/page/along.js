@@ -1,0 +1,121 @@
+// A chart of each measure along the model.
+
+const MOST_POINTS = 4000;
+const SYMBOLS = {
+  culprit: "star", cleared: "circle-open", region: "diamond-open", mismatch: "star", kept: "square-open", excluded: "triangle-up-open", peak: "triangle-up",
+};
+
+/** Text as plotly shows it: it reads markup. */
+const inert = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const css = name => getComputedStyle(document.body).getPropertyValue(name).trim();
+
+/** What every chart looks like. */
+function look(more) {
+  const line = { gridcolor: css("--line"), zerolinecolor: css("--line"), linecolor: css("--line") };
+  const { xaxis, yaxis, ...others } = more;
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--text"), family: "system-ui, sans-serif", size: 12 },
+    margin: { l: 60, r: 16, t: 8, b: 40 }, hoverlabel: { align: "left" }, legend: { orientation: "h", y: 1.12, x: 0 },
+    xaxis: { ...line, ...xaxis }, yaxis: { ...line, ...yaxis }, ...others,
+  };
+}
+const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "toImage"] };
+
+function showAlong() {
+  if (!page.measures.length) { part("along").remove(); return; }
+  const titles = [...new Set(page.measures.map(measure => measure.title))];
+  const options = titles.map((title, i) => make("option", { value: i }, title));
+  part("along").append(titles.length > 1
+    ? make("label", { class: "heading" }, make("h2", {}, "Along the model"), make("select", { "aria-label": "What is shown", change: event => pick(Number(event.target.value)) }, ...options))
+    : make("h2", {}, titles[0]));
+  for (let graph = 0; graph < Math.max(1, page.graphs.length); graph++) {
+    if (!measuresOf(graph).length) continue;
+    const chart = make("div", { class: "chart", role: "img" });
+    part("along").append(page.graphs.length > 1 ? make("h3", {}, page.graphs[graph].title) : "", chart);
+    const show = () => drawAlong(measuresOf(graph)[picked], chart);
+    document.addEventListener("picked", show);
+    document.addEventListener("chosen", () => drawChoice(measuresOf(graph)[picked], chart));
+    show();
+  }
+}
+
+/** Numbers of the points that are drawn: all, or the worst of each stretch, with those that are marked. */
+function drawn(measure) {
+  const count = measure.nodes.length, size = Math.ceil(count / MOST_POINTS);
+  if (size === 1) return measure.nodes.map((_, i) => i);
+  const kept = new Set();
+  for (let start = 0; start < count; start += size) {
+    let worst = start;
+    for (let i = start; i < Math.min(count, start + size); i++) {
+      if (weighed(measure, i).weight > weighed(measure, worst).weight) worst = i;
+      if (measure.nodes[i] >= 0 && marks[measure.graph].has(measure.nodes[i])) kept.add(i);
+    }
+    kept.add(worst);
+  }
+  return [...kept].sort((a, b) => a - b);
+}
+
+function drawAlong(measure, chart) {
+  const points = drawn(measure), { graph, numbers, limits } = measure;
+  const known = [...numbers, ...limits].filter(n => n !== null && (n > 0 || !measure.log));
+  const [bottom, top] = [known.reduce((a, b) => Math.min(a, b), Infinity), known.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const floor = measure.log ? bottom / 3 : Math.min(0, bottom), ceiling = measure.log ? top * 3 : top * 1.1; // for 0, and for what is no number
+  const height = i => {
+    if (numbers[i] !== null) return measure.log ? Math.max(numbers[i], floor) : numbers[i];
+    return measure.bad[i] === (measure.worse === "high") ? ceiling : floor;
+  };
+  const marked = i => (measure.nodes[i] < 0 ? [] : marks[graph]?.get(measure.nodes[i]) || []);
+  const hover = i => {
+    const node = measure.nodes[i], limit = limits[i] === null ? "" : `, ${measure.limit} ${short(limits[i])}`;
+    const lines = [measure.names[i], `${measure.unit} ${said(numbers[i], measure.bad[i])}${limit}`];
+    if (node >= 0) lines.push(titleOf(graph, node), placeOf(graph, node));
+    lines.push(...marked(i).map(mark => mark.text));
+    return lines.filter(Boolean).map(line => inert(cut(line, 120))).join("<br>");
+  };
+  const trace = (name, chosen, marker, more = {}) => ({
+    name, x: chosen, y: chosen.map(height), text: chosen.map(hover), hoverinfo: "text", customdata: chosen,
+    type: "scatter", mode: "markers", marker, textposition: "none", ...more,
+  });
+  const worst = new Map(); // node -> its point that a mark stands at
+  for (const i of points) {
+    const known = worst.get(measure.nodes[i]);
+    if (known === undefined || weighed(measure, i).weight > weighed(measure, known).weight) worst.set(measure.nodes[i], i);
+  }
+  const kind = i => (worst.get(measure.nodes[i]) === i ? marked(i).map(m => m.kind).find(k => SYMBOLS[k]) : undefined);
+  const bars = measure.combine === "sum" && page.graphs.length > 0, traces = [];
+  if (bars) {
+    const { nodes } = shades(measure), fill = i => colors(nodes.get(measure.nodes[i])?.share || 0).fill;
+    traces.push(trace("nodes", points, { color: points.map(fill), line: { width: 0 } }, { type: "bar", showlegend: false }));
+  } else {
+    traces.push(trace("", points, {}, { mode: "lines", line: { color: css("--line"), width: 1 }, hoverinfo: "skip", showlegend: false }));
+    const good = points.filter(i => !measure.bad[i] && !kind(i)), bad = points.filter(i => measure.bad[i] && !kind(i));
+    traces.push(trace(measure.limit ? "within the limit" : "nodes", good, { color: css("--good"), size: 6 }, { showlegend: Boolean(measure.limit) }));
+    if (bad.length) traces.push(trace("beyond the limit", bad, { color: css("--bad"), size: 8, symbol: "x" }));
+  }
+  for (const [each, symbol] of Object.entries(SYMBOLS)) {
+    const chosen = points.filter(i => kind(i) === each);
+    if (chosen.length) traces.push(trace(KINDS[each][1], chosen, { color: css("--culprit"), size: 14, symbol, line: { width: 1.5, color: symbol.endsWith("open") ? css("--culprit") : css("--text") } }));
+  }
+  if (limits.some(limit => limit !== null))
+    traces.push({ name: measure.limit, x: points, y: points.map(i => limits[i] || null), mode: "lines", line: { color: css("--limit"), dash: "dot", width: 1.5 }, hoverinfo: "skip" });
+  const layout = look({
+    height: 280, hovermode: "closest", bargap: 0.15,
+    xaxis: { title: { text: page.graphs.length ? "in the order of the graph" : "in the order of the set" }, zeroline: false },
+    yaxis: { title: { text: measure.unit }, type: measure.log ? "log" : "linear", exponentformat: "power" },
+  });
+  chart.setAttribute("aria-label", measure.title);
+  Plotly.react(chart, traces, layout, CONFIG);
+  chart.removeAllListeners("plotly_click");
+  chart.on("plotly_click", event => {
+    const node = measure.nodes[event.points[0].customdata];
+    if (node >= 0) choose(graph, node);
+  });
+  drawChoice(measure, chart);
+}
+
+/** A line at the chosen node. */
+function drawChoice(measure, chart) {
+  const at = choice.node !== null && choice.graph === measure.graph ? measure.nodes.indexOf(choice.node) : -1;
+  const line = { type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: { color: css("--accent"), width: 1.5 } };
+  Plotly.relayout(chart, { shapes: at < 0 ? [] : [line] });
+}

@@ -1,0 +1,61 @@
+// The chosen node. Every part of the page shows it, and any may choose another; the address holds it.
+
+const choice = { graph: 0, node: null };
+
+/** Choose a node, or none. */
+function choose(graph, node, scroll = true) {
+  Object.assign(choice, { graph, node });
+  const place = node === null ? "" : `${"ab"[graph] === "b" ? "b" : ""}@${node}`;
+  history.replaceState(null, "", place ? `#${place}` : location.pathname + location.search);
+  document.dispatchEvent(new CustomEvent("chosen", { detail: { scroll } }));
+}
+
+/** Choose what the address says, else the first thing that is wrong. */
+function chooseByAddress() {
+  const found = /^#(b?)@(\d+)$/.exec(decodeURIComponent(location.hash));
+  const [graph, node] = found ? [found[1] ? 1 : 0, Number(found[2])] : [0, -1];
+  if (page.graphs[graph] && node >= 0 && node < page.graphs[graph].node_op.length) choose(graph, node);
+  else {
+    const first = page.marks.find(mark => mark.kind !== "fused" && marks[mark.graph].has(mark.node));
+    if (first && page.graphs.length === 1) choose(first.graph, first.node, false);
+    else {
+      choose(0, null, false);
+      if (views.length) views[0].enter(0); // two models start side by side
+    }
+  }
+}
+
+/** What is marked at a node, and which marks a module holds. */
+const marks = page.graphs.map(() => new Map()), inside = page.graphs.map(() => new Map());
+for (const mark of page.marks) {
+  const g = page.graphs[mark.graph];
+  if (mark.node < 0 || mark.node >= g.node_op.length) continue;
+  add(marks[mark.graph], mark.node, mark);
+  for (let module = g.node_module[mark.node]; module >= 0; module = g.modules[module].parent)
+    add(inside[mark.graph], module, mark);
+}
+
+function add(map, key, item) {
+  if (!map.has(key)) map.set(key, []);
+  map.get(key).push(item);
+}
+
+/** Node -> the same one of the other model, of each. */
+const partners = [new Map(page.pairs), new Map(page.pairs.map(([a, b]) => [b, a]))];
+
+/** Value -> its readers, of each graph; then what culprits reach. */
+const readers = page.graphs.map(g => {
+  const found = g.values.map(() => []);
+  g.node_reads.forEach((values, node) => values.forEach(value => found[value].push(node)));
+  return found;
+});
+const reached = page.graphs.map((g, graph) => {
+  const values = new Set(), pending = page.marks.filter(m => m.graph === graph && m.kind === "culprit").map(m => m.node);
+  const seen = new Set(pending);
+  while (pending.length)
+    for (const value of g.node_makes[pending.pop()] || []) {
+      values.add(value);
+      for (const node of readers[graph][value]) if (!seen.has(node)) { seen.add(node); pending.push(node); }
+    }
+  return values;
+});

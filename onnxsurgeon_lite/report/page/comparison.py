@@ -1,0 +1,40 @@
+"""What the page of a comparison shows."""
+
+from onnxsurgeon_lite.matching.sets import SetComparison
+from onnxsurgeon_lite.report.metrics import verdict
+from onnxsurgeon_lite.report.page import data
+from onnxsurgeon_lite.report.page.measures import Row, against_references, marks_of, table
+from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.tensors.metrics import gap, texts, titles
+
+
+def page(result: SetComparison, sight: Sight) -> data.Page:
+    """Return what the page shows."""
+    index = sight.models[0] if sight.models else None
+    producer = {} if index is None else index.producer
+    wrong = {name: c for name, c in result.compared.items() if not c.match}
+    ids = {name: f"@{producer[name]}" for name in result.compared if name in producer}
+    first = next(iter(wrong), None)
+    count = len(result.compared)
+    if first is None:
+        headlines = [f"{count} compared tensor{'s' * (count != 1)} agree{'s' * (count == 1)}"]
+    else:
+        headlines = [
+            f"{len(wrong)} of {count} compared tensors mismatch",
+            f"the first is {first!r}: {gap(wrong[first])}",
+        ]
+    rows = [
+        Row([name, verdict(c), *texts(c, True), result.places.get(name, "")], ids.get(name, ""))
+        for name, c in sorted(result.compared.items(), key=lambda item: item[1].match)
+    ]
+    marked = [] if first is None or index is None else [(ids.get(first, ""), "the first mismatch")]
+    return data.Page(
+        "compare",
+        sight.title(),
+        data.Verdict("agrees" if result.match else "mismatch", headlines),
+        sight.graphs(1),
+        [against_references(result.compared, index)],
+        marks_of("mismatch", marked),
+        tensors=sight.tensors,
+        tables=table("Compared", ["tensor", "", *titles(True), "place"], rows),
+    )

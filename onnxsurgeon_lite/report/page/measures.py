@@ -1,0 +1,121 @@
+"""Numbers along a model, tables, and marks: what most pages are made of."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.names import is_count
+from onnxsurgeon_lite.report.page.data import Mark, MarkKind, Measure, Number, Table
+from onnxsurgeon_lite.tensors.comparison import Comparison
+
+_ROWS = 200  # of a table
+
+
+def position_of(node_id: str) -> int:
+    """Return the node of the main graph that an id belongs to, a body's node to the one around it; -1 for none."""
+    digits = node_id.removeprefix("@").partition("/")[0]
+    return int(digits) if node_id.startswith("@") and is_count(digits) else -1
+
+
+def marks_of(kind: MarkKind, found: Iterable[tuple[str, str]], graph: int = 0) -> list[Mark]:
+    """Return the marks of nodes, given as (id, what is to be said)."""
+    places = ((position_of(node_id), text) for node_id, text in found)
+    return [Mark(graph, position, kind, text) for position, text in places if position >= 0]
+
+
+def against_references(compared: Mapping[str, Comparison], index: GraphIndex | None) -> Measure:
+    """Return the errors of values, with what is allowed."""
+    producer = {} if index is None else index.producer
+    return Measure(
+        title="Error along the model" if index is not None else "Errors",
+        unit="max abs",
+        limit="allowed",
+        graph=0,
+        nodes=[producer.get(name, -1) for name in compared],
+        names=[*compared],
+        numbers=[
+            None if c.reason in ("shape", "dtype", "non-finite") else finite(c.max_abs)
+            for c in compared.values()
+        ],
+        limits=[finite(c.allowed) for c in compared.values()],
+        bad=[not c.match for c in compared.values()],
+    )
+
+
+def largest(index: GraphIndex, sizes: Mapping[str, tuple[float, bool]], limit: float) -> Measure:
+    """Return the largest magnitudes of values, each with whether it is as it should be."""
+    return Measure(
+        title="Largest magnitude along the model",
+        unit="max |x|",
+        limit="allowed",
+        graph=0,
+        nodes=[index.producer[name] for name in sizes],
+        names=[*sizes],
+        numbers=[finite(size) for size, _ in sizes.values()],
+        limits=[finite(limit)] * len(sizes),
+        bad=[not good for _, good in sizes.values()],
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number of a node."""
+
+    node: str
+    name: str
+    number: float | None
+    bad: bool = False
+
+
+def of_nodes(
+    title: str,
+    unit: str,
+    points: Iterable[Point],
+    *,
+    limit: tuple[str, float] = ("", math.inf),
+    combine: Literal["max", "min", "sum"] = "max",
+    log: bool = False,
+    graph: int = 0,
+) -> Measure:
+    """Return numbers of nodes, in the order of the graph; the smallest is the worst of what is combined so."""
+    known = sorted(points, key=lambda point: position_of(point.node))
+    return Measure(
+        title=title,
+        unit=unit,
+        limit=limit[0],
+        graph=graph,
+        nodes=[position_of(point.node) for point in known],
+        names=[point.name for point in known],
+        numbers=[finite(point.number) for point in known],
+        limits=[finite(limit[1])] * len(known),
+        bad=[point.bad for point in known],
+        combine=combine,
+        worse="low" if combine == "min" else "high",
+        log=log,
+    )
+
+
+def finite(number: float | None) -> Number:
+    """Return a number, None for what is not finite."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table, and the id of its node."""
+
+    cells: Sequence[str]
+    node: str = ""
+    graph: int = 0
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Row]) -> list[Table]:
+    """Return a table; none where there are no rows."""
+    shown = rows[:_ROWS]
+    places = [(row.graph, position_of(row.node)) for row in shown]
+    nodes = [place if place[1] >= 0 else None for place in places]
+    cells = [[*row.cells] for row in shown]
+    left = len(rows) - len(shown)
+    return [Table(title, [*columns], cells, nodes, left)] if shown else []

@@ -1,0 +1,72 @@
+"""What the page of an inspected model shows."""
+
+import math
+
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.graph.summary import ModelSummary, NodeSummary, ValueSummaries
+from onnxsurgeon_lite.report import results
+from onnxsurgeon_lite.report.page import data
+from onnxsurgeon_lite.report.page.measures import Point, Row, marks_of, of_nodes, table
+from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.shown import Shown
+
+
+def page(result: Shown, sight: Sight) -> data.Page:
+    """Return what the page shows: the graph, and what was asked for."""
+    index = sight.models[0] if sight.models else None
+    asked = [] if index is None else _asked(result, index)
+    places = [int(node[1:].partition("/")[0]) for node, _ in asked]
+    return data.Page(
+        "inspect",
+        sight.title(),
+        data.Verdict("facts", _headlines(result)),
+        sight.graphs(1, places[:1]),
+        [] if index is None else [_parameters(index)],
+        marks_of("asked", asked),
+        tensors=sight.tensors,
+        tables=_tables(result),
+    )
+
+
+def _headlines(result: Shown) -> list[str]:
+    if isinstance(result, ModelSummary):
+        size = f"{result.nodes:,} nodes, {result.parameters:,} parameters"
+        return [
+            size,
+            " ".join(filter(None, ["made by", result.producer])) if result.producer else "",
+        ]
+    return results.text(result).splitlines()[:1]
+
+
+def _asked(result: Shown, index: GraphIndex) -> list[tuple[str, str]]:
+    """Return the nodes that were asked for."""
+    if isinstance(result, NodeSummary):
+        return [(result.id, "asked for")]
+    if isinstance(result, ValueSummaries):
+        makers = ((value.name, index.producer.get(value.name)) for value in result)
+        return [(f"@{node}", f"makes {name!r}") for name, node in makers if node is not None]
+    return []
+
+
+def _parameters(index: GraphIndex) -> data.Measure:
+    """Count the parameters of each node; one that several read counts at the first."""
+    counted: set[str] = set()
+    points = []
+    for position in index.order:
+        used = {n for n in index.reads[position] if n in index.initializers} - counted
+        counted |= used
+        count = sum(math.prod(index.initializers[name].dims) for name in used)
+        points.append(Point(f"@{position}", index.nodes[position].name, count))
+    return of_nodes("Parameters along the model", "parameters", points, combine="sum")
+
+
+def _tables(result: Shown) -> list[data.Table]:
+    if not isinstance(result, ModelSummary):
+        return []
+    ends = [Row(["input", v.name, v.type]) for v in result.inputs]
+    ends += [Row(["output", v.name, v.type]) for v in result.outputs]
+    ops = [Row([name, str(count)]) for name, count in result.ops.items()]
+    return [
+        *table("Inputs and outputs", ["", "name", "type"], ends),
+        *table("Operators", ["operator", "nodes"], ops),
+    ]

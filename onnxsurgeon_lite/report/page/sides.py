@@ -1,0 +1,109 @@
+"""What the pages of two models side by side show: of a diff, of a match."""
+
+from collections import Counter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import get_args
+
+from onnxsurgeon_lite.matching.diff.result import Difference, Kind, ModelDiff
+from onnxsurgeon_lite.matching.values.run_both import MatchResult, Unmatched
+from onnxsurgeon_lite.report.differences import change_text, lines_of, only_texts
+from onnxsurgeon_lite.report.metrics import verdict
+from onnxsurgeon_lite.report.page import data
+from onnxsurgeon_lite.report.page.measures import Row, marks_of, table
+from onnxsurgeon_lite.report.page.sight import Sight
+from onnxsurgeon_lite.tensors.metrics import texts, titles
+
+_ENDS = attrgetter("before"), attrgetter("after")
+
+
+def diff_page(result: ModelDiff, sight: Sight) -> data.Page:
+    """Return what the page of a diff shows."""
+    in_order = sorted(result.differences, key=lambda d: get_args(Kind).index(d.kind))
+    kinds = Counter(f"{d.status} {d.kind}" for d in in_order)
+    counts = ", ".join(f"{count} {kind}{_plural(kind, count)}" for kind, count in kinds.items())
+    wrong = [name for name, c in result.outputs.items() if not c.match]
+    headlines = [f"different: {counts}" if counts else "no difference"]
+    headlines += [f"outputs mismatch: {', '.join(map(repr, wrong))}"] if wrong else []
+    said = {id(d): line for d, line in zip(result.differences, lines_of(result), strict=True)}
+    nodes = [d for d in result.differences if d.kind == "node" and not only_texts(d)]
+    before, after = ([(at(d), said[id(d)], d.status) for d in nodes] for at in _ENDS)
+    return data.Page(
+        "diff",
+        sight.title("and"),
+        data.Verdict("agrees" if result.same else "mismatch", headlines),
+        sight.graphs(2),
+        marks=[*_marks(before, 0), *_marks(after, 1)],
+        pairs=result.pairs,
+        tables=[
+            *table(
+                "Differences", ["what", "kind", "which", "change"], [*map(_row, result.differences)]
+            ),
+            *table(
+                "Outputs on the same feeds",
+                ["output", "", *titles(True)],
+                [Row([name, verdict(c), *texts(c, True)]) for name, c in result.outputs.items()],
+            ),
+        ],
+        notes=result.notes,
+    )
+
+
+def _plural(kind: str, count: int) -> str:
+    return "s" if count > 1 and not kind.endswith("metadata") else ""
+
+
+def _marks(found: Sequence[tuple[str, str, data.MarkKind]], graph: int) -> list[data.Mark]:
+    return [mark for node, text, kind in found for mark in marks_of(kind, [(node, text)], graph)]
+
+
+def _row(difference: Difference) -> Row:
+    changes = [*map(change_text, difference.changes)]
+    changes += [str(difference.contents)] if difference.contents is not None else []
+    side = (difference.before, 0) if difference.before else (difference.after, 1)
+    cells = [difference.status, difference.kind, difference.subject, "; ".join(changes)]
+    return Row(cells, *side)
+
+
+def match_page(result: MatchResult, sight: Sight) -> data.Page:
+    """Return what the page of a match shows; where one side is a set of tensors, of the model alone."""
+    *others, model = sight.models
+    pairs = result.matching.pairs
+    rest = [
+        f"only in {result.a}: {len(result.only_a)}",
+        f"only in {result.b}: {len(result.only_b)}",
+    ]
+    number = len(others)
+    makers = [each.producer for each in sight.models]
+    ids = {pair.b: f"@{makers[-1][pair.b]}" for pair in pairs if pair.b in makers[-1]}
+    marks = _unmatched(result.only_b, makers[-1], number, "added")
+    marks += _unmatched(result.only_a, makers[0], 0, "removed") if others else []
+    rows = [
+        Row([p.a, p.b, f"{p.confidence:.0%}", ", ".join(p.evidence)], ids.get(p.b, ""), number)
+        for p in pairs
+    ]
+    known = [(makers[0].get(p.a), makers[-1].get(p.b)) for p in pairs if others]
+    return data.Page(
+        "match",
+        f"{result.a} and {result.b}",
+        data.Verdict("facts", [f"{len(pairs)} pairs of values", *rest]),
+        sight.graphs(2),
+        marks=marks,
+        pairs=[*dict.fromkeys((a, b) for a, b in known if a is not None and b is not None)],
+        tables=[
+            *table("Pairs", ["in the first", "in the second", "confidence", "evidence"], rows),
+            *table(f"Only in {result.a}", ["value", "operator", "place"], _rows(result.only_a)),
+            *table(f"Only in {result.b}", ["value", "operator", "place"], _rows(result.only_b)),
+        ],
+    )
+
+
+def _rows(found: list[Unmatched]) -> list[Row]:
+    return [Row([each.name, each.op_type, each.place]) for each in found]
+
+
+def _unmatched(
+    found: list[Unmatched], makers: dict[str, int], graph: int, kind: data.MarkKind
+) -> list[data.Mark]:
+    named = [(each.name, makers[each.name]) for each in found if each.name in makers]
+    return [data.Mark(graph, node, kind, f"{name!r} has no partner") for name, node in named]

@@ -1,0 +1,129 @@
+"""A model as a page, with what a stored result says of it; from a file, or served with its tensors."""
+
+import tempfile
+import webbrowser
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Self
+
+from onnxsurgeon_lite.atomic import write_text
+from onnxsurgeon_lite.debug.stepping import Debugger
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.model import Model
+from onnxsurgeon_lite.report.page import data, stored
+from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.server import PageServer
+from onnxsurgeon_lite.report.page.tensors import tensor_part
+from onnxsurgeon_lite.runtime.choice import runtime_of
+from onnxsurgeon_lite.runtime.feeds import Recipe
+from onnxsurgeon_lite.runtime.options import RuntimeOptions
+from onnxsurgeon_lite.shown import HIDDEN, Shown
+from onnxsurgeon_lite.tensors.comparison import Tolerance
+from onnxsurgeon_lite.tensors.references import Tensors
+
+Session = tuple[Tensors | None, Tensors | None, Recipe, Tolerance | None]
+"""Feeds, references, how inputs are made, and what tensors may differ by."""
+
+
+def _nothing() -> None:
+    """End nothing."""
+
+
+@dataclass(repr=False)
+class View(Shown):
+    """A page that can be opened; a context manager.
+
+    Attributes:
+        address: of its file, or of the server that it comes from.
+    """
+
+    address: str
+    is_served: bool = False
+    end: Callable[[], None] = field(default=_nothing, metadata=HIDDEN)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end()
+
+    def open(self) -> None:
+        """Open it in the browser."""
+        webbrowser.open(self.address)
+
+    def wait(self) -> None:
+        """Serve until Ctrl-C; a file needs nobody."""
+        try:
+            while self.is_served:
+                Event().wait()
+        except KeyboardInterrupt:
+            return
+
+
+def page_of_model(index: GraphIndex, result: Path | None) -> data.Page:
+    """Return the page of a model, with what a stored result says of it.
+
+    Raises:
+        UsageError: the result is not what a command printed.
+    """
+    title = index.model.path.name if index.model.path else index.graph.name or "model"
+    found = {} if result is None else stored.read_result(result)
+    count = len(index.nodes)
+    marks = [mark for mark in stored.marks(found) if mark.node < count]
+    measures = [m for m in stored.measures(found) if max(m.nodes) < count]
+    headlines = [f"{title}: {count:,} nodes"]
+    if result is not None:
+        headlines.append(f"{result.name}: {found.get('verdict', 'numbers of nodes')}")
+    return data.Page(
+        "view",
+        title,
+        data.Verdict("facts", headlines),
+        [graph_part(index, title, [mark.node for mark in marks[:1]])],
+        measures,
+        marks,
+        result=found or None,
+    )
+
+
+def view_of_file(html: str, place: Path | None, title: str) -> View:
+    """Write a page, by default to a file that nothing else has."""
+    if place is None:
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in title)[-80:]
+        place = Path(tempfile.mkdtemp(prefix="onnxdbg-")) / f"{name}.html"
+    write_text(place, html)
+    return View(place.resolve().as_uri())
+
+
+def served(model: Model, html: str, options: RuntimeOptions, session: Session) -> View:
+    """Serve a page, and the tensors of nodes as a debugger computes them.
+
+    Raises:
+        SurgeonError: the feeds or references do not fit the model.
+    """
+    feeds, references, recipe, tolerance = session
+    dbg = Debugger(model, feeds, references, runtime_of(options), recipe, tolerance)
+    server = PageServer(html, partial(_look, dbg))
+
+    def end() -> None:
+        server.close()
+        dbg.__exit__()
+
+    return View(server.address, True, end)
+
+
+def _look(dbg: Debugger, node: int) -> list[data.TensorPart]:
+    """Return the values that a node makes."""
+    made = dbg.index.nodes[node].output if node < len(dbg.index.nodes) else ()
+    parts = (_part(dbg, node, name) for name in made if name)
+    return [part for part in parts if part is not None]
+
+
+def _part(dbg: Debugger, node: int, name: str) -> data.TensorPart | None:
+    reading = dbg.read(name)[0]
+    known = dbg.references is not None and name in dbg.references
+    reference = dbg.references.read(name) if known and dbg.references is not None else None
+    compared = next(iter(reading.comparisons.values()), None)
+    return tensor_part(0, node, name, reading.value, reference, compared)

@@ -1,0 +1,108 @@
+"""Any executable as a runtime: it is given a folder, and leaves the values there.
+
+The folder has `model.onnx`, `feeds/` (a reference folder) and `request.json`; the program leaves `values/`, a reference
+folder, or `values.npz` or `values.safetensors`. It is started without a shell.
+"""
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from onnx import ModelProto
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.runtime.options import TARGET
+from onnxsurgeon_lite.runtime.protocol import Abilities
+from onnxsurgeon_lite.tensors.dtypes import RunValue
+from onnxsurgeon_lite.tensors.references import open_references, save_tensors
+
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_EMBEDDED = 1 << 30  # bytes of weights that a message can surely hold
+_ANSWERS = ("values", "values.npz", "values.safetensors")
+
+
+class Command:
+    """A program; settings go to it in `request.json`, but for `inner=no`: it returns no inner values."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        name = self._settings.pop(TARGET, "")
+        self._program = shutil.which(name)
+        if not self._program:
+            raise UsageError(
+                f"there is no program {name!r}", "write command:./program, and make it executable"
+            )
+        self.abilities = Abilities(inner=self._settings.pop("inner", "yes") != "no")
+
+    def open(self, model: ModelProto, opt: str, threads: int) -> None:
+        """Write the model; the program is started by each run."""
+        self._folder = Path(tempfile.mkdtemp(prefix="job-"))
+        self._asked = {"opt": opt, "threads": threads, "settings": self._settings}
+        large = model.ByteSize() > _EMBEDDED
+        if not large:  # inner values that are outputs now get their types
+            model = onnx.shape_inference.infer_shapes(model)
+        onnx.save(model, self._folder / "model.onnx", save_as_external_data=large)
+
+    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+        """Start the program, and return what it leaves of the wanted values."""
+        for old in ("feeds", *_ANSWERS):
+            _remove(self._folder / old)
+        save_tensors(self._folder / "feeds", {n: v for n, v in feeds.items() if v is not None})
+        request = json.dumps({"wanted": list(fetch), **self._asked})
+        (self._folder / "request.json").write_text(request, encoding="utf-8")
+        self._start()
+        place = next((p for name in _ANSWERS if (p := self._folder / name).exists()), None)
+        if place is None:
+            return {}
+        left = open_references(place)
+        return {name: left.read(name) for name in fetch if name in left}
+
+    def _start(self) -> None:
+        """Run the program; die as it does where a signal ends it.
+
+        Raises:
+            RuntimeError: it ends with another exit code than 0.
+        """
+        with tempfile.TemporaryFile() as log:
+            done = subprocess.run(
+                [str(self._program), str(self._folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+                preexec_fn=_end_with_parent,
+            )
+            log.seek(0)
+            said = log.read().decode(errors="replace").strip().splitlines()[-1:]
+        code = done.returncode
+        ended_by = -code if code < 0 else code - 128  # a shell adds 128
+        if ended_by > 0:
+            print(*said, file=sys.stderr, flush=True)  # noqa: T201  the log of this process
+            number = ended_by if ended_by in {*signal.Signals} else signal.SIGKILL
+            signal.signal(number, signal.SIG_DFL) if number not in _UNTOUCHABLE else None
+            os.kill(os.getpid(), number)
+        if code:
+            raise RuntimeError(": ".join([f"the program ended with exit code {code}", *said]))
+
+
+_UNTOUCHABLE = (signal.SIGKILL, signal.SIGSTOP)
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,36 @@
+"""ONNX's reference evaluator: every operator by its definition, in every dtype; slow."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import ModelProto, inliner
+from onnx.reference import ReferenceEvaluator
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.names import few
+from onnxsurgeon_lite.runtime.backends.ops import as_classes, functions_in
+from onnxsurgeon_lite.runtime.protocol import Abilities
+from onnxsurgeon_lite.tensors.dtypes import RunValue
+
+
+class Reference:
+    """The evaluator; the setting `ops` is a Python file with further operators."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        unknown = settings.keys() - {"provider", "ops"}
+        if unknown:
+            raise UsageError(f"reference has no setting {few(sorted(unknown))}")
+        file = settings.get("ops", "")
+        functions = functions_in(file) if file else {}
+        self._more = as_classes(functions)
+        added = tuple(f"{domain}::{op_type}" for domain, op_type in functions)
+        self.abilities = Abilities(onnx.__version__, faithful=True, float64=True, operators=added)
+
+    def open(self, model: ModelProto, opt: str, threads: int) -> None:  # noqa: ARG002
+        if self._more and model.functions:  # in which it would not look for them
+            model = inliner.inline_local_functions(model)
+        self._evaluator = ReferenceEvaluator(model, new_ops=self._more)
+
+    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+        found = self._evaluator.run(list(fetch), dict(feeds))
+        return dict(zip(fetch, found, strict=True))

@@ -1,0 +1,52 @@
+"""What a runtime other than onnxruntime brings: it opens a model, runs it, and says what it can do.
+
+It lives in a process of its own, which may crash, hang or grow without harm to the caller. It is given whole models and
+numpy arrays; bfloat16, float8, float4 and integers below a byte are arrays of the ml_dtypes types.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from onnx import ModelProto
+
+from onnxsurgeon_lite.tensors.dtypes import RunValue
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a runtime can do.
+
+    Attributes:
+        version: of the runtime.
+        inner: it returns values that other nodes read as well; one that does not is given a model for each value.
+        faithful: a value is the same whether or not others are returned with it: nothing is fused.
+        float64: it computes float64 as such.
+        optimized_graph: it writes the graph that it runs.
+        providers: the devices that it has.
+        dtypes: ONNX's names of the dtypes that it computes; () where they are not known.
+        operators: `domain::Op` of those that it was given beyond its own.
+    """
+
+    version: str = ""
+    inner: bool = True
+    faithful: bool = False
+    float64: bool = False
+    optimized_graph: bool = False
+    providers: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+
+
+class Backend(Protocol):
+    """A runtime, made from its settings: `Backend(settings)`, a mapping of texts."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What it can do."""
+
+    def open(self, model: ModelProto, opt: str, threads: int) -> None:
+        """Take a model with all its weights; any exception refuses it."""
+
+    def run(self, feeds: Mapping[str, RunValue], fetch: Sequence[str]) -> Mapping[str, RunValue]:
+        """Return values of the model by name; those left out were not computed."""

@@ -1,0 +1,178 @@
+"""A runtime that stops before the nodes that it lacks, and goes on with what the reference evaluator makes of them.
+
+What it lacks are the operators of a Python file (`ops`), or those that it has no kernels for (the setting
+`else=reference`). A node that has one in its bodies or its function is computed there as a whole.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from onnx import ModelProto, NodeProto, TypeProto
+
+from onnxsurgeon_lite.errors import NoKernel, RuntimeFailure
+from onnxsurgeon_lite.graph.index import GraphIndex, reached_functions
+from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.model import Model, walk
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.observe import Observer
+from onnxsurgeon_lite.runtime.options import REFERENCE, RuntimeOptions
+from onnxsurgeon_lite.runtime.protocol import Abilities
+from onnxsurgeon_lite.runtime.session import Held, Ran, Runtime, named_pairs
+from onnxsurgeon_lite.surgery.expansion import is_expandable
+from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
+
+_PREFIX = "\x02"  # of values between the stages; model names are unlikely to contain it
+
+
+class Stages(Runtime):
+    """A runtime and, for what it lacks, the reference evaluator.
+
+    Attributes:
+        lacked: (domain, op_type) of what the evaluator computes.
+    """
+
+    def __init__(self, options: RuntimeOptions, child: Child | None = None) -> None:
+        """Use a child that is already starting, or start one."""
+        super().__init__(options, child)
+        evaluator = RuntimeOptions(runtime=REFERENCE, timeout=options.timeout, ops=options.ops)
+        self._evaluator = Runtime(evaluator)
+        self._index: GraphIndex | None = None
+        self._running = False
+        self.lacked: set[tuple[str, str]] = set()
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, optimized_graph=False)
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._evaluator.__exit__(*exception)
+
+    def open(
+        self, model: Model, optimized: Path | None = None, profile: Path | None = None
+    ) -> None:
+        self._index = None
+        if self.options.ops and not self.lacked:
+            self.lacked.update(_places(self._evaluator.abilities.operators))
+        if not any(self._is_lacked(model, node) for node in model.proto.graph.node):
+            try:
+                super().open(model, optimized, profile)
+            except NoKernel as error:
+                self._learn(error, model.proto)
+                if self._running:
+                    raise
+            else:
+                return
+        if optimized or profile:
+            raise RuntimeFailure(
+                "the runtime does not run this model as a whole",
+                "leave out --profile, --look optimized or --ops",
+            )
+        self._index = GraphIndex.of(model)
+
+    def stream(
+        self,
+        feeds: Mapping[str, str] | Iterable[str],
+        fetch: Sequence[str],
+        keep: Mapping[str, str] | Iterable[str] = (),
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue]]]:
+        index = self._index
+        if index is None:
+            return super().stream(feeds, fetch, keep)
+        while True:
+            known, self._running = len(self.lacked), True
+            try:
+                found = self._staged(index, named_pairs(feeds), fetch, named_pairs(keep))
+                return found.types, iter(found.values.items())
+            except NoKernel:
+                if len(self.lacked) == known:
+                    raise
+            finally:
+                self._index, self._running = index, False
+
+    def hold(
+        self, feeds: Mapping[str, str], fetch: Sequence[str], keep: Mapping[str, str]
+    ) -> tuple[dict[str, TypeProto], Iterator[tuple[str, RunValue | Held]]]:
+        if self._index is None:
+            return super().hold(feeds, fetch, keep)
+        types, values = self.stream(feeds, fetch, keep)
+        return types, iter(values)
+
+    def _learn(self, error: NoKernel, model: ModelProto) -> None:
+        """Let the evaluator compute from now on what the runtime has no kernel for."""
+        if not self.options.otherwise:
+            raise error
+        places = {(plain_domain(n.domain), n.op_type) for n in walk.with_inner(model.graph.node)}
+        named = {(error.domain, error.op_type)} & places
+        # the runtime may name what it expands an operator to
+        expanded = {(domain, op) for domain, op in places if not domain and is_expandable(op)}
+        new = (named or expanded) - self.lacked
+        if not new:
+            raise error
+        self.lacked |= new
+
+    def _is_lacked(self, model: Model, node: NodeProto) -> bool:
+        inner = [n for f in reached_functions(model.proto, [node]) for n in f.node]
+        every = walk.with_inner([node, *inner])
+        return any((plain_domain(n.domain), n.op_type) in self.lacked for n in every)
+
+    def _staged(
+        self,
+        index: GraphIndex,
+        feeds: Mapping[str, str],
+        fetch: Sequence[str],
+        keep: Mapping[str, str],
+    ) -> Ran:
+        """Run stage by stage: the nodes before one that is lacked, then that one."""
+        observer = Observer(index, self, prefix=_PREFIX)
+        self.alias({observer.stored(name): stored for name, stored in feeds.items()})
+        observer.kept.update((name, index.inputs[name].type) for name in feeds)
+        wanted = list(dict.fromkeys([*fetch, *keep]))
+        left = index.ancestors(wanted, stop=observer.kept)
+        try:
+            for position in sorted(left, key=index.places.__getitem__):
+                if self._is_lacked(index.model, index.nodes[position]):
+                    needed = [n for n in index.reads[position] if n not in index.initializers]
+                    given = self._advance(observer, left, needed, wanted)
+                    self._evaluate(observer, position, given)
+                    left.discard(position)
+            values = self._advance(observer, left, wanted, wanted)
+            self.alias({stored: observer.stored(name) for name, stored in keep.items()})
+            types = {name: observer.kept[name] for name in wanted if name in observer.kept}
+            return Ran({name: values[name] for name in fetch}, types)
+        finally:
+            if not self._child.interrupted:
+                observer.forget(list(observer.kept))
+
+    def _advance(
+        self, observer: Observer, left: set[int], names: Sequence[str], wanted: Sequence[str]
+    ) -> dict[str, RunValue]:
+        """Compute values; keep what later nodes read of what that takes."""
+        index = observer.index
+        done = index.ancestors(names, stop=observer.kept)
+        left -= done
+        later = {*wanted, *(name for position in left for name in index.reads[position])}
+        made = (name for position in sorted(done) for name in index.nodes[position].output)
+        return observer.fetch(names, [name for name in made if name in later])
+
+    def _evaluate(self, observer: Observer, position: int, given: Mapping[str, RunValue]) -> None:
+        """Compute a node with the evaluator, and go on with what it gives."""
+        index, evaluator = observer.index, self._evaluator
+        types = {name: type_of(value) for name, value in given.items() if value is not None}
+        outputs = [name for name in index.nodes[position].output if name]
+        evaluator.open(index.model.with_proto(observer.part([position], types, outputs)))
+        for name, value in given.items():
+            if value is not None:
+                evaluator.put(name, value)
+        for name, value in evaluator.run(list(types), outputs).values.items():
+            if value is not None:
+                observer.put(name, value, type_of(value))
+        evaluator.forget(types)
+
+
+def _places(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        domain, _, op_type = name.rpartition("::")
+        yield domain, op_type

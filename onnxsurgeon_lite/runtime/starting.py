@@ -1,0 +1,27 @@
+"""Start the child process of a runtime; it gets ready while the caller imports the rest."""
+
+import json
+import os
+import sys
+
+from onnxsurgeon_lite.errors import UsageError
+from onnxsurgeon_lite.graph.limits import memory_of_runtime
+from onnxsurgeon_lite.runtime.child import Child
+from onnxsurgeon_lite.runtime.options import ORT, REFERENCE, TORCH, RuntimeOptions
+
+
+def started(options: RuntimeOptions) -> Child:
+    """Return the process of the runtime that the options name."""
+    memory = memory_of_runtime(options.provider)
+    if options.runtime == ORT:
+        return Child(memory)
+    if options.runtime == TORCH:
+        raise UsageError(
+            "a PyTorch module runs whole: it gives references",
+            "write onnxdbg bisect MODEL --a runtime=torch:FILE.py:FUNCTION",
+        )
+    settings = {"provider": options.provider, **dict(options.settings)}
+    if options.runtime == REFERENCE and options.ops:
+        settings["ops"] = options.ops
+    path = os.pathsep.join(sys.path)
+    return Child(memory, "host.py", (options.runtime, json.dumps(settings), path))

@@ -1,0 +1,61 @@
+"""Which dtypes operators have."""
+
+from functools import cache
+
+from onnx import NodeProto, defs
+
+from onnxsurgeon_lite.graph.table import plain_domain
+from onnxsurgeon_lite.tensors import dtypes
+
+Schema = defs.OpSchema
+
+
+@cache
+def _schema(op_type: str, version: int, domain: str) -> Schema | None:
+    try:
+        return defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+def schema_at(node: NodeProto, versions: dict[str, int]) -> Schema | None:
+    """Return the schema of a node's operator, if ONNX knows it."""
+    domain = plain_domain(node.domain)
+    version = versions.get(domain)
+    return None if version is None else _schema(node.op_type, version, domain)
+
+
+def can(schema: Schema | None, slot: int, is_input: bool, data_type: int) -> bool:
+    """Return whether a schema permits a dtype at an input or output."""
+    formals = (schema.inputs if is_input else schema.outputs) if schema is not None else ()
+    if schema is None or not formals:
+        return False
+    kind = formals[min(slot, len(formals) - 1)].type_str
+    return f"tensor({dtypes.dtype_name(data_type)})" in _allowed(schema).get(kind, (kind,))
+
+
+def not_at(schema: Schema, data_type: int) -> str:
+    """Return that an operator does not have a dtype, and which opset's version has it."""
+    dtype = dtypes.dtype_name(data_type)
+    newest = _schema(schema.name, defs.onnx_opset_version(), schema.domain)
+    if newest is not None and can(newest, 0, True, data_type):
+        step = f"onnxdbg edit opset MODEL {newest.since_version}"
+        return f"{schema.name} has {dtype} from opset {newest.since_version} on: {step}"
+    return f"{schema.name} has no {dtype}"
+
+
+def _allowed(schema: Schema) -> dict[str, frozenset[str]]:
+    return _allowed_of(schema.name, schema.since_version, schema.domain)
+
+
+@cache
+def _allowed_of(name: str, version: int, domain: str) -> dict[str, frozenset[str]]:
+    schema = defs.get_schema(name, version, domain)
+    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+
+def has_sequences(schema: Schema) -> bool:
+    """Return whether an operator needs a sequence or an optional."""
+    allowed = _allowed(schema)
+    kinds = (allowed.get(f.type_str, {f.type_str}) for f in (*schema.inputs, *schema.outputs))
+    return any(all(not text.startswith("tensor") for text in kind) for kind in kinds)

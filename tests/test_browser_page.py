@@ -1,0 +1,129 @@
+"""The page of `--html`, in a browser: it opens from a file, is searched and clicked, and shows names as they are."""
+
+import json
+
+import numpy as np
+import pytest
+from browsing import Visit
+from conftest import FIXTURES
+from onnx import TensorProto, helper
+
+import onnxsurgeon_lite as osl
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "\"' onmouseover='alert(1)",
+    "a\u2028b\u2029",
+    "javascript:alert(1)",
+)
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """The page of a model whose node @4 is wrong."""
+    page = tmp_path_factory.mktemp("page") / "report.html"
+    osl.bisect(
+        FIXTURES / "faulty_constant.onnx", FIXTURES / "references/whole_model.npz", html=page
+    )
+    return page
+
+
+@pytest.fixture(scope="module")
+def report(browser, faulty):
+    """That page, opened once for what does not depend on what was chosen before."""
+    with Visit(browser) as visit:
+        yield opened(visit, faulty)
+    assert visit.complaints == []
+
+
+def opened(visit, page, fragment=""):
+    """A page that is ready."""
+    page = visit.open(page, fragment)
+    page.wait_for_selector("body[data-ready]")
+    return page
+
+
+def chosen(page):
+    """What the page says of the chosen node."""
+    return page.inner_text("#details")
+
+
+def is_in_view(page, selector):
+    """Whether an element lies in what its scrolled frame shows, and on the screen once the graph is scrolled to."""
+    page.locator("#graphs .area").scroll_into_view_if_needed()
+    box, frame = (page.locator(each).first.bounding_box() for each in (selector, "#graphs .area"))
+    inside = (
+        box[at] >= frame[at] - 1 and box[at] + box[size] <= frame[at] + frame[size] + 1
+        for at, size in (("x", "width"), ("y", "height"))
+    )
+    return all(inside) and page.locator(selector).first.is_visible()
+
+
+def test_the_culprit_is_in_view_when_the_page_opens(visit, faulty):
+    report = opened(visit, faulty)
+
+    assert "Conv_4" in report.inner_text("#verdict")
+    assert "Conv 'Conv_4' (@4)" in chosen(report)
+    assert is_in_view(report, "#graphs .box.culprit")
+
+
+def test_a_click_chooses_a_node_everywhere(report):
+    report.evaluate("choose(0, 4)")
+    report.locator("#graphs .box.node:not(.culprit)").first.click()
+
+    number = report.evaluate("choice.node")
+    assert number != 4
+    assert f"(@{number})" in chosen(report)
+    assert report.url.endswith(f"#@{number}")
+
+
+def test_search_goes_to_a_node_by_name_value_or_id(report):
+    for typed, name in (("Conv_9", "Conv_9"), ("28", "Add_7"), ("@2", "Conv_2")):
+        report.keyboard.press("/")
+        report.keyboard.type(typed)
+        report.keyboard.press("Enter")
+        report.keyboard.press("Escape")
+        assert name in chosen(report)
+        report.locator("h1").click()
+
+    report.fill("#query", "nowhere")
+    assert "nothing is called so" in report.inner_text("#hits")
+
+
+def test_a_link_leads_to_a_node(visit, faulty):
+    report = opened(visit, faulty, "@7")
+    assert "Add 'Add_7' (@7)" in chosen(report)
+
+    report.evaluate("location.hash = '#@2'")
+    report.wait_for_function("choice.node === 2")
+    report.evaluate("location.hash = '#@99999'")
+    report.wait_for_function("choice.node === 4")
+
+
+def test_the_page_holds_the_result_for_machines(report):
+    held = json.loads(report.locator("#data").text_content())
+
+    assert held["result"]["culprits"][0]["id"] == "@4"
+
+
+def test_hostile_names_are_shown_and_do_nothing(visit, tmp_path):
+    names = ["x", *HOSTILE]
+    nodes = [
+        helper.make_node("Neg", [a], [b], name=b, doc_string=b)
+        for a, b in zip(names, HOSTILE, strict=False)
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", HOSTILE[-1])]
+    graph = helper.make_graph(nodes, HOSTILE[0], ends[:1], ends[1:])
+    ones = np.ones(2, np.float32)
+    references = {"x": ones} | {name: ones * (7 if name == HOSTILE[1] else -1) for name in HOSTILE}
+
+    page = tmp_path / "report.html"
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    osl.bisect(model, references, html=page)
+
+    shown = opened(visit, page)
+    for number, name in enumerate(HOSTILE):
+        shown.evaluate(f"choose(0, {number})")
+        assert name.split("\u2028")[0] in chosen(shown)
+    assert shown.locator("img, [onerror], [onmouseover], a[href^=javascript]").count() == 0

@@ -1,0 +1,195 @@
+"""`--html`: what stands in the page of each command, and that it is refused where it cannot be written."""
+
+import json
+import re
+import sys
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+import schemas
+from conftest import FIXTURES
+from onnx import helper
+
+import onnxsurgeon_lite as osl
+from onnxsurgeon_lite.errors import OutputExistsError, UsageError
+from onnxsurgeon_lite.graph.index import GraphIndex
+from onnxsurgeon_lite.report.page.graph import graph_part
+from onnxsurgeon_lite.report.page.tensors import tensor_part
+
+FAULTY, WHOLE = FIXTURES / "faulty_attribute.onnx", FIXTURES / "whole_model.onnx"
+REFERENCES = FIXTURES / "references/whole_model.npz"
+MOST = 64 + 2 * 16  # boxes of a drawing, with what enters and leaves
+
+
+def data_of(page):
+    """The JSON inside a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text())
+    return json.loads(found[1])
+
+
+WRITTEN = {
+    "bisect": lambda page: osl.bisect(FAULTY, REFERENCES, html=page),
+    "find": lambda page: osl.bisect(
+        FIXTURES / "transformer_block.onnx", find="overflow:float16", html=page
+    ),
+    "compare": lambda page: osl.compare_sets(FAULTY, REFERENCES, every=True, html=page),
+    "sets": lambda page: osl.compare_sets(REFERENCES, REFERENCES, html=page),
+    "diff": lambda page: osl.diff(WHOLE, FAULTY, html=page),
+    "match": lambda page: osl.match(WHOLE, FIXTURES / "whole_model_dynamo.onnx", html=page),
+    "rank": lambda page: osl.rank(FAULTY, against=WHOLE, html=page),
+    "blame": lambda page: osl.rank(FAULTY, against=WHOLE, by="output", html=page),
+    "risks": lambda page: osl.rank(WHOLE, fp16_risk=True, html=page),
+    "convert": lambda page: osl.convert(WHOLE, "float16", tolerance=0.1, report=True, html=page),
+    "profile": lambda page: osl.profile(WHOLE, runs=1, html=page),
+    "profiles": lambda page: osl.profile(WHOLE, runs=1, against=FAULTY, html=page),
+    "inspect": lambda page: osl.inspect(WHOLE, html=page),
+    "node": lambda page: osl.inspect(WHOLE, node="Add_7", html=page),
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The data of the page of every kind of result, and what the function returned."""
+    folder = tmp_path_factory.mktemp("pages")
+    results = {name: write(folder / f"{name}.html") for name, write in WRITTEN.items()}
+    return {name: (data_of(folder / f"{name}.html"), result) for name, result in results.items()}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_data_keeps_its_schema_and_holds_the_result(name, written):
+    data, result = written[name]
+
+    jsonschema.validate(data, schemas.schemas()["page"])
+    assert data["result"] == json.loads(json.dumps(result.to_json()))
+    assert data["verdict"]["headlines"]
+    assert data["verdict"]["details"] == str(result).splitlines()
+
+
+def test_a_bisection_shows_cause_repair_error_culprit_and_tensors(written):
+    data, result = written["bisect"]
+    measure = data["measures"][0]
+
+    assert "Conv_6" in data["verdict"]["headlines"][0]
+    assert data["verdict"]["steps"][0]["command"].startswith("onnxdbg edit set-attr")
+    assert [mark["node"] for mark in data["marks"] if mark["kind"] == "culprit"] == [6]
+    assert measure["nodes"] == list(range(11))
+    assert measure["bad"] == [False] * 6 + [True] * 5
+    assert measure["numbers"][10] == result.outputs["31"].max_abs
+    assert data["graphs"][0]["close_ups"][0]["node"] == 6
+    assert data["tensors"][0]["name"] == "27"
+    assert data["tensors"][0]["worst"][0]["difference"] == pytest.approx(2.109, abs=0.01)
+
+
+def test_a_diff_pairs_the_nodes_and_marks_what_changed(written):
+    data, _ = written["diff"]
+
+    assert [graph["title"] for graph in data["graphs"]] == [WHOLE.name, FAULTY.name]
+    assert data["pairs"] == [[node, node] for node in range(11)]
+    assert [(m["graph"], m["node"], m["kind"]) for m in data["marks"]] == [
+        (0, 6, "changed"),
+        (1, 6, "changed"),
+    ]
+
+
+def test_a_profile_has_a_measure_for_time_memory_work_and_bytes(written):
+    data, _ = written["profile"]
+
+    assert [measure["unit"] for measure in data["measures"]] == ["ms", "MB", "MACs", "MB"]
+    assert sum(data["measures"][2]["numbers"]) == 324000
+
+
+def boxes(graph):
+    """Every drawing of a graph."""
+    return [module.drawing for module in graph.modules]
+
+
+def chain(names, tmp_path):
+    """A model in which each node reads the one before."""
+    nodes = [
+        helper.make_node("Neg", [a], [b], name=b)
+        for a, b in zip(["x", *names], names, strict=False)
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [2]) for name in ("x", names[-1])]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, ir_version=10), tmp_path / "chain.onnx")
+    return GraphIndex.of(osl.load(tmp_path / "chain.onnx"))
+
+
+def test_no_drawing_of_a_flat_model_has_more_boxes_than_can_be_read(tmp_path):
+    graph = graph_part(chain([f"v{i}" for i in range(5000)], tmp_path), "chain")
+
+    assert max(len(drawing.boxes) for drawing in boxes(graph)) <= MOST
+    drawn = [number for d in boxes(graph) for kind, number in d.boxes if kind == "node"]
+    assert sorted(drawn) == list(range(5000))
+    assert len(graph.layouts) < 10  # equal structures are laid out once
+
+
+def test_modules_hold_their_nodes_and_lines_cross_their_borders(tmp_path):
+    names = [f"/part{i}/Neg_output_0" for i in range(3)]
+    graph = graph_part(chain(names, tmp_path), "chain")
+    top, *layers = graph.modules
+
+    assert [module.path for module in layers] == ["part0", "part1", "part2"]
+    assert [kind for kind, _ in top.drawing.boxes] == ["module"] * 3 + ["in", "out"]
+    middle = layers[1].drawing
+    kinds = [(middle.boxes[a][0], middle.boxes[b][0]) for a, b, _ in middle.lines]
+    assert sorted(kinds) == [("in", "node"), ("node", "out")]
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (300,), (2, 3), (500, 3), (1, 5, 40, 30), (2, 3, 4, 5, 6), (1, 64, 1, 1)]
+)
+def test_a_tensor_of_any_shape_fits_a_small_picture(shape):
+    array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+    part = tensor_part(0, 0, "x", array, np.asarray(array + 1))
+
+    for picture in (part.actual, part.reference, part.difference):
+        assert 1 <= picture.width <= 136
+        assert 1 <= picture.height <= 136
+    assert part.worst[0].difference == 1
+
+
+def test_what_is_not_finite_is_shown_and_counts_as_the_worst():
+    actual = np.float32([[1, np.nan], [np.inf, 2]])
+
+    part = tensor_part(0, 0, "x", actual, np.float32([[1, 3], [np.inf, 2.5]]))
+
+    assert [each.index for each in part.worst] == [[0, 1], [1, 1]]
+    assert part.difference.high == 0.5
+
+
+def test_sequences_texts_and_empty_tensors_have_no_picture():
+    for value in ([np.ones(2)], np.array(["a"]), np.empty((0, 2)), None):
+        assert tensor_part(0, 0, "x", value, None) is None
+
+
+def test_the_page_runs_nothing_but_its_own_scripts_and_loads_nothing(tmp_path):
+    osl.inspect(WHOLE, html=tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "script-src 'unsafe" not in policy
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", text.split("<style>")[0])
+
+
+def test_a_page_is_refused_before_the_work_where_something_stands(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+
+    with pytest.raises(OutputExistsError):
+        osl.diff(WHOLE, FAULTY, html=page)
+    assert page.read_text() == "mine"
+    osl.diff(WHOLE, FAULTY, html=page, force=True)
+    assert page.read_text() != "mine"
+
+
+def test_a_missing_library_is_one_line_that_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "igraph", None)
+
+    with pytest.raises(UsageError, match="a page needs igraph") as error:
+        osl.inspect(WHOLE, html=tmp_path / "page.html")
+    assert "onnxsurgeon-lite[html]" in error.value.hint
