@@ -304,3 +304,13 @@ def test_a_folder_that_is_there_is_not_written_over(tmp_path):
 
     with pytest.raises(OutputExistsError):
         require_free(tmp_path)
+
+
+def test_a_damaged_reference_is_told_not_blamed_on_a_node(tmp_path, runtime):
+    feeds, damaged = {"x": np.ones((2, 4), np.float32)}, tmp_path / "damaged.npz"
+    h2 = np.full((2, 4), 7, np.float32)
+    save_tensors(damaged, {"h2": h2})
+    damaged.write_bytes(damaged.read_bytes().replace(h2.tobytes(), (h2 + 1).tobytes()))
+
+    with pytest.raises(ReferenceSetError, match="cannot read 'h2'|cannot read .*h2"):
+        bisected(chain(3), tmp_path, open_references(damaged), feeds, runtime)

@@ -12,7 +12,14 @@ from hypothesis.extra import numpy as hnp
 from onnxsurgeon_lite import Tolerance, compare
 from onnxsurgeon_lite.errors import ReferenceSetError
 from onnxsurgeon_lite.matching.sets import compare_sets
-from onnxsurgeon_lite.tensors.comparison import DEFAULTS, EXACT, agrees, default_tolerance
+from onnxsurgeon_lite.tensors.comparison import (
+    DEFAULTS,
+    EXACT,
+    Scratch,
+    agrees,
+    default_tolerance,
+    surely_agrees,
+)
 from onnxsurgeon_lite.tensors.references import Entry, ReferenceSet
 
 LOW_PRECISION = [
@@ -395,3 +402,35 @@ def test_a_number_never_agrees_with_an_infinite_reference():
     assert not agrees(zero, infinite)
     assert not agrees(infinite, zero)
     assert agrees(infinite, infinite.copy())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    hnp.arrays(np.float32, st.integers(0, 40), elements=st.floats(-2000, 2000, width=32)),
+    st.sampled_from([0.0, 1e-6, 1e-5, 1e-4, 1e-2, np.nan, np.inf]),
+    st.sampled_from([None, Tolerance(1e-5, 0), Tolerance(0, 1e-3), Tolerance(1e-4, 1e-4, True)]),
+)
+def test_what_agrees_piece_by_piece_agrees(reference, error, tolerance):
+    with np.errstate(all="ignore"):
+        actual = reference * np.float32(1 + error)
+
+    if surely_agrees(InMemory(actual), InMemory(reference), tolerance, Scratch()):
+        assert agrees(actual, reference, tolerance)
+
+
+def test_equal_bytes_surely_agree():
+    for dtype in ("int64", "bool", "float16", "float32"):
+        array = InMemory((np.arange(1 << 17) % 100).astype(dtype))
+
+        assert surely_agrees(array, array, None, Scratch())
+
+
+class InMemory:
+    """An array that is read piece by piece."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.shape, self.dtype = array.shape, array.dtype
+        self.raw = array.reshape(-1).view(np.uint8)
+
+    def fill(self, start: int, target: memoryview) -> None:
+        target[:] = self.raw[start : start + target.nbytes].data

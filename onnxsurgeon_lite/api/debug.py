@@ -132,7 +132,6 @@ def bisect(
         usual = call.options(lean=False)
         searched, theirs = with_settings(usual, b), with_settings(usual, a)
         child = call.start(searched)
-        second = call.start(searched) if not quick and not find else None
         from onnxsurgeon_lite.debug import bisection
         from onnxsurgeon_lite.debug.causes.finding import explain_causes
         from onnxsurgeon_lite.matching.values import aligned
@@ -143,8 +142,9 @@ def bisect(
         _require_places(index.model, output, None if resume else journal, repair, force)
         runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
-        if second is not None and searched.opt != "none" and not runtime.abilities.faithful:
-            optimized = call.runtime_of(searched, second)
+        also = not quick and not find and searched.opt != "none"
+        if also and not runtime.abilities.faithful:
+            optimized = call.runtime_of(searched)
         search = bisection.Search(
             call.allowed(),
             None if look == "auto" else look,

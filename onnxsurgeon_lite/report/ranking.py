@@ -1,22 +1,25 @@
 """`rank` for the terminal."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.debug.bits import BitsPerLayer
-from onnxsurgeon_lite.debug.float16 import Float16Risks
-from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
-from onnxsurgeon_lite.debug.rank import Ranking
-from onnxsurgeon_lite.debug.shares import Blame
 from onnxsurgeon_lite.names import shown
 from onnxsurgeon_lite.report.plain import out, say_all, show_notes, size_text
 from onnxsurgeon_lite.report.tables import show_table
 from onnxsurgeon_lite.tensors.metrics import number_text
 
+if TYPE_CHECKING:
+    from onnxsurgeon_lite.debug.bits import BitsPerLayer
+    from onnxsurgeon_lite.debug.float16 import Float16Risks
+    from onnxsurgeon_lite.debug.leave_one_out import LeaveOneOut
+    from onnxsurgeon_lite.debug.rank import Ranking
+    from onnxsurgeon_lite.debug.shares import Blame
+
 _SHOWN = 20  # nodes
 _WORTH = 0.01  # a sentence
 
 
-def show_ranking(ranking: Ranking) -> None:
+def show_ranking(ranking: "Ranking") -> None:
     """Show the lossiest nodes, then what to exclude."""
     many = any(n.samples > 1 for n in ranking.nodes)
     columns = [
@@ -44,7 +47,7 @@ def show_ranking(ranking: Ranking) -> None:
     out(f"exclude ({count} below {ranking.below:g} dB): {_pasted(ranking.exclude)}")
 
 
-def show_blame(blame: Blame) -> None:
+def show_blame(blame: "Blame") -> None:
     """Show the shares, then what they leave out."""
     columns = ["share", "node", "operator", "name", "value", "place"]
     rows = [
@@ -55,7 +58,7 @@ def show_blame(blame: Blame) -> None:
     say_all(blame_lines(blame, 1))
 
 
-def blame_lines(blame: Blame, most: int) -> Iterator[str]:
+def blame_lines(blame: "Blame", most: int) -> Iterator[str]:
     """Yield the largest shares in words, their sum, and what they leave out."""
     yield from (blame.sentence(node) for node in blame.nodes[:most] if abs(node.share) >= _WORTH)
     total = f"all shares, to first order, are {blame.explained:.0%} of it"
@@ -63,7 +66,7 @@ def blame_lines(blame: Blame, most: int) -> Iterator[str]:
     yield from (f"left out: {line}" for line in blame.left_out)
 
 
-def show_bits(found: BitsPerLayer) -> None:
+def show_bits(found: "BitsPerLayer") -> None:
     """Show the bits of each weight, then what they save and reach."""
     rows = [(str(w.bits), size_text(w.bytes), f"{w.share:.1%}", w.name) for w in found.layers]
     show_table(["bits", "bytes", "error", "weight"], rows)
@@ -74,7 +77,7 @@ def show_bits(found: BitsPerLayer) -> None:
     out(f"{size_text(found.bytes)} of {size_text(found.before)}; {reached}{missed}")
 
 
-def show_left_out(found: LeaveOneOut) -> None:
+def show_left_out(found: "LeaveOneOut") -> None:
     """Show what each layer gains the outputs, then what to exclude."""
     columns = ["output dB", "gain dB", "node", "operator", "name", "place"]
     rows = [
@@ -89,7 +92,7 @@ def show_left_out(found: LeaveOneOut) -> None:
         out(f"exclude ({count} reach {found.reached_db:.3g} dB): {_pasted(found.exclude)}")
 
 
-def show_risks(risks: Float16Risks) -> None:
+def show_risks(risks: "Float16Risks") -> None:
     """Show the nodes in danger, then what to keep."""
     columns = ["", "node", "operator", "name", "largest", "overflow", "vanish", "clamped", "place"]
     rows = [

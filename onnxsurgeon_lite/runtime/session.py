@@ -92,9 +92,9 @@ class Runtime:
     """
 
     def __init__(self, options: RuntimeOptions | None = None, child: Child | None = None) -> None:
-        """Use a child that is already starting, or start one."""
+        """Use a child that is already starting, or start one when it is needed."""
         self.options = options or RuntimeOptions()
-        self._child = child or started(self.options)
+        self._started = child
         self.held: dict[str, int] = {}
         self.elsewhere: dict[str, list[str]] = {}
         self._partial = False
@@ -103,11 +103,18 @@ class Runtime:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._child.close()
+        if self._started is not None:
+            self._started.close()
+
+    @property
+    def _child(self) -> Child:
+        if self._started is None:
+            self._started = started(self.options)
+        return self._started
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""
-        self._child = self._child.restarted()
+        self._started = self._child.restarted()
         self.held = {}
 
     def stop(self, patience: float = 0.25) -> bool:

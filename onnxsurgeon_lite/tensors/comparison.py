@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from onnxsurgeon_lite.shown import Shown
 from onnxsurgeon_lite.tensors.dtypes import Array
 
-_BLOCK = 1 << 18  # elements compared at a time, so that the working set stays in the cache
+_BLOCK = (
+    1 << 13
+)  # elements compared at a time: they stay in the cache, and sums of them in one thread
 
 _PIECE = (
     1 << 19

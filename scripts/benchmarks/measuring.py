@@ -81,10 +81,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a command."""
+    """One run of a command; `cpu` is the processor time of all its processes, in seconds."""
 
     seconds: float
     megabytes: float
+    cpu: float
 
 
 @dataclass
@@ -130,9 +131,10 @@ try:
         os.wait()
 except ChildProcessError:
     pass
-peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+cpu = used.ru_utime + used.ru_stime
 with open(sys.argv[1], "w") as file:
-    json.dump([os.waitstatus_to_exitcode(status), seconds, peak], file)
+    json.dump([os.waitstatus_to_exitcode(status), seconds, used.ru_maxrss * 1024, cpu], file)
 """
 
 
@@ -158,10 +160,10 @@ def launch(command: Command) -> tuple[Run, str]:
         log = done.stdout + done.stderr
         if done.returncode:
             raise BenchError(f"{command.label} did not start: {log[-500:]}")
-        code, seconds, peak = json.loads(figures.read_text())
+        code, seconds, peak, cpu = json.loads(figures.read_text())
     if code != command.exit_code:
         raise BenchError(f"{command.label} ended with {code}: {log[-1500:].strip()}")
-    return Run(seconds, peak / MB), log
+    return Run(seconds, peak / MB, cpu), log
 
 
 def hold(contest: Contest, rounds: int) -> Iterator[Outcome]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from onnxsurgeon_lite.debug.bisection.quantized.repairs import add_causes
 from onnxsurgeon_lite.debug.bisection.quantized.search import QuantizedSearch
 from onnxsurgeon_lite.debug.bisection.randomness import replayed
 from onnxsurgeon_lite.debug.bisection.result import BisectResult, Culprit, Finding, Look, settle
+from onnxsurgeon_lite.debug.bisection.search import Origin
 from onnxsurgeon_lite.debug.bisection.search_space import Space
 from onnxsurgeon_lite.debug.bisection.targets import targets_of
 from onnxsurgeon_lite.debug.bisection.unobserved import Unobserved
@@ -33,7 +35,7 @@ from onnxsurgeon_lite.runtime.feeds import Feeds
 from onnxsurgeon_lite.runtime.float64 import Float64
 from onnxsurgeon_lite.runtime.observe import BUDGET, Observer
 from onnxsurgeon_lite.runtime.optimized import optimized_graph
-from onnxsurgeon_lite.runtime.options import words_of
+from onnxsurgeon_lite.runtime.options import ORT, words_of
 from onnxsurgeon_lite.runtime.session import Runtime
 from onnxsurgeon_lite.tensors.comparison import Tolerance
 from onnxsurgeon_lite.tensors.dtypes import RunValue, type_of
@@ -161,7 +163,11 @@ def bisect(
 
 @dataclass
 class _Bisection:
-    """The state of one bisection."""
+    """The state of one bisection.
+
+    Attributes:
+        clean: all values were compared unoptimized, and agree.
+    """
 
     index: GraphIndex
     judge: AgainstReferences
@@ -172,6 +178,7 @@ class _Bisection:
     progress: Progress
     changed: Container[str]
     walk: Walk | None = None
+    clean: bool = False
     result: BisectResult = field(default_factory=lambda: BisectResult("mismatch"))
 
     def run(self) -> BisectResult:
@@ -337,9 +344,10 @@ class _Bisection:
         self._count(walk)
 
     def _find_all(self, walk: Walk) -> None:
-        """Run the model unobserved; if it mismatches, find all origins and explain them."""
+        """Find all origins and explain them, if an output mismatches or a node errs alone."""
         unobserved = self._unobserved(walk)
-        wrong = self._wrong_outputs(unobserved)
+        first = self._first_origins(walk)
+        wrong = self._wrong_outputs(walk, unobserved, first is not None)
         self.result.verdict = "agrees"
         for look in self._looks(bool(wrong), unobserved):
             self.result.verdict, self.result.look = "mismatch", look
@@ -350,7 +358,8 @@ class _Bisection:
                 self._search_optimized(unobserved)
             else:
                 self.observer.by_node = look == "node"
-                self._find_origins(walk, self._diagnosis(walk), unobserved)
+                waves = first if look == "unoptimized" else None
+                self._find_origins(walk, self._diagnosis(walk), unobserved, waves)
             if self.result.culprits or self.result.cleared:
                 break
             because = "the outputs mismatch, but no value does while inner values are observed"
@@ -362,9 +371,26 @@ class _Bisection:
         elif not self._is_certain(self.result.culprits):
             unobserved.check_threads(self._wrong_optimized(bool(wrong), unobserved))
 
+    def _first_origins(self, walk: Walk) -> Iterator[list[Origin]] | None:
+        """Begin the search of all origins, up to the first ones, nothing healed yet; None if there are none.
+
+        What lies behind them then tells what the outputs are: an unobserved run computes the rest, too.
+        """
+        if self.search.look not in (None, "unoptimized"):
+            return None
+        waves = self._waves(walk)
+        first = next(waves, None)
+        self.clean = first is None
+        return None if first is None else chain([first], waves)
+
+    def _waves(self, walk: Walk) -> Iterator[list[Origin]]:
+        return walk.every(lambda items: self._heal(walk, items))
+
     def _find_masked(self, walk: Walk, unobserved: Unobserved) -> None:
         """Find the nodes that err alone although the outputs agree: a masked fault is still a fault."""
-        wrong = self._masked(walk)
+        wrong = [] if self.clean else self._masked(walk)
+        if self.clean:
+            self._count(walk)
         if wrong:
             self._find_origins(walk, self._diagnosis(walk), unobserved)
         elif (
@@ -435,8 +461,9 @@ class _Bisection:
         return wrong
 
     def _unobserved(self, walk: Walk) -> Unobserved:
-        self.observer.by_node = False
-        unoptimized = self.observer.fetch([n for n in self.targets if n not in walk.healed])
+        def unoptimized() -> Mapping[str, RunValue]:
+            return self._alone(walk).fetch([n for n in self.targets if n not in walk.healed])
+
         return Unobserved(
             self.index,
             self.feeds,
@@ -447,13 +474,26 @@ class _Bisection:
             unoptimized,
         )
 
-    def _wrong_outputs(self, unobserved: Unobserved) -> list[str]:
-        """Return the outputs that mismatch unoptimized, or node by node for the look `node`."""
-        looked_at = unobserved.unoptimized
-        if self.search.look == "node":
-            self.observer.by_node = True
-            looked_at = self.observer.fetch(list(looked_at))
-        return self._mismatching(looked_at)
+    def _alone(self, walk: Walk) -> Observer:
+        """Return an observer that knows only the feeds, and what is replayed."""
+        alone = Observer(self.index, self.runtime)
+        alone.feed(self.feeds)
+        replayed = walk.healed[: walk.replayed]
+        alone.kept |= {name: walk.observer.kept[name] for name in replayed}
+        return alone
+
+    def _wrong_outputs(self, walk: Walk, unobserved: Unobserved, begun: bool) -> list[str]:
+        """Return the outputs that mismatch unoptimized, or node by node for the look `node`.
+
+        Args:
+            begun: origins are found: the outputs are computed from the values before them.
+        """
+        names = [name for name in self.targets if name not in walk.healed]
+        self.observer.by_node = self.search.look == "node"
+        begun &= self._is_wide() and self.runtime.options.runtime == ORT
+        if self.observer.by_node or begun:
+            return self._mismatching(self.observer.fetch(names))
+        return self._mismatching(unobserved.unoptimized)
 
     def _wrong_optimized(self, unoptimized_wrong: bool, unobserved: Unobserved) -> list[str]:
         """Return the outputs that mismatch with optimization on."""
@@ -492,12 +532,17 @@ class _Bisection:
             walk.space, walk.observer, self.judge, self.result, self.feeds, self.changed
         )
 
-    def _find_origins(self, walk: Walk, diagnosis: Diagnosis, unobserved: Unobserved) -> None:
-        """Find all origins; diagnose each before the walk heals it."""
+    def _find_origins(
+        self,
+        walk: Walk,
+        diagnosis: Diagnosis,
+        unobserved: Unobserved,
+        waves: Iterable[list[Origin]] | None = None,
+    ) -> None:
+        """Find all origins, or go on with those; diagnose each before the walk heals it."""
         seen: set[str] = set()
-        waves = walk.every(lambda items: self._heal(walk, items))
         with Float64(walk.observer) as float64:
-            for number, wave in enumerate(waves):
+            for number, wave in enumerate(waves or self._waves(walk)):
                 found = [diagnosis.culprit(origin.bad, origin.region) for origin in wave]
                 firsts = {c.id: c for c in reversed(found)}  # a node may have two wrong outputs
                 found = [c for c in reversed(firsts.values()) if c.id not in seen]
@@ -528,11 +573,14 @@ class _Bisection:
         (self.result.cleared if culprit.harmless else self.result.culprits).append(culprit)
 
     def _is_certain(self, culprits: Collection[Culprit]) -> bool:
-        """Return whether the culprits err alone, however observed; fused half-precision nodes may compute wider."""
+        """Return whether the culprits err alone, however observed."""
+        return self._is_wide() and bool(culprits) and all(culprit.own for culprit in culprits)
+
+    def _is_wide(self) -> bool:
+        """Return whether nothing is in half precision: fused nodes may compute that wider."""
         types = (value.tensor_type.elem_type for value in self.index.types.values())
         casts = (a.i for n in self.index.nodes if n.op_type == "Cast" for a in n.attribute)
-        wide = {*HALF}.isdisjoint([*types, *casts])
-        return wide and bool(culprits) and all(culprit.own for culprit in culprits)
+        return {*HALF}.isdisjoint([*types, *casts])
 
     def _count(self, walk: Walk) -> None:
         self.result.compared += walk.compared

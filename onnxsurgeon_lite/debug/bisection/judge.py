@@ -45,6 +45,9 @@ class Judge(Protocol):
     def good(self, name: str, actual: RunValue | Held) -> bool:
         """Return whether the value is good; called from several threads."""
 
+    def heals(self, name: str, actual: RunValue | Held) -> bool:
+        """Return whether the reference surely can take the value's place."""
+
 
 @dataclass
 class AgainstReferences:
@@ -96,6 +99,12 @@ class AgainstReferences:
             return comparison is None or comparison.match
         allowed = self.allowed(name, actual)
         return all(agrees(a, r, allowed) for a, r in self._pairs(name, actual, reference))
+
+    def heals(self, name: str, actual: RunValue | Held) -> bool:
+        place = self.references.entries[name].read
+        if not isinstance(actual, Held) or not isinstance(place, InFile):
+            return False
+        return actual.dtype == place.dtype
 
     def _surely_good(self, name: str, actual: Held) -> bool:
         """Return True only if the value agrees with a reference that can be read piece by piece."""
@@ -225,6 +234,9 @@ class Finds:
         if isinstance(actual, Held):
             actual = actual.array()
         return all(self._clean(a) for a in (actual if isinstance(actual, list) else [actual]))
+
+    def heals(self, name: str, actual: RunValue | Held) -> bool:
+        return False
 
     def hits(self, array: Array) -> NDArray[np.bool_]:
         """Return a mask of the elements that it searches for."""

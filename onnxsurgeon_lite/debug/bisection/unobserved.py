@@ -1,6 +1,6 @@
 """Runs that return only the outputs, unoptimized and optimized, and what changes them besides the inputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,7 +28,7 @@ class Unobserved:
     Attributes:
         runtime: the runtime with optimization on, None to leave that look out.
         result: receives findings and notes.
-        unoptimized: the outputs with optimization off.
+        run_unoptimized: returns the outputs with optimization off.
     """
 
     index: GraphIndex
@@ -37,8 +37,13 @@ class Unobserved:
     targets: Sequence[str]
     runtime: Runtime | None
     result: BisectResult
-    unoptimized: Mapping[str, RunValue]
+    run_unoptimized: Callable[[], Mapping[str, RunValue]]
     _repeated: bool = False
+
+    @cached_property
+    def unoptimized(self) -> Mapping[str, RunValue]:
+        """The outputs with optimization off."""
+        return self.run_unoptimized()
 
     @cached_property
     def optimized(self) -> Mapping[str, RunValue] | None:

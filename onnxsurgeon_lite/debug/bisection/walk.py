@@ -21,6 +21,34 @@ _JUDGES = 2  # threads that judge values
 _MANY = 512  # values per wave when searching all culprits
 
 
+class _Behind:
+    """The values that depend on bad ones, as far as a probe got."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.found: set[int] = set()
+        self.seen = 0
+
+    def add(self, name: str) -> None:
+        """Add a bad value, and what was seen of those that depend on it."""
+        number = self.space.number[name]
+        self.found.add(number)
+        self._spread(number + 1, self.seen)
+
+    def reaches(self, name: str) -> bool:
+        """Return whether a value depends on a bad one."""
+        number = self.space.number[name]
+        if self.found:
+            self._spread(self.seen, number + 1)
+        self.seen = max(self.seen, number + 1)
+        return number in self.found
+
+    def _spread(self, start: int, stop: int) -> None:
+        for item in range(start, stop):
+            if not self.found.isdisjoint(self.space.parents(item)):
+                self.found.add(item)
+
+
 @dataclass
 class Walk:
     """The state of one search.
@@ -90,16 +118,30 @@ class Walk:
         return {item: answers[name] for item, name in zip(items, names, strict=True)}
 
     def _judged(self, values: Iterable[tuple[str, RunValue | Held]]) -> Iterator[tuple[str, bool]]:
-        """Yield answers in order; threads read and compare references while the next values are fetched."""
+        """Yield answers in order; threads read and compare references while the next values are fetched.
+
+        When searching all culprits, what lies behind a bad value counts as bad: it is probed again after healing.
+        """
+        behind = _Behind(self.space)
         with ThreadPoolExecutor(_JUDGES) as pool:
-            waiting: deque[tuple[str, Future[bool]]] = deque()
+            waiting: deque[tuple[str, bool, Future[bool]]] = deque()
+
+            def told() -> tuple[str, bool]:
+                name, heals, verdict = waiting.popleft()
+                if heals and not verdict.result():
+                    behind.add(name)
+                return name, verdict.result()
+
             for name, value in values:
-                waiting.append((name, pool.submit(self.judge.good, name, value)))
-                if len(waiting) > _JUDGES:
-                    name, verdict = waiting.popleft()
-                    yield name, verdict.result()
-            for name, verdict in waiting:
-                yield name, verdict.result()
+                while len(waiting) > _JUDGES or (waiting and waiting[0][2].done()):
+                    yield told()
+                if behind.reaches(name):
+                    yield name, False
+                else:
+                    heals = self._uses is not None and self.judge.heals(name, value)
+                    waiting.append((name, heals, pool.submit(self.judge.good, name, value)))
+            while waiting:
+                yield told()
 
     def _crossing(self, last: int) -> list[str]:
         """Return the values up to an item that later items are computed from."""
