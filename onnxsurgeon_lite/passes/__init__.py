@@ -119,7 +119,7 @@ class _Passes(Mapping[str, "type[Pass]"]):
         return iter([*VERBS, *(verb for verb in brought(plugins.PASSES)[0] if verb not in VERBS)])
 
     def __len__(self) -> int:
-        return len([*self])
+        return sum(1 for _ in self)
 
 
 PASSES: Mapping[str, "type[Pass]"] = _Passes()
