@@ -261,7 +261,7 @@ def test_check_reports_a_broken_graph(kind, folder):
         (["run", "good.onnx", "--memory-limit", "1e400"], "'1e400' is no size", "4GB"),
         (["run", "good.onnx", "--ops-library", "no.so"], "'no.so'", ".so"),
         (["compare", "good.onnx", "missing"], "'missing'", "onnxdbg record"),
-        (["compare", "good.onnx", "good.onnx"], "not a known kind of reference set", ".npz"),
+        (["compare", "refs.npz", "good.onnx"], "not a known kind of reference set", ".npz"),
         (["compare", "good.onnx", "refs.npz", "--rtol", "-1"], "0 or more", "--rtol"),
         (["compare", "good.onnx", "refs.npz", "--atol", "nan"], "0 or more", "--rtol"),
         (["extract", "good.onnx", "--outputs", "28", "-o", "no/x.onnx"], "no/x.onnx", "mkdir -p"),

@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -95,6 +96,7 @@ class Runtime:
         """Use a child that is already starting, or start one when it is needed."""
         self.options = options or RuntimeOptions()
         self._started = child
+        self._starting = threading.Lock()
         self.held: dict[str, int] = {}
         self.elsewhere: dict[str, list[str]] = {}
         self._partial = False
@@ -108,9 +110,10 @@ class Runtime:
 
     @property
     def _child(self) -> Child:
-        if self._started is None:
-            self._started = started(self.options)
-        return self._started
+        with self._starting:
+            if self._started is None:
+                self._started = started(self.options)
+            return self._started
 
     def restart(self) -> None:
         """Continue with a new process, which has no stored values."""

@@ -28,10 +28,8 @@ _NO_ADAPTER = re.compile(r"No Adapter (?:From|To) Version \$(\d+) for (\w+)")
 class NoAdapterError(EditError):
     """The converter knows no way for an operator, to or from a version."""
 
-    def __init__(self, refused: EditError, operator: str, version: int) -> None:
-        super().__init__(refused.message, refused.hint)
-        self.operator = operator
-        self.version = version
+    operator: str
+    version: int
 
 
 def redefined(domain: str, operator: str, one: int, two: int) -> bool:
@@ -136,12 +134,14 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
         converted = convert(part, version)
     except RejectedError as error:
         reason = str(error).strip().splitlines()[0]
-        refused = EditError(
+        known = _NO_ADAPTER.search(reason)
+        refused = (NoAdapterError if known else EditError)(
             f"the converter cannot convert the graph from opset {old} to {version}: {reason}",
             "convert in smaller steps to find the failing version: onnxdbg edit opset MODEL VERSION",
         )
-        known = _NO_ADAPTER.search(reason)
-        raise (NoAdapterError(refused, known[2], int(known[1])) if known else refused) from error
+        if known and isinstance(refused, NoAdapterError):
+            refused.operator, refused.version = known[2], int(known[1])
+        raise refused from error
     for graph in walk.graphs(converted):
         for node in graph.node:
             if node.domain == _HIDDEN:

@@ -281,9 +281,13 @@ def _read_at(path: Path, offset: int, length: int) -> bytes:
 
 
 def _npz_entries(path: Path) -> dict[str, Entry]:
-    archive = zipfile.ZipFile(path.open("rb"))  # stays open, so that its directory is read once
-    if archive.fp is not None:
-        weakref.finalize(archive, archive.fp.close)  # before a cycle that holds both is taken apart
+    file = path.open("rb")
+    try:
+        archive = zipfile.ZipFile(file)  # stays open, so that its directory is read once
+    except Exception:
+        file.close()
+        raise
+    weakref.finalize(archive, file.close)  # before a cycle that holds both is taken apart
     members = [name for name in archive.namelist() if name.endswith(".npy")]
     return {name.removesuffix(".npy"): _npz_entry(archive, path, name) for name in members}
 
