@@ -290,7 +290,7 @@ class Call:
         if reference is None:
             return None, given
         stored = self.sample_feeds(index, reference, again).samples
-        if given is not None and given.count != 1 and stored.count == 1:
+        if stored.count == 1 and given is not None and given.count != 1:
             stored = stored.in_rows(given.count)
         return stored, given
 

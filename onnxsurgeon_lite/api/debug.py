@@ -139,7 +139,7 @@ def bisect(
         index = call.index(model)
         live = theirs.runtime == TORCH
         stored_at = _of_module(index, theirs, feeds, call) if live else reference
-        _require_places(index.model, output, None if resume else journal, repair, force)
+        places = (index.model, output, None if resume else journal, repair, force)
         runtime = call.runtime_of(_unoptimized(searched), child)
         optimized = None
         also = not quick and not find and searched.opt != "none"
@@ -159,9 +159,11 @@ def bisect(
         mapping = None if map is None else fspath(map)
         if find is not None:
             given = call.feeds(index, cast("Tensors | None", feeds))
+            _require_places(*places)
             result = bisection.find(index.model, find, given, runtime, search, tell)
         else:
             job = judging(call, index, stored_at, None if live else feeds)
+            _require_places(*places)
             case = Bisecting(call, index, job, runtime, optimized, search, mapping)
             if stored_at is None:
                 require_optimizers(index, theirs, searched, call)

@@ -5,7 +5,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxsurgeon_lite.atomic import require_free
 from onnxsurgeon_lite.errors import RuntimeFailure, UsageError
 
 if TYPE_CHECKING:
@@ -38,12 +37,13 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
         UsageError: plotly or igraph is missing.
     """
     if html is not None:
-        require_free(Path(html), force)
         require_libraries()
-    if node_data is not None:
+    places = [Path(place) for place in (html, node_data) if place is not None]
+    if places:
         from onnxsurgeon_lite.model.sharing import require_replaceable
 
-        require_replaceable(Path(node_data), force)
+        for place in places:
+            require_replaceable(place, force)
 
 
 def require_libraries() -> None:

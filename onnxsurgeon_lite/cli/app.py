@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from onnxsurgeon_lite.cli import edit, repl, view
+from onnxsurgeon_lite.cli import edit, repl
 from onnxsurgeon_lite.cli.boundary import Boundary
 from onnxsurgeon_lite.cli.commands import PANELS, name_of
 from onnxsurgeon_lite.cli.data import data
 from onnxsurgeon_lite.cli.help import Command
-from onnxsurgeon_lite.cli.options import CHANGE, DEBUG, LOOK
+from onnxsurgeon_lite.cli.options import CHANGE, DEBUG
 
 app = typer.Typer(
     name="onnxdbg",
@@ -46,7 +46,6 @@ for panel, commands in PANELS.items():
     for command in commands:
         app.command(name_of(command), rich_help_panel=panel)(command)
 
-app.command("view", rich_help_panel=LOOK)(view.view)
 app.command("repl", rich_help_panel=DEBUG)(repl.repl)
 app.add_typer(data, name="data", rich_help_panel=CHANGE)
 edits = edit.verbs()

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from onnxsurgeon_lite.cli import change, convert, cut, debug, look, match, run
+from onnxsurgeon_lite.cli import change, convert, cut, debug, look, match, run, view
 from onnxsurgeon_lite.cli.options import CHANGE, CUT, DEBUG, LOOK, RUN
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
-    LOOK: (look.inspect, look.print_model, look.check, look.diff),
+    LOOK: (look.inspect, look.print_model, look.check, look.diff, view.view),
     CUT: (cut.extract, cut.expose, cut.split),
     CHANGE: (change.build, change.merge, convert.convert),
     RUN: (run.run, run.record, run.compare, run.test, run.profile),

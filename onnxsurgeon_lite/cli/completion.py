@@ -110,6 +110,7 @@ of_inputs = _paired(lambda names, typed: names.inputs(typed))
 of_outputs = _paired(lambda names, typed: names.outputs(typed))
 of_border = _paired(lambda names, typed: [*names.inputs(typed), *names.outputs(typed)])
 to_outputs = _paired(None, lambda names, typed: names.outputs(typed))
+steps = _paired(lambda names, typed: names.outputs(typed), lambda names, typed: names.inputs(typed))
 links = _paired(lambda names, typed: names.values(typed), lambda names, typed: names.inputs(typed))
 
 

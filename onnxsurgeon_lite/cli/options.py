@@ -104,7 +104,9 @@ def usual(
     mapping: Annotated[str | None, Typed(("--map",), metavar="auto|names|FILE")] = None,
     jobs: Annotated[int, Typed(least=0)] = 0,
     cluster: Annotated[str | None, Typed(metavar="ADDRESS|local|FILE")] = None,
-    sequence: Annotated[Sequence[str], Typed(metavar="OUTPUT=INPUT")] = (),
+    sequence: Annotated[
+        Sequence[str], Typed(metavar="OUTPUT=INPUT", completes=completion.steps)
+    ] = (),
     metric: Annotated[str | None, Typed(metavar="FILE.py:FN")] = None,
     tolerance: float | None = None,
 ) -> None:
