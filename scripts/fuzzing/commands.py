@@ -21,6 +21,8 @@ inspect MODEL --value *
 inspect MODEL --ops
 inspect MODEL --tree
 inspect MODEL --json
+inspect MODEL --html out.html
+view MODEL --no-open -o out.html
 print MODEL
 check MODEL
 check MODEL --full --json
