@@ -108,12 +108,19 @@ def test_numbers_of_a_stored_result_color_the_nodes(tmp_path):
 def test_ctrl_c_ends_the_server(tmp_path):
     command = [*COMMAND, "view", str(MODEL), "--serve", "--no-open"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # maybe ignored here
     ) as run:
-        address = run.stdout.readline().strip()
-        assert asked(address)[0] == 200
-        run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=60)
+        try:
+            address = run.stdout.readline().strip()
+            assert asked(address)[0] == 200
+            run.send_signal(signal.SIGINT)
+            _, said = run.communicate(timeout=60)
+        finally:
+            run.kill()
 
     assert run.returncode == 0
     assert "Traceback" not in said
