@@ -107,6 +107,7 @@ ROUNDED = {
     "test_attention_4d_fp16_expanded",
     "test_attention_4d_gqa_causal_nonpad_decode_fp16_expanded",
     "test_attention_4d_gqa_with_past_and_present_fp16_expanded",
+    "test_causal_conv_with_state_silu_fp16_expanded",
     "test_flexattention_fp16_expanded_ver26",
 }
 
