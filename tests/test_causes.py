@@ -168,6 +168,21 @@ def test_a_wrong_weight_is_described(said):
     assert said in result.culprits[0].causes[0].sentence
 
 
+def test_a_kernel_of_one_pixel_has_no_height_and_width_to_exchange():
+    right = numbers(16, 16, 1, 1)
+    text = "g (float[1,16,8,8] x) => (float[1,16,8,8] y) <float[16,16,1,1] w> { y = Conv(x, w) }"
+
+    result = found(
+        model(text, w=right * np.float32(1.05)),
+        model(text, w=right),
+        x=numbers(1, 16, 8, 8, seed=1),
+    )
+
+    sentences = [cause.sentence for cause in result.culprits[0].causes]
+    assert "is scaled" in sentences[0]
+    assert not any("exchanged" in sentence or "flipped" in sentence for sentence in sentences)
+
+
 def test_what_two_nodes_share_is_said_once_and_repaired_in_one_edit():
     text = (
         "g (float[4,16] x) => (float[4,16] y) {{ h = LayerNormalization <epsilon = {0}> (x, w, b)"

@@ -174,7 +174,7 @@ def _variants(place: Place, number: int, array: Array) -> Iterator[Variant]:
     elif array.dtype.kind == "b" or _masks(array):
         yield from _masking(array)
     if array.size > 1 and array.dtype.kind not in "iu" or array.size > _FEW:
-        yield from _moved(array)
+        yield from (moved for moved in _moved(array) if not np.array_equal(moved[2], array))
     if array.size > 1 and is_float(array.dtype):
         yield from _rounded(array)
 

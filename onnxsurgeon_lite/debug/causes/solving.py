@@ -368,7 +368,7 @@ def _stepped(array: Wide) -> bool:
 def _exchanged(old: Wide, right: Wide) -> str:
     """Say which axes of a weight are exchanged, up to a factor for each channel; '' if none are."""
     for a, b, what in ((0, 1, "in and out channels"), (2, 3, "height and width")):
-        if old.ndim <= b or old.shape[a] != old.shape[b]:
+        if old.ndim <= b or not 1 < old.shape[a] == old.shape[b]:
             continue
         turned = old.swapaxes(a, b).reshape(*old.shape[:2], -1)
         wanted = right.reshape(turned.shape)
