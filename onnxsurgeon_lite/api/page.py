@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Place = str | PathLike[str] | None
 
+_PAGE = b"<!doctype html>"
 _TENSORS = 24  # mismatching values that are shown
 
 
@@ -40,10 +41,22 @@ def require_page(html: Place, node_data: Place, force: bool) -> None:
         require_libraries()
     places = [Path(place) for place in (html, node_data) if place is not None]
     if places:
+        from onnxsurgeon_lite.atomic import require_free
         from onnxsurgeon_lite.model.sharing import require_replaceable
 
         for place in places:
-            require_replaceable(place, force)
+            if _is_page(place):
+                require_free(place, force)
+            else:
+                require_replaceable(place, force)
+
+
+def _is_page(place: Path) -> bool:
+    """Return whether a file is a page already: that is no model's data, so no model near it need be asked."""
+    if not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return file.read(len(_PAGE)).lower() == _PAGE
 
 
 def require_libraries() -> None:
