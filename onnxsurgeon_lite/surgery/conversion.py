@@ -142,13 +142,17 @@ def _converted(model: Model, old: int, version: int, kept: Container[str]) -> Mo
         if known and isinstance(refused, NoAdapterError):
             refused.operator, refused.version = known[2], int(known[1])
         raise refused from error
-    for graph in walk.graphs(converted):
-        for node in graph.node:
-            if node.domain == _HIDDEN:
-                node.ClearField("domain")
-    for node in _nodes(converted):
+    for node in _nodes(converted) if version < old else ():
+        _drop_defaults(node, old, version)
+    for node in _hidden(converted) if hidden else ():
+        node.ClearField("domain")
         _drop_defaults(node, old, version)
     return converted
+
+
+def _hidden(converted: ModelProto) -> Iterator[NodeProto]:
+    for graph in walk.graphs(converted):
+        yield from (node for node in graph.node if node.domain == _HIDDEN)
 
 
 def _drop_defaults(node: NodeProto, old: int, version: int) -> None:
