@@ -361,6 +361,19 @@ def test_a_channel_that_is_cut_off_but_for_one_number_is_no_fault():
     assert at_border.excess(noise, 0.05, 1.0, error.rms.size) <= 1
 
 
+def test_a_relu_that_the_quantizer_does_anyway_changes_nothing(made):
+    model = onnx.load(made("relu").quantize("u8"))
+    cut = node_of(model, "conv2").output[0]
+    reader = next(node for node in model.graph.node if cut in node.input)
+    reader.input[0] = "once more"
+    number = list(model.graph.node).index(reader)
+    model.graph.node.insert(number, helper.make_node("Relu", [cut], ["once more"]))
+
+    result = made("relu").bisect(model)
+
+    assert (result.verdict, result.culprits) == ("agrees", [])
+
+
 def test_lost_digits_are_no_rounding_against_some_of_its_own_values(made):
     quantized, folder = made("plain").quantize("u8"), made("plain").folder
     osl.record(quantized, folder / "own.npz", feeds=made("plain").feeds)
