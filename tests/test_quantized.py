@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -319,6 +319,29 @@ def test_a_healthy_quantized_model_has_no_culprit_against_some_of_its_own_values
     result = osl.bisect(quantized, some)
 
     assert (result.verdict, result.culprits) == ("agrees", [])
+
+
+def test_lost_digits_are_no_rounding_against_some_of_its_own_values(made):
+    quantized, folder = made("plain").quantize("u8"), made("plain").folder
+    osl.record(quantized, folder / "own.npz", feeds=made("plain").feeds)
+    model, own = onnx.load(quantized), dict(np.load(folder / "own.npz"))
+    names = [node_of(model, f"conv{i}").output[0] for i in (2, 3, 4)]
+    reader = next(node for node in model.graph.node if names[1] in node.input)
+    casts = [
+        helper.make_node("Cast", [names[1]], ["narrow"], to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["narrow"], ["wide"], to=TensorProto.FLOAT),
+    ]
+    reader.input[0] = "wide"
+    for cast in reversed(casts):
+        model.graph.node.insert(list(model.graph.node).index(node_of(model, "conv3")) + 1, cast)
+    onnx.save(model, folder / "narrow.onnx")
+
+    some = {n: own[n] for n in ("x", names[0], names[2], "c4_QuantizeLinear_Output", "y")}
+    result = osl.bisect(folder / "narrow.onnx", some)
+
+    (culprit,) = result.culprits
+    makers = {name: number for number, node in enumerate(model.graph.node) for name in node.output}
+    assert f"@{makers['narrow']}" in culprit.region
 
 
 def test_which_scale_is_wrong_is_not_known_where_rounding_hides_it(made):

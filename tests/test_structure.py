@@ -265,6 +265,17 @@ def test_a_culprit_that_reads_a_constant_without_a_reference_has_its_verdict(
     assert culprit.values[-1].introduced is not None
 
 
+def test_what_computes_a_constant_without_a_reference_may_be_the_culprit(tmp_path, runtime):
+    text = "net (float[4,4] x) => (float[4,4] y) { e = Exp (x) s = Softmax (w) m = MatMul (e, s) y = Tanh (m) }"
+    right = parsed(text, w=random(4, 4))
+    case = Case(tmp_path, right, runtime)
+
+    wrong = replaced(right, "s", "LogSoftmax")
+    (culprit,) = case.bisect(wrong, references=some(case, "e", "m", "y")).culprits
+
+    assert culprit.region == ["@1"]
+
+
 def test_a_constant_that_differs_from_its_reference_is_a_wrong_constant(tmp_path, runtime):
     right, wrong = (
         parsed(CONSTANT.format(numbers=n, read="c")) for n in ("1, 2, 3, 4", "1, 2, 3, 5")
