@@ -242,6 +242,11 @@ def test_a_metric_decides_which_samples_are_searched():
     assert result.samples.failing == [5]
     assert result.samples.worst == 5
     assert result.culprits[0].value == "c"
+    assert result.notes == ["with @1 healed, top1 is 0: within 0"]
+    loosely = how | {"atol": 9.0}
+    loose = osl.bisect("bad.onnx", **loosely)
+    assert loose.verdict == "agrees"
+    assert any("judged by tolerances" in note for note in loose.notes)
 
     agreed = osl.bisect("bad.onnx", **how, tolerance=1.0)
     assert agreed.verdict == "agrees"
